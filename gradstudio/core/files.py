@@ -1,0 +1,38 @@
+"""Files: where the program's own lie, and writing one whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+# In a wheel presets/ and resources/ lie inside the package, in a checkout beside it.
+_BUNDLED = _PACKAGE / "bundled" if (_PACKAGE / "bundled").is_dir() else _PACKAGE.parent
+
+PRESETS = _BUNDLED / "presets"
+RESOURCES = _BUNDLED / "resources"
+
+
+def user_presets() -> Path:
+    """The folder of the user's own presets; it need not exist."""
+    return Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "presets"
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader finds the old content or the new, never a part. OSError where it cannot be."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,175 @@
+"""What a knob is: one value of an experiment that a person can set, with everything that can be said about it.
+
+A knob is declared once, on its own line in `experiment.py`, by `knob(...)`. Form, tooltip, command line, preset
+file, live change, report and script all loop over what `read_knobs` finds there.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from gradstudio.core.text import one_line
+
+Value = bool | int | float | str
+
+_NO_CONDITION: Mapping[str, tuple[Value, ...]] = types.MappingProxyType({})
+
+
+class KnobError(ValueError):
+    """A value that a knob does not allow, or a name that is no knob. The text is one line, fit for a person."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
+
+
+class Section(BaseModel):
+    """A group of knobs. Immutable: a change makes a new one (`experiment.with_value`)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One knob: where it is, what it may be, when it acts. `name` is dotted: section.field."""
+
+    name: str
+    kind: Literal["choice", "float", "int", "bool", "text"]
+    default: Value
+    label: str
+    help: str
+    group: str
+    live: bool
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    above_minimum: bool = False  # the minimum itself is not allowed
+    slider: tuple[float, float] | None = None
+    logarithmic: bool = False
+    when: Mapping[str, tuple[Value, ...]] = field(default_factory=lambda: _NO_CONDITION)
+
+    @property
+    def section(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def field(self) -> str:
+        return self.name.partition(".")[2]
+
+    @property
+    def allowed(self) -> str:
+        """What the knob accepts, in words: 'one of: none, norm' or 'a number above 0, at most 1e+06'."""
+        if self.kind == "choice":
+            return "one of: " + ", ".join(self.choices)
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "text":
+            return f"a text such as {self.default}"
+        noun = "a whole number" if self.kind == "int" else "a number"
+        low, high = self.minimum, self.maximum
+        bounds = []
+        if low > -math.inf:
+            bounds.append(f"{'above' if self.above_minimum else 'at least'} {low:g}")
+        if high < math.inf:
+            bounds.append(f"at most {high:g}")
+        return " ".join([noun, ", ".join(bounds)]).strip()
+
+    @property
+    def acts(self) -> str:
+        return "live" if self.live else "on restart"
+
+    def parse(self, text: str) -> Value:
+        """The value written as `text` on a command line; KnobError where it is none of the knob's kind."""
+        text = text.strip()
+        try:
+            if self.kind == "bool":
+                return {"true": True, "on": True, "false": False, "off": False}[text.lower()]
+            if self.kind == "int":
+                return int(text)
+            if self.kind == "float":
+                return float(text)
+        except (KeyError, ValueError):
+            raise self.error(text) from None
+        return text
+
+    def error(self, value: object) -> KnobError:
+        return KnobError(f"{self.name} = {quote(value)} is not allowed; allowed: {self.allowed} (default {format_value(self.default)})")
+
+
+def knob(
+    default: Value,
+    help: str,
+    *,
+    live: bool = True,
+    label: str = "",
+    unit: str = "",
+    group: str = "",
+    slider: tuple[float, float] | None = None,
+    logarithmic: bool = False,
+    when: Mapping[str, tuple[Value, ...]] = _NO_CONDITION,
+    **bounds: Any,
+) -> Any:
+    """Declare a knob as a pydantic field. `bounds` are pydantic's ge, gt and le; `when` maps the name of another
+    knob to the values under which this one has an effect; `slider` is the range a slider covers."""
+    extra = {"label": label, "unit": unit, "live": live, "group": group, "slider": slider, "logarithmic": logarithmic, "when": when}
+    return Field(default, description=help, json_schema_extra=extra, **bounds)
+
+
+def read_knobs(experiment: type[BaseModel], titles: Mapping[str, str]) -> dict[str, Knob]:
+    """Every knob declared in the sections of `experiment`, by dotted name, in the order of declaration."""
+    found = {}
+    for section, holder in experiment.model_fields.items():
+        of_section: type[BaseModel] = cast(Any, holder.annotation)
+        for name, info in of_section.model_fields.items():
+            found[f"{section}.{name}"] = _read(f"{section}.{name}", info, titles[section])
+    return found
+
+
+def _read(name: str, info: FieldInfo, title: str) -> Knob:
+    extra: dict[str, Any] = cast(Any, info.json_schema_extra)
+    limits = {type(m).__name__.lower(): m for m in info.metadata}
+    lower = limits.get("ge") or limits.get("gt")
+    choices = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+    kinds: dict[Any, Any] = {bool: "bool", int: "int", float: "float", str: "text"}
+    return Knob(
+        name=name,
+        kind="choice" if choices else kinds[info.annotation],
+        default=info.default,
+        label=extra["label"] or name.partition(".")[2],
+        help=info.description or "",
+        group=extra["group"] or title,
+        live=extra["live"],
+        unit=extra["unit"],
+        choices=choices,
+        minimum=getattr(lower, "ge", getattr(lower, "gt", -math.inf)),
+        maximum=limits["le"].le if "le" in limits else math.inf,
+        above_minimum="gt" in limits,
+        slider=extra["slider"],
+        logarithmic=extra["logarithmic"],
+        when=extra["when"],
+    )
+
+
+def format_value(value: object) -> str:
+    """A knob's value as it is written in a preset or on the command line: true, 0.2, norm."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def quote(value: object) -> str:
+    """A refused value as an error shows it: short, whatever it is."""
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    try:
+        text = format_value(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        text = "an integer of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."

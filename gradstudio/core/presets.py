@@ -1,0 +1,237 @@
+"""Presets: an Experiment, a timeline and a lesson as a TOML file, and back; and where presets are found."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gradstudio.core import files
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, experiment_from, find_knob
+from gradstudio.core.knobs import KnobError, quote
+from gradstudio.core.text import one_line
+
+SCHEMA = 1
+LARGEST_FILE = 1_000_000  # bytes
+MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
+
+_Text = Annotated[str, Field(max_length=2000)]
+
+
+class PresetError(ValueError):
+    """A preset that cannot be read or written. One line, fit for a person: which file, where, what is allowed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class LessonStep(_Part):
+    """One step of a lesson. It is done once everything that it names holds at the same time."""
+
+    text: _Text
+    outcome: Literal["finished", "nonfinite"] | None = None
+    rule: _Text | None = None
+    knobs: list[_Text] = []
+    accuracy: float | None = None  # mean over the last 50 training batches
+
+
+class Promise(_Part):
+    """What a preset shows: how the run ends or which rule fires, and the change that heals it."""
+
+    outcome: Literal["finished", "nonfinite"] = "finished"
+    rule: _Text | None = None
+    fix: list[_Text] = []
+    accuracy: float = 0.0  # on the test set, after the fix
+
+
+class _File(_Part):
+    """The part of the file that is no knob."""
+
+    schema_: Literal[1] = Field(1, alias="schema")
+    title: _Text = ""
+    summary: _Text = ""
+    lesson: list[LessonStep] = []
+    promise: Promise | None = None
+    timeline: list[dict] = []
+
+
+class Preset(_Part):
+    id: str
+    title: str
+    experiment: Experiment
+    summary: str = ""
+    lesson: list[LessonStep] = []
+    promise: Promise | None = None
+    timeline: tuple[Change, ...] = ()
+    path: Path | None = None
+    bundled: bool = False
+
+
+def available() -> Iterator[Path]:
+    """The files of all presets: the bundled ones first, then the user's."""
+    for folder in (files.PRESETS, files.user_presets()):
+        if folder.is_dir():
+            yield from sorted(folder.glob("*.toml"))
+
+
+def load(source: str | Path) -> Preset:
+    """The preset with this id, or in this file; PresetError otherwise."""
+    known = {path.stem: path for path in reversed(list(available()))}
+    if str(source) in known:
+        return read(known[str(source)])
+    path = Path(source)
+    if path.suffix == ".toml" or os.path.exists(path):
+        return read(path)
+    raise PresetError(f"no preset {str(source)[:80]}; there are: {', '.join(sorted(known))}, or the path of a .toml file")
+
+
+def read(path: Path) -> Preset:
+    """The preset in a file; PresetError names the file, the line or knob, the value and what is allowed."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1).removeprefix(codecs.BOM_UTF8)
+    except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
+        raise PresetError(f"{path}: {(getattr(fault, 'strerror', None) or str(fault)).lower()}") from None
+    if len(data) > LARGEST_FILE:
+        raise PresetError(f"{path}: larger than {LARGEST_FILE // 1000} kB, so no preset")
+    try:
+        return parse(data.decode(), path)
+    except UnicodeDecodeError as fault:
+        line = data[: fault.start].count(b"\n") + 1
+        raise PresetError(f"{path}, line {line}: not UTF-8 text (byte 0x{data[fault.start]:02x}); save it as UTF-8") from None
+
+
+def parse(text: str, path: Path) -> Preset:
+    """The preset written as `text`; `path` gives its id and stands in errors."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MOST_DOTS:
+            raise PresetError(f"{path}, line {number}: more than {MOST_DOTS} dots in a line, so no preset")
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        place = re.search(r"\(at line (\d+), column (\d+)\)", str(fault))
+        message = str(fault).partition(" (at ")[0]
+        line = f", line {place[1]}" if place else ", last line"
+        raise PresetError(f"{path}{line}: not valid TOML: {message}") from None
+    except (RecursionError, ValueError) as fault:
+        raise PresetError(f"{path}: not valid TOML: {str(fault)[:200] or 'nested too deeply'}") from None
+    try:
+        about = _File.model_validate({key: value for key, value in table.items() if key not in TITLES and key in _KEYS})
+        experiment = experiment_from({key: value for key, value in table.items() if key not in _KEYS})
+        timeline = read_timeline(about.timeline, experiment)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise PresetError(f"{path}{_line_of(text, where)}: {where}: {first['msg']}") from None
+    except KnobError as fault:
+        raise PresetError(f"{path}{_line_of(text, str(fault))}: {fault}") from None
+    return Preset(
+        id=path.stem, title=about.title or path.stem, summary=about.summary, lesson=about.lesson, promise=about.promise,
+        experiment=experiment, timeline=timeline, path=path, bundled=path.parent == files.PRESETS,
+    )  # fmt: skip
+
+
+def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, ...]:
+    """Live changes in order of their steps, each checked as if it were made; KnobError for one that is not allowed."""
+    changes = []
+    for index, entry in enumerate(entries):
+        with _naming(index):
+            changes.append((index, _change(entry)))
+    changes.sort(key=lambda made: made[1].step)
+    for index, change in changes:
+        with _naming(index):
+            experiment = experiment.with_value(change.knob, change.value)
+    return tuple(Change(change.step, change.knob, _as_declared(change)) for _, change in changes)
+
+
+def _change(entry: dict) -> Change:
+    """A timeline's entry as a Change, its value not yet checked."""
+    if set(entry) != {"step", "knob", "value"}:
+        raise KnobError("each entry has exactly step, knob and value")
+    step, name = entry["step"], entry["knob"]
+    if type(step) is not int or not 0 <= step <= KNOBS["run.steps"].maximum:
+        raise KnobError(f"step = {quote(step)} is not allowed; allowed: a whole number at least 0, at most {KNOBS['run.steps'].maximum:g}")
+    if not find_knob(name).live:
+        live = ", ".join(found.name for found in KNOBS.values() if found.live and found.section == find_knob(name).section)
+        raise KnobError(f"{name} acts on restart and cannot change at step {step}; live in its section: {live or 'none'}")
+    return Change(step, name, entry["value"])
+
+
+@contextlib.contextmanager
+def _naming(index: int) -> Iterator[None]:
+    """Put the place in the timeline before an error, so that the knob's own section is not blamed."""
+    try:
+        yield
+    except KnobError as fault:
+        raise KnobError(f"timeline.{index}: {fault}") from None
+
+
+def to_toml(preset: Preset) -> str:
+    """The file of a preset: only the knobs that differ from their default."""
+    table: dict = {"schema": SCHEMA, "title": preset.title}
+    if preset.summary:
+        table["summary"] = preset.summary
+    for name, value in preset.experiment.changed().items():
+        section, _, field = name.partition(".")
+        table.setdefault(section, {})[field] = value
+    if preset.promise:
+        table["promise"] = preset.promise.model_dump(exclude_defaults=True)
+    if preset.lesson:
+        table["lesson"] = [step.model_dump(exclude_defaults=True) for step in preset.lesson]
+    if preset.timeline:
+        table["timeline"] = [{"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline]
+    return tomli_w.dumps(table)
+
+
+def save_user_preset(preset: Preset) -> Path:
+    """Write a preset into the user's folder under a file name made of its title; PresetError where that cannot be."""
+    name = re.sub(r"[^a-z0-9]+", "-", preset.title.lower()).strip("-")[:60]
+    if not name:
+        raise PresetError(f"{preset.title!r} is no name for a preset; allowed: at least one letter or digit")
+    if (files.PRESETS / f"{name}.toml").exists():
+        raise PresetError(f"{name} is the name of a bundled preset; choose another")
+    path = files.user_presets() / f"{name}.toml"
+    try:
+        files.write_whole(path, to_toml(preset))
+    except OSError as fault:
+        raise PresetError(f"{path}: {(fault.strerror or str(fault)).lower()}") from None
+    return path
+
+
+_KEYS = {"schema", "title", "summary", "lesson", "promise", "timeline"}
+
+
+def _as_declared(change: Change) -> float | int | str | bool:
+    return float(change.value) if find_knob(change.knob).kind == "float" else change.value
+
+
+def _line_of(text: str, fault: str) -> str:
+    """', line N' for the section.field, the section or the entry (lesson.0) that a fault names first, where the text has it."""
+    entry = re.match(r"(\w+)\.(\d+)\b", fault)
+    named = re.search(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)", fault)
+    key = re.search(r"(?:unknown knob )?([A-Za-z_]\w*)", fault)
+    wanted, left = (entry[1], int(entry[2])) if entry else (key[1] if key and not named else "", 0)
+    section, header = "", re.compile(r"^\s*\[+\s*([\w.]+)\s*\]+")
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := header.match(line):
+            section = found[1]
+            if section == wanted:
+                if left == 0:
+                    return f", line {number}"
+                left -= 1
+        elif not entry and named and section == named[1] and re.match(rf"\s*{named[2]}\s*=", line):
+            return f", line {number}"
+    return ""

@@ -1,0 +1,96 @@
+"""Gradients that grow out of all proportion. Contained by clipping, or beside a loss that stays calm, they are no fault."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.rules import Finding, Severity
+from gradstudio.core.text import number
+
+_RANK: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
+
+
+@dataclass
+class ExplodingGradient:
+    """Fires at a norm above `norm`, or one above `times` the running median that has grown over `growing` steps.
+
+    It is critical once the loss has left its running median by `loss_times` within `patience` steps of a norm that
+    reached the optimizer unclipped.
+    """
+
+    norm: float = 100.0
+    times: float = 10.0
+    growing: int = 3
+    least: float = 1.0  # a tenfold growth below this norm is no explosion
+    loss_times: float = 2.0
+    patience: int = 5
+    window: int = 100
+
+    _finding: Finding | None = None
+    _median: float = math.inf
+    _median_loss: float = math.inf
+    _loose_until: int = -1  # a large norm reached the optimizer; what the loss does up to this step is its doing
+
+    def update(self, history: History) -> Finding | None:
+        step = len(history) - 1
+        row = history.row(step)
+        if step % 20 == 0 or step == 10:
+            self._take_medians(history)
+        norm, loss = row["grad_norm"], row["loss"]
+        if not row["skipped"] and self._large(history, step, norm):  # a skipped overflow is the loss scale's doing and reached nothing
+            if row["clipped_norm"] > min(self.norm, self.times * self._median) or math.isnan(row["clipped_norm"]):
+                self._loose_until = step + self.patience
+            self._keep(history, step, "info")
+        if step <= self._loose_until and self._finding:
+            left = not math.isfinite(loss) or loss > self.loss_times * self._median_loss
+            self._keep(history, self._finding.last_step, "critical" if left else "info")
+        return self._finding
+
+    def _take_medians(self, history: History) -> None:
+        norms, losses = history.column("grad_norm", len(history) - self.window), history.column("loss", len(history) - self.window)
+        if len(norms) >= 10 and np.isfinite(norms).any() and np.isfinite(losses).any():
+            self._median = float(np.median(norms[np.isfinite(norms)]))
+            self._median_loss = float(np.median(losses[np.isfinite(losses)]))
+
+    def _large(self, history: History, step: int, norm: float) -> bool:
+        if norm > self.norm:
+            return True
+        if not norm > max(self.times * self._median, self.least):
+            return False
+        norms = history.column("grad_norm", step - self.growing, step + 1)
+        return bool((norms[1:] > norms[:-1]).all())
+
+    def _keep(self, history: History, step: int, severity: Severity) -> None:
+        if self._finding is None:
+            self._finding = self._describe(history, step, severity)
+        elif step > self._finding.last_step or _RANK[severity] > _RANK[self._finding.severity]:
+            worse = max(severity, self._finding.severity, key=_RANK.__getitem__)
+            self._finding = replace(self._describe(history, step, worse), first_step=self._finding.first_step)
+
+    def _describe(self, history: History, step: int, severity: Severity) -> Finding:
+        start = max(step - 20, 0)
+        norms = history.column("grad_norm", start, step + 1)
+        low = int(np.nanargmin(norms))
+        squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
+        layer, share = "", 0.0
+        if squares.sum() > 0 and math.isfinite(squares.sum()):
+            layer, share = history.layers[int(squares.argmax())].name, float(squares.max() / squares.sum())
+        row = history.row(step)
+        contained = row["clipped_norm"] < 0.5 * row["grad_norm"]
+        where = f", {'nearly all' if share > 0.9 else f'{100 * share:.0f} %'} of it in {layer}" if layer else ""
+        growth = (
+            f"Norm {number(norms[low])} → {number(norms[-1])} in {step - start - low} steps" if low < len(norms) - 1 else f"Norm {number(norms[-1])}"
+        )
+        title = "Gradient spikes, held by clipping" if contained else "Gradient spike" if severity == "info" else "Exploding gradient"
+        reached = f" The optimizer saw {number(row['clipped_norm'])}." if contained else " All of it reached the optimizer."
+        return Finding(
+            "exploding_gradient", severity, title, step, step,
+            (layer,) if layer else (), growth + where + "." + reached,
+            "Clipping takes the length of such a gradient and leaves its direction." if contained
+            else "One such step throws the weights far from where the gradient still meant anything.",
+            () if contained else ("clipping.kind=norm", "clipping.kind=agc", "schedule.warmup_steps=100"),
+        )  # fmt: skip

@@ -1,0 +1,77 @@
+"""NaN or Inf in the loss, or in a gradient that reached the weights while the loss was still finite."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.rules import Finding
+from gradstudio.core.text import number, plural
+
+
+class _FirstNonfinite:
+    """Looks at each row once and keeps the first that is non-finite in its own way."""
+
+    rule: str
+    title: str
+    meaning: str
+    remedies: tuple[str, ...]
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._finding: Finding | None = None
+
+    def update(self, history: History) -> Finding | None:
+        start, self._seen = self._seen, len(history)
+        if self._finding is None:
+            for step in np.flatnonzero(self.fires(history, start))[:1]:
+                self._finding = self._describe(history, start + int(step))
+        return self._finding
+
+    def fires(self, history: History, start: int) -> np.ndarray:
+        """Which rows from `start` on fire: bool, (rows,)."""
+        raise AssertionError("each rule says when it fires")
+
+    def evidence(self, history: History, step: int) -> str:
+        raise AssertionError("each rule gives its evidence")
+
+    def _describe(self, history: History, step: int) -> Finding:
+        share = history.layer_metric("nonfinite_share", step, step + 1)[0]
+        layers = tuple(layer.name for layer, part in zip(history.layers, share, strict=True) if part > 0)
+        return Finding(self.rule, "critical", self.title, step, step, layers, self.evidence(history, step), self.meaning, self.remedies)
+
+
+class NonfiniteLoss(_FirstNonfinite):
+    rule = "nonfinite_loss"
+    title = "The loss is no longer a number"
+    meaning = "From here on every gradient is NaN and every update makes every weight NaN. The cause lies in the steps before."
+    remedies = ("clipping.kind=norm", "optimizer.lr=0.01", "schedule.warmup_steps=100")
+
+    def fires(self, history: History, start: int) -> np.ndarray:
+        return ~np.isfinite(history.column("loss", start))
+
+    def evidence(self, history: History, step: int) -> str:
+        loss = number(history.row(step)["loss"])
+        if step == 0:
+            return f"The loss is {loss} at the first step, before any update: the forward pass itself overflows."
+        before = history.row(step - 1)
+        return (
+            f"The loss is {loss} at step {step}. One step before it was {number(before['loss'])}, "
+            f"the gradient norm {number(before['grad_norm'])}, and the update moved the weights by {number(before['update_ratio'])} of their norm."
+        )
+
+
+class NonfiniteGradient(_FirstNonfinite):
+    rule = "nonfinite_gradient"
+    title = "A gradient is no longer a number"
+    meaning = "The loss was still finite, so the value was born in the backward pass. The update carries it into the weights."
+    remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
+
+    def fires(self, history: History, start: int) -> np.ndarray:
+        reached = (history.column("nonfinite", start) > 0) & (history.column("skipped", start) == 0)
+        return reached & np.isfinite(history.column("loss", start))
+
+    def evidence(self, history: History, step: int) -> str:
+        row = history.row(step)
+        entries = plural(int(row["nonfinite"]), "gradient entry is", "gradient entries are")
+        return f"At step {step} {entries} NaN or Inf while the loss is {number(row['loss'])}."

@@ -1,0 +1,50 @@
+"""Gradients that die out on their way to the first layers while the loss stands still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.rules import Finding
+from gradstudio.core.text import number
+
+
+@dataclass
+class VanishingGradient:
+    """Fires when the last weight's gradient norm is over `ratio` times the first's while the mean loss of the last
+    `window` steps has not fallen below `fallen` times that of the first steps."""
+
+    ratio: float = 1000.0
+    window: int = 50
+    fallen: float = 0.95
+    every: int = 10  # steps between two looks
+
+    _finding: Finding | None = None
+
+    def update(self, history: History) -> Finding | None:
+        count = len(history)
+        if count % self.every or count < self.window:
+            return self._finding
+        weights = [index for index, layer in enumerate(history.layers) if layer.role == "weight"]
+        if len(weights) < 3:
+            return self._finding
+        norms = history.layer_metric("grad_norm", count - self.every)[:, weights].astype(float)
+        first, last = np.median(norms[:, 0]), np.median(norms[:, -1])
+        losses = history.column("loss", count - self.window)
+        start = history.column("loss", 0, self.every).mean()
+        stuck = losses.mean() > self.fallen * start  # false where either is NaN: that is another rule's matter
+        if not (stuck and last > self.ratio * first):
+            return self._finding
+        dark = tuple(history.layers[index].name for index, norm in zip(weights, np.median(norms, axis=0), strict=True) if norm * self.ratio < last)
+        times = f"{number(last / first)} times" if first > 0 else "infinitely many times"
+        finding = Finding(
+            "vanishing_gradient", "critical", "Vanishing gradient", count - 1, count - 1, dark,
+            f"The last layer's gradient norm is {number(last)}, the first's {number(first)}: {times} less. "
+            f"The loss went from {number(start)} to {number(losses.mean())} in {count} steps.",
+            "Each layer passes back only a part of the gradient. The first layers stay as they were drawn, and the rest learns from noise.",
+            ("model.activation=relu model.init=he", "model.norm=batch", "model.residual=true"),
+        )  # fmt: skip
+        self._finding = replace(finding, first_step=self._finding.first_step) if self._finding else finding
+        return self._finding
