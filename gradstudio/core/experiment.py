@@ -91,7 +91,7 @@ class Optimizer(Section):
         "Decay of Adam's running mean of squared gradients.",
         ge=0,
         le=0.9999999,
-        slider=(0.8, 0.9999),
+        slider=(0.8, 0.999),
         when={"optimizer.kind": ("adam", "adamw")},
     )
     eps: float = knob(

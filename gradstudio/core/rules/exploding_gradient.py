@@ -92,5 +92,5 @@ class ExplodingGradient:
             (layer,) if layer else (), growth + where + "." + reached,
             "Clipping takes the length of such a gradient and leaves its direction." if contained
             else "One such step throws the weights far from where the gradient still meant anything.",
-            () if contained else ("clipping.kind=norm", "clipping.kind=agc", "schedule.warmup_steps=100"),
+            () if contained else ("clipping.kind=norm", "clipping.kind=per_layer"),
         )  # fmt: skip

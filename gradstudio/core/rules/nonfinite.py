@@ -45,7 +45,7 @@ class NonfiniteLoss(_FirstNonfinite):
     rule = "nonfinite_loss"
     title = "The loss is no longer a number"
     meaning = "From here on every gradient is NaN and every update makes every weight NaN. The cause lies in the steps before."
-    remedies = ("clipping.kind=norm", "optimizer.lr=0.01", "schedule.warmup_steps=100")
+    remedies = ("clipping.kind=norm",)
 
     def fires(self, history: History, start: int) -> np.ndarray:
         return ~np.isfinite(history.column("loss", start))

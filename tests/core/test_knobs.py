@@ -1,0 +1,121 @@
+"""Every knob there is: its default holds, it can be written and read back, and a wrong value is refused in words."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gradstudio.core.experiment import KNOBS, Experiment, find_knob, parse_assignment
+from gradstudio.core.knobs import Knob, KnobError, Value, format_value
+
+every_knob = pytest.mark.parametrize("knob", KNOBS.values(), ids=KNOBS)
+
+
+def wrong_values(knob: Knob) -> list[object]:
+    """Values that the knob must refuse: out of range, of another kind, not finite."""
+    wrong: list[object] = ["no such value", [1], {"a": 1}, None]
+    if knob.kind in ("float", "int"):
+        wrong += [math.nan, math.inf, -math.inf, True, "1"]
+        wrong += [knob.minimum if knob.above_minimum else knob.minimum - 1] if knob.minimum > -math.inf else []
+        wrong += [2 * knob.maximum + 1] if knob.maximum < math.inf else []
+    if knob.kind == "int":
+        wrong += [1.5, 10**30]
+    if knob.kind == "bool":
+        wrong += [0, 1, "true"]
+    return wrong
+
+
+def test_the_table_holds_every_section_in_order() -> None:
+    assert list(dict.fromkeys(knob.section for knob in KNOBS.values())) == list(Experiment.model_fields)
+    assert len(KNOBS) == sum(len(type(section).model_fields) for _, section in Experiment())
+
+
+@every_knob
+def test_default_is_allowed_and_comes_back_from_its_text(knob: Knob) -> None:
+    assert Experiment().with_value(knob.name, knob.default)[knob.name] == knob.default
+    back = knob.parse(f" {format_value(knob.default)} ")
+    assert (back, type(back)) == (knob.default, type(knob.default))
+
+
+@every_knob
+def test_bounds_and_choices_themselves_are_allowed(knob: Knob) -> None:
+    values: list[Value] = [choice for choice in knob.choices if knob.name != "problem.seq_len"]
+    if knob.kind == "bool":
+        values = [True, False]
+    if knob.kind in ("float", "int"):
+        convert = int if knob.kind == "int" else float
+        values = [convert(knob.maximum)] + ([] if knob.above_minimum else [convert(knob.minimum)])
+    for value in values:
+        assert Experiment().with_value(knob.name, value)[knob.name] == value
+        assert knob.parse(format_value(value)) == value
+
+
+@every_knob
+def test_wrong_value_is_refused_with_name_value_and_what_is_allowed(knob: Knob) -> None:
+    for value in wrong_values(knob):
+        with pytest.raises(KnobError) as raised:
+            Experiment().with_value(knob.name, value)  # type: ignore[arg-type]
+        text = str(raised.value)
+        assert text.startswith(f"{knob.name} = ") and f"(default {format_value(knob.default)})" in text and "\n" not in text
+        assert not isinstance(value, bool | int | float | str) or format_value(value)[:50] in text
+        assert knob.kind == "text" or knob.allowed in text
+
+
+@every_knob
+def test_text_of_another_kind_is_refused(knob: Knob) -> None:
+    with pytest.raises(KnobError, match=knob.name):
+        Experiment().with_texts([f"{knob.name}=no such value"])
+
+
+@every_knob
+def test_declaration_is_complete(knob: Knob) -> None:
+    assert knob.help.endswith(".") and "\n" not in knob.help
+    assert all(Experiment().with_value(other, value) for other, values in knob.when.items() for value in values)
+    assert knob.kind not in ("float", "int") or (math.isfinite(knob.minimum) and math.isfinite(knob.maximum))
+    if knob.slider:
+        low, high = knob.slider
+        assert knob.minimum <= low < high <= knob.maximum
+        assert low <= knob.default <= high or knob.default == 0 or knob.name.endswith(("eps", "outlier_scale"))
+        assert low > 0 or not knob.logarithmic
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("clipping.knd=norm", "did you mean clipping.kind?"),
+        ("cliping.kind=norm", "did you mean clipping.kind?"),
+        ("zzz=1", "sections are: clipping"),
+        ("optimizer.zzzzz=1", "optimizer has: kind, lr"),
+        ("optimizer.lr", "such as clipping.kind=norm"),
+        ("=1", "unknown knob"),
+        ("", "such as"),
+        ("optimizer=1", "unknown knob optimizer"),
+        ("x" * 10_000 + "=1", "unknown knob xxx"),
+        ("optimizer.lr=" + "9" * 10_000, "optimizer.lr = inf"),
+        ("run.steps=" + "9" * 10_000, "run.steps = 999"),
+    ],
+)
+def test_wrong_assignment_says_what_would_be_right(text: str, says: str) -> None:
+    with pytest.raises(KnobError) as raised:
+        Experiment().with_texts([text])
+    assert says in str(raised.value) and len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("optimizer.lr=1e-3", 1e-3), ("optimizer.lr = 1", 1.0), ("run.steps=12", 12), ("model.residual=ON", True), ("model.residual=false", False)],
+)
+def test_assignment_gives_the_knob_s_own_kind(text: str, value: Value) -> None:
+    name, parsed = parse_assignment(text)
+    assert name in KNOBS and parsed == value and type(parsed) is type(value)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "optimizer.l\x1b[31mr", "run.steps\r\n"])
+def test_an_error_is_one_printable_line_whatever_it_quotes(name: str) -> None:
+    with pytest.raises(KnobError) as raised:
+        find_knob(name)
+    assert str(raised.value).isprintable()
+    with pytest.raises(KnobError) as raised:
+        Experiment().with_value("run.device", name)
+    assert str(raised.value).isprintable()

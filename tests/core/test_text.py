@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradstudio.core.text import number, plural
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.nan, "NaN"),
+        (math.inf, "Inf"),
+        (-math.inf, "-Inf"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (0.82, "0.82"),
+        (39.0, "39"),
+        (39164.22762, "3.92e4"),
+        (6e-8, "6e-8"),
+        (0.001, "0.001"),
+        (0.00099, "9.9e-4"),
+        (1234.5, "1234"),
+        (999.6, "1000"),
+        (-2.5e-12, "-2.5e-12"),
+        (1e38, "1e38"),
+        (5e-324, "4.94e-324"),
+        (1.7976931348623157e308, "1.8e308"),
+    ],
+)
+def test_number(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_number_with_other_digits() -> None:
+    assert [number(39164.0, digits) for digits in (1, 2, 4)] == ["4e4", "3.9e4", "3.916e4"]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_is_short_and_right(value: float) -> None:
+    text = number(value)
+    assert len(text) <= 10
+    assert math.isclose(float(text), value, rel_tol=6e-3) or abs(value) > 1.79e308
+
+
+def test_plural() -> None:
+    assert [plural(count, "step", "steps") for count in (0, 1, 2, 12345)] == ["0 steps", "1 step", "2 steps", "12,345 steps"]
