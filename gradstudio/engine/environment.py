@@ -1,0 +1,31 @@
+"""Where a run took place: versions and machine, for whoever wants to repeat it."""
+
+from __future__ import annotations
+
+import platform
+
+import numpy
+import torch
+
+import gradstudio
+from gradstudio.engine import devices
+
+
+def describe(device: str, deterministic: bool) -> dict[str, str]:
+    """Facts that a repetition needs, each as text."""
+    names = {found.id: found.name for found in devices.available()}
+    facts = {
+        "gradstudio": gradstudio.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "processor": devices.processor(),
+        "device": device,
+        "device_name": names[device],
+        "threads": str(torch.get_num_threads()),
+        "deterministic": "true" if deterministic else "false",
+    }
+    if device.startswith("cuda"):
+        facts["cuda"] = str(torch.version.cuda)
+    return facts

@@ -1,0 +1,29 @@
+"""Gradients: where they lie, and what can be done to them, in place, before they are clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+
+def of(parameters: Iterable[Parameter]) -> list[Tensor]:
+    """.grad of each. After a backward pass every parameter has one."""
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+@torch.no_grad()
+def centralize(grads: Iterable[Tensor]) -> None:
+    """Take from each row of a gradient (outputs, inputs...) its mean (Yong 2020, arXiv 2004.01461). Vectors stay as they are."""
+    for grad in grads:
+        if grad.ndim > 1:
+            grad.sub_(grad.mean(dim=tuple(range(1, grad.ndim)), keepdim=True))
+
+
+@torch.no_grad()
+def add_noise(grads: Iterable[Tensor], deviation: float, source: torch.Generator) -> None:
+    """Add Gaussian noise to every entry (Neelakantan 2015). `source` is on the CPU, wherever the gradients are."""
+    for grad in grads:
+        grad.add_(torch.randn(grad.shape, generator=source).to(grad.device), alpha=deviation)

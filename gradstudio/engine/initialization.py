@@ -1,0 +1,110 @@
+"""How weights are drawn at step 0, by the name that model.init gives it.
+
+Every scheme draws one weight matrix, (outputs, inputs), in place; `gain` is model.init_gain. A hidden layer's own gain
+makes up for its activation; recurrent weights and the head have an own gain of 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.experiment import Model
+from gradstudio.engine.models import named_parameters, role
+from gradstudio.engine.models.mlp import MLP
+from gradstudio.engine.models.rnn import RNN
+
+NORMAL_STD = 0.02  # as in BERT and GPT-2
+PLAIN = ("recurrent", "head")  # instead of an activation, where the scheme's own gain is 1
+# What makes up for that which an activation takes from a layer's scale, as torch.nn.init.calculate_gain has it; gelu and silu count as relu.
+OWN_GAINS = {"relu": math.sqrt(2), "leaky_relu": math.sqrt(2), "gelu": math.sqrt(2), "silu": math.sqrt(2), "tanh": 5 / 3, "sigmoid": 1.0}
+
+Scheme = Callable[[Tensor, str, float], object]
+
+
+def default(weight: Tensor, activation: str, gain: float) -> None:
+    """What torch has drawn by itself: uniform within 1/sqrt(inputs), for nn.RNN within 1/sqrt(width)."""
+    weight.mul_(gain)
+
+
+def xavier(weight: Tensor, activation: str, gain: float) -> None:
+    """Uniform with variance 2 / (inputs + outputs) (Glorot and Bengio 2010). It asks for no gain of its own."""
+    nn.init.xavier_uniform_(weight, gain)
+
+
+def he(weight: Tensor, activation: str, gain: float) -> None:
+    """Normal with variance 2 / inputs for a hidden layer, whatever its activation, and 1 / inputs otherwise (He 2015)."""
+    nn.init.kaiming_normal_(weight, nonlinearity="linear" if activation in PLAIN else "relu")
+    weight.mul_(gain)
+
+
+def orthogonal(weight: Tensor, activation: str, gain: float) -> None:
+    """Rows or columns at right angles, of length gain (Saxe 2013), with torch's gain for the activation: sqrt 2 for relu
+    and its relatives, 5/3 for tanh."""
+    nn.init.orthogonal_(weight, OWN_GAINS.get(activation, 1.0) * gain)
+
+
+def zeros(weight: Tensor, activation: str, gain: float) -> None:
+    """Every weight 0: all units of a layer stay alike."""
+    weight.zero_()
+
+
+def normal(weight: Tensor, activation: str, gain: float) -> None:
+    """Normal with deviation 0.02 whatever the layer's size, as large language models are drawn."""
+    nn.init.normal_(weight, std=NORMAL_STD * gain)
+
+
+def orthonormal(weight: Tensor, activation: str, gain: float) -> None:
+    """Where lsuv begins: right angles and length 1. Recurrent weights, which it does not scale, have length `gain`."""
+    nn.init.orthogonal_(weight, gain if activation == "recurrent" else 1.0)
+
+
+INITIALIZERS: dict[str, Scheme] = {
+    "default": default,
+    "xavier": xavier,
+    "he": he,
+    "orthogonal": orthogonal,
+    "lsuv": orthonormal,
+    "zeros": zeros,
+    "normal": normal,
+}
+
+
+@torch.no_grad()
+def initialize(model: MLP | RNN, knobs: Model, sample: Tensor) -> None:
+    """Draw the weights and set the biases of a fresh model, on the CPU. `sample` is a batch of inputs, which
+    only lsuv looks at. Norm layers stay as torch makes them."""
+    for name, parameter in named_parameters(model):
+        kind = role(name)
+        if kind == "bias":
+            _set_bias(name, parameter, knobs)
+        elif kind != "norm":
+            activation = "recurrent" if kind == "recurrent" else "head" if name.startswith("head.") else knobs.activation
+            INITIALIZERS[knobs.init](parameter, activation, knobs.init_gain)
+    if knobs.init == "lsuv":
+        unit_variance(model, sample, knobs.init_gain)
+
+
+@torch.no_grad()
+def unit_variance(model: MLP | RNN, sample: Tensor, deviation: float = 1.0, tolerance: float = 0.1, tries: int = 10) -> None:
+    """Layer-sequential unit variance (Mishkin and Matas 2015): layer by layer, divide the weights by the deviation of
+    the sums they make of one batch until it is within the tolerance. Sums that do not vary at all are left alone."""
+    model.eval()
+    for weight, sums in model.sums(sample):
+        for _ in range(tries):
+            measured = sums().std().item() / deviation if deviation else 0.0
+            if measured == 0 or not math.isfinite(measured) or abs(measured - 1) <= tolerance:
+                break
+            weight.div_(measured + 1e-8)
+    model.train()
+
+
+def _set_bias(name: str, bias: Tensor, knobs: Model) -> None:
+    if knobs.init != "default":
+        bias.zero_()
+    # A recurrent layer adds two biases; only one is set, so that their sum is what was asked for.
+    if not name.startswith("head.") and "bias_hh" not in name:
+        bias.add_(knobs.initial_bias)

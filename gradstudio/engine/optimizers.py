@@ -1,0 +1,54 @@
+"""The rule that turns gradients into a change of the weights: torch's own, by the name that optimizer.kind gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import Parameter
+
+from gradstudio.core import experiment
+
+
+def groups(knobs: experiment.Optimizer) -> dict[str, object]:
+    """What torch calls the knobs that can change live, for the kind of optimizer they are for."""
+    common: dict[str, object] = {"lr": knobs.lr, "weight_decay": knobs.weight_decay}
+    if knobs.kind in ("adam", "adamw"):
+        return common | {"betas": (knobs.beta1, knobs.beta2), "eps": knobs.eps}
+    if knobs.kind == "rmsprop":
+        return common | {"momentum": knobs.momentum, "eps": knobs.eps}
+    return common | {"momentum": knobs.momentum}
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+def build(parameters: list[Parameter], knobs: experiment.Optimizer) -> torch.optim.Optimizer:
+    return OPTIMIZERS[knobs.kind](parameters, foreach=True, **groups(knobs))
+
+
+def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> None:
+    """Bring a running optimizer to these values. The learning rate is written at every step by the schedule."""
+    for group in optimizer.param_groups:
+        group.update(groups(knobs))
+        if knobs.kind == "rmsprop" and knobs.momentum > 0:
+            # SGD makes its momentum buffer when it is first needed; RMSprop only at its very first step, and fails without.
+            for parameter in group["params"]:
+                if optimizer.state[parameter]:
+                    optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+
+
+class Updates:
+    """Counts the updates that an optimizer really made. One that a loss scaler skipped is none."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.made = 0
+        optimizer.register_step_post_hook(self._count)
+
+    def _count(self, *_: object) -> None:
+        self.made += 1

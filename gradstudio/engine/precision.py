@@ -1,0 +1,82 @@
+"""Number formats of the forward pass, and the loss scale that lifts small fp16 gradients over the underflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.experiment import Precision
+from gradstudio.engine import foreach
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(knobs: Precision, device: str) -> AbstractContextManager:
+    """The context for a forward pass: torch's autocast, or nothing in fp32."""
+    if knobs.dtype == "fp32":
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, DTYPES[knobs.dtype])
+
+
+class StaticScaler:
+    """A fixed factor on the loss, divided out of the gradients, without any check: what people write by hand. It has the
+    methods of torch's GradScaler that a training loop calls; without a scale it does nothing at all."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self._scale = scale
+
+    def get_scale(self) -> float:
+        return self._scale
+
+    def scale(self, loss: Tensor) -> Tensor:
+        return loss if self._scale == 1 else loss * self._scale
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._scale != 1:
+            for group in optimizer.param_groups:
+                foreach.multiply_([p.grad for p in group["params"] if p.grad is not None], 1 / self._scale)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.step()
+
+    def update(self) -> None:
+        pass
+
+
+Scaler = StaticScaler | torch.amp.GradScaler
+
+
+def dynamic(knobs: Precision, device: str) -> torch.amp.GradScaler:
+    """torch's own scaler. It halves its scale and skips the update at an overflow, and doubles it after a quiet while."""
+    return torch.amp.GradScaler(
+        torch.device(device).type,
+        init_scale=knobs.init_scale,
+        growth_factor=knobs.growth_factor,
+        backoff_factor=knobs.backoff_factor,
+        growth_interval=knobs.growth_interval,
+    )
+
+
+SCALERS: dict[str, Callable[[Precision, str], Scaler]] = {
+    "dynamic": dynamic,
+    "static": lambda knobs, device: StaticScaler(knobs.init_scale),
+    "none": lambda knobs, device: StaticScaler(),
+}
+
+
+def build_scaler(knobs: Precision, device: str) -> Scaler:
+    """A fresh scaler. Only fp16 has one: the range of bf16 and fp32 needs none."""
+    return SCALERS[knobs.scaling if knobs.dtype == "fp16" else "none"](knobs, device)
+
+
+def change_scaler(scaler: Scaler, name: str, knobs: Precision, device: str) -> Scaler:
+    """The scaler to go on with after the knob `name` took its value in `knobs`: a new number format or kind of scaling
+    begins anew at init_scale."""
+    if name != "precision.growth_interval":
+        return build_scaler(knobs, device)
+    if isinstance(scaler, torch.amp.GradScaler):
+        scaler.set_growth_interval(knobs.growth_interval)
+    return scaler

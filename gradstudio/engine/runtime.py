@@ -1,0 +1,18 @@
+"""What is set for the whole process before a run: threads and repeatable algorithms."""
+
+from __future__ import annotations
+
+import torch
+
+from gradstudio.engine import THREADS
+
+
+def prepare(deterministic: bool) -> None:
+    """Set torch up for a run. These switches belong to the process, so the run that starts last decides."""
+    if THREADS:
+        torch.set_num_threads(int(THREADS))
+    torch.use_deterministic_algorithms(deterministic, warn_only=False)
+    torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = False
+    # torch would fill every fresh tensor with NaN, which costs time and finds only faults in torch itself.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]

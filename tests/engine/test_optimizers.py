@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+
+from gradstudio.core.experiment import Schedule
+from gradstudio.engine.optimizers import OPTIMIZERS
+from gradstudio.engine.schedules import SCHEDULES, factor
+
+LIVE = [("lr", 0.03), ("momentum", 0.9), ("beta1", 0.5), ("beta2", 0.9), ("eps", 1e-3), ("weight_decay", 0.1)]
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize(("field", "value"), LIVE)
+def test_live_values_reach_the_optimizer(build, kind, field, value):
+    trainer, plain = build(f"optimizer.kind={kind}"), build(f"optimizer.kind={kind}")
+    list(islice(zip(trainer.steps(), plain.steps(), strict=False), 3))
+    trainer.change(f"optimizer.{field}", value)
+    list(islice(zip(trainer.steps(), plain.steps(), strict=False), 3))
+    applies = trainer.experiment.applies(f"optimizer.{field}")
+    assert all(map(torch.equal, trainer.parameters, plain.parameters)) != applies
+
+
+@pytest.mark.parametrize("kind", ["sgd", "rmsprop"])
+def test_momentum_begins_when_it_is_first_given(build, kind):
+    """From 0 to 0.9 live is what it would be to start with 0.9 there: an empty buffer."""
+    trainer = build(f"optimizer.kind={kind}", "optimizer.lr=0.01")
+    steps = trainer.steps()
+    list(islice(steps, 3))
+    trainer.change("optimizer.momentum", 0.9)
+    before = [parameter.detach().clone() for parameter in trainer.parameters]
+    next(steps)
+    first = [parameter.detach() - old for parameter, old in zip(trainer.parameters, before, strict=True)]
+    for parameter, move in zip(trainer.parameters, first, strict=True):
+        buffer = trainer.optimizer.state[parameter]["momentum_buffer"]
+        torch.testing.assert_close(move, -0.01 * buffer, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_schedules(kind):
+    schedule = Schedule(kind=kind, warmup_steps=10, total_steps=100)
+    assert [factor(schedule, taken) for taken in (0, 4)] == pytest.approx([0.1 * SCHEDULES[kind](0), 0.5 * SCHEDULES[kind](0.04)])
+    assert factor(schedule, 50) == pytest.approx({"constant": 1, "cosine": 0.5, "linear": 0.5}[kind])
+    assert factor(schedule, 100) == factor(schedule, 10**6) == pytest.approx(1 if kind == "constant" else 0)
+    assert factor(Schedule(), 0) == 1
+
+
+def test_a_skipped_update_does_not_advance_the_schedule(build):
+    trainer = build("precision.dtype=fp16", "schedule.warmup_steps=10", "optimizer.lr=1.0", "precision.init_scale=64")
+    steps = trainer.steps()
+    rates = []
+    for step in range(6):
+        trainer.change("loss.weight", 1e30 if step in (2, 3) else 1.0)
+        row = next(steps)
+        rates.append(round(row.lr, 6))
+        assert row.skipped == (step in (2, 3))
+    assert rates == [0.1, 0.2, 0.3, 0.3, 0.3, 0.4]
