@@ -1,0 +1,6 @@
+"""`python -m gradstudio` is `gradstudio`."""
+
+from gradstudio.cli import main
+
+if __name__ == "__main__":
+    main()

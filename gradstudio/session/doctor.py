@@ -1,0 +1,149 @@
+"""Is everything here that the program needs? Every check works without torch, without Qt and without a display."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gradstudio.core import files, presets
+
+_PACKAGES = {"torch": "torch", "PySide6": "PySide6-Essentials", "pyqtgraph": "pyqtgraph", "numpy": "numpy"}
+_FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
+_SECONDS = 30  # for a process that only opens Qt
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: what was found, and what to do where that is a problem."""
+
+    name: str
+    ok: bool
+    text: str
+    advice: str = ""
+
+
+def examine() -> list[Check]:
+    """Every check, in the order in which things are needed."""
+    return [check for look in CHECKS for check in look()]
+
+
+def devices() -> list[tuple[str, str]]:
+    """Id and name of everything that can train here; ModuleNotFoundError as one line where torch is missing."""
+    from gradstudio.core.knobs import KnobError
+
+    try:
+        from gradstudio.engine.devices import available
+    except ModuleNotFoundError as fault:
+        if fault.name != "torch":
+            raise
+        raise KnobError("PyTorch is not installed, and nothing trains without it; install it with: pip install torch") from None
+    return [(device.id, device.name) for device in available()]
+
+
+def _python() -> list[Check]:
+    enough = sys.version_info >= (3, 11)
+    return [Check("Python", enough, platform.python_version(), "" if enough else "GradStudio needs Python 3.11 or newer.")]
+
+
+def _packages() -> list[Check]:
+    checks = []
+    for name, package in _PACKAGES.items():
+        found = _version(package)
+        checks.append(Check(name, bool(found), found or "not installed", "" if found else f"Install it with: pip install {package}"))
+    return checks
+
+
+def _hazards() -> list[Check]:
+    """Versions that are known not to go together."""
+    return hazards(sys.version_info[:2], _version("PySide6-Essentials"), _version("pyqtgraph"))
+
+
+def hazards(python: tuple[int, int], qt: str, pyqtgraph: str) -> list[Check]:
+    """What goes wrong between these versions; a version that is not known is ''."""
+    checks = []
+    if numbers(qt) == (6, 12, 0) and python < (3, 12):
+        checks.append(Check("PySide6 with Python", False, f"PySide6 {qt} aborts Python {python[0]}.{python[1]} within seconds of live plotting",
+                            "Install another: pip install 'PySide6-Essentials>=6.10.3,<6.12'"))  # fmt: skip
+    if numbers(pyqtgraph) and numbers(pyqtgraph) < (0, 15) and numbers(qt) >= (6, 11):
+        checks.append(Check("pyqtgraph with Qt", False, f"pyqtgraph {pyqtgraph} cannot export SVG on Qt {qt}",
+                            "Install an earlier Qt: pip install 'PySide6-Essentials>=6.10.3,<6.11'"))  # fmt: skip
+    return checks or [Check("Known hazards", True, "none between these versions")]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """'6.10.3' as (6, 10, 3); nothing for what is no version."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def _devices() -> list[Check]:
+    from gradstudio.core.knobs import KnobError
+
+    try:
+        found = devices()
+    except KnobError as fault:
+        return [Check("Devices", False, "none", str(fault))]
+    except Exception as fault:  # a broken installation of torch can raise anything
+        return [Check("Devices", False, f"torch cannot be loaded: {str(fault)[:200]}", "Install torch again: pip install --force-reinstall torch")]
+    return [Check("Devices", True, "; ".join(f"{name} ({title})" for name, title in found))]
+
+
+def _display() -> list[Check]:
+    if not _version("PySide6-Essentials"):
+        return [Check("Display", False, "not looked for, as PySide6 is not installed", "Install it with: pip install PySide6-Essentials")]
+    try:
+        done = subprocess.run([sys.executable, "-c", _FIRST_WINDOW], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return [Check("Display", False, f"Qt gave no answer: {fault}", "Check the display; `gradstudio run` trains without one.")]
+    if done.returncode == 0:
+        where = os.environ.get("QT_QPA_PLATFORM") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY") or "the system's own"
+        return [Check("Display", True, where)]
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    library = re.search(r"(\S+\.so[.\d]*): cannot open shared object", done.stderr)
+    if library:
+        advice = "On Debian or Ubuntu: apt install libegl1 libgl1 libxkbcommon0 libdbus-1-3"
+        return [Check("Display", False, f"Qt needs the system library {library[1]}", advice)]
+    told = next((line for line in lines if "display" in line.lower()), lines[0] if lines else "no window can be opened")
+    return [Check("Display", False, told[:200], "The app needs a desktop (DISPLAY or WAYLAND_DISPLAY); `gradstudio run` trains without one.")]
+
+
+def _folder() -> list[Check]:
+    folder = files.user_presets()
+    there = next(path for path in (folder, *folder.parents) if path.exists())  # it is made when something is to be kept
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as fault:
+        text = f"{folder}: {(fault.strerror or str(fault)).lower()}"
+        return [Check("User folder", False, text, "Make it writable, or set XDG_DATA_HOME to a folder that is.")]
+    return [Check("User folder", True, str(folder))]
+
+
+def _presets() -> list[Check]:
+    good, bad = [], []
+    for path in presets.available():
+        try:
+            good.append(presets.read(path))
+        except presets.PresetError as fault:
+            bad.append(Check("Preset", False, str(fault), "Correct the file, or remove it."))
+    bundled = sum(preset.bundled for preset in good)
+    whole = bundled > 0
+    text = f"{bundled} bundled, {len(good) - bundled} of your own"
+    return [Check("Presets", whole, text, "" if whole else "The bundled presets are missing: install GradStudio again."), *bad]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+CHECKS: tuple[Callable[[], list[Check]], ...] = (_python, _packages, _hazards, _devices, _display, _folder, _presets)

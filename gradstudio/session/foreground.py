@@ -1,0 +1,66 @@
+"""A run without a window: trained here and now, with its progress on stderr, until it is over or Ctrl+C stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+from gradstudio.core.text import number
+from gradstudio.session.run import Run
+from gradstudio.session.worker import Stop, Worker
+
+
+def train(record: Run, *, progress: bool) -> str:
+    """Train in the worker's thread and wait here, where Ctrl+C arrives; gives the traceback of what failed, if anything did."""
+    worker = Worker(record)
+    with _stopping_on_ctrl_c(worker):
+        worker.start()
+        if progress:
+            _show_progress(record, worker)
+        while worker.is_alive():
+            worker.join(0.2)
+    return worker.failure
+
+
+@contextlib.contextmanager
+def _stopping_on_ctrl_c(worker: Worker) -> Iterator[None]:
+    """The first Ctrl+C (or SIGTERM) stops the run after its step, a second one ends the program.
+
+    A handler, since a KeyboardInterrupt in Thread.join makes Python 3.11 take a living thread for a finished one.
+    """
+    told: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        if told:
+            raise KeyboardInterrupt
+        told.append(number)
+        worker.send(Stop())
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as by a shell for what runs in the background
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, *(() if ignored else (signal.SIGINT,)))}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show_progress(record: Run, worker: Worker) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(record.title, total=record.experiment.run.steps, figures="")
+        while worker.is_alive():
+            worker.join(0.1)
+            if count := len(record.history):
+                row = record.history.row(count - 1)
+                bar.update(task, completed=count, figures=f"loss {number(row['loss'])}  norm {number(row['grad_norm'])}")

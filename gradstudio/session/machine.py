@@ -1,0 +1,30 @@
+"""What can train here. Found in a thread of its own, for it takes torch to know."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Machine:
+    """Loads torch in the background. `devices` is (id, name) pairs once `ready`; `problem` says why there are none."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.devices: tuple[tuple[str, str], ...] = ()
+        self.problem = ""
+        self._thread = threading.Thread(target=self._look, name="loading torch", daemon=True)
+
+    def look(self) -> None:
+        """Begin to look; returns at once."""
+        self._thread.start()
+
+    def _look(self) -> None:
+        try:
+            from gradstudio.engine import devices
+
+            self.devices = tuple((device.id, device.name) for device in devices.available())
+        except ModuleNotFoundError as fault:
+            self.problem = f"{fault.name} is not installed, so nothing can train: pip install {fault.name}"
+        except (ImportError, OSError, ValueError) as fault:
+            self.problem = f"PyTorch cannot be loaded: {str(fault).partition(chr(10))[0]}"
+        self.ready = True

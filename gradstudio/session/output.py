@@ -1,0 +1,123 @@
+"""The files of a run: what --out writes. Each is written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gradstudio.core import files, presets
+from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
+from gradstudio.core.knobs import format_value
+from gradstudio.core.presets import Preset
+from gradstudio.session.run import Run
+from gradstudio.session.summary import summarize, to_json
+
+REPORTS = ("html", "pdf")
+_WHOLE = ("step", "skipped", "nonfinite")  # columns that count
+
+
+class OutputError(OSError):
+    """A file or folder that cannot be written. One line, fit for a person."""
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder and make sure that files can be written into it; OutputError where they cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as fault:
+        raise _cannot(folder, fault) from None
+
+
+def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
+    """Write every file of a run, and its report in these formats; gives their paths. OutputError names the first that cannot be."""
+    written = []
+    for name, content in FILES.items():
+        written.append(_write(folder / name, content(run)))
+    for suffix in reports:
+        from gradstudio.session import report
+
+        written.append(_write(folder / f"report.{suffix}", report.content(run, suffix)))
+    return written
+
+
+def as_preset(run: Run) -> Preset:
+    """The run as a preset of its own: what it started with, and the changes that were made to it."""
+    preset = run.preset
+    return Preset(id=preset.id, title=preset.title, summary=preset.summary, experiment=run.experiment, timeline=tuple(run.timeline))
+
+
+def experiment_toml(run: Run) -> str:
+    """The file that gives the same run again."""
+    return presets.to_toml(as_preset(run))
+
+
+def run_json(run: Run) -> str:
+    """The summary, and what a repetition needs to know."""
+    timeline = [{"step": change.step, "knob": change.knob, "value": change.value} for change in list(run.timeline)]
+    more = {"title": run.title, "message": run.message, "environment": dict(run.environment), "timeline": timeline}
+    return to_json(summarize(run) | more) + "\n"
+
+
+def metrics_csv(history: History) -> str:
+    """A line a step. Floats read back bit for bit; NaN and Inf are spelled nan, inf, -inf."""
+    columns = []
+    for name in COLUMNS:
+        values = history.column(name)
+        columns.append([str(int(value)) for value in values] if name in _WHOLE else [repr(value) for value in values.tolist()])
+    lines = [",".join(COLUMNS), *(",".join(row) for row in zip(*columns, strict=True))]
+    return "\n".join(lines) + "\n"
+
+
+def layers_npz(history: History) -> bytes:
+    """One array (steps, layers) for each measure, and the layers' names, roles and sizes; readable without pickle."""
+    arrays = {name: history.layer_metric(name) for name in LAYER_METRICS}
+    names = np.array([layer.name for layer in history.layers], dtype=np.str_)
+    roles = np.array([layer.role for layer in history.layers], dtype=np.str_)
+    sizes = np.array([layer.size for layer in history.layers], dtype=np.int64)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, layers=names, roles=roles, sizes=sizes, **arrays)
+    return buffer.getvalue()
+
+
+def events_csv(run: Run) -> str:
+    """A line an event. A text that a spreadsheet would take for a formula is marked with an apostrophe."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["step", "kind", "text", "knob", "before", "value"])
+    for event in list(run.events):
+        before, value = ("" if part is None else part for part in (event.before, event.value))
+        writer.writerow([event.step, event.kind, _cell(event.text), _cell(event.knob), _cell(before), _cell(value)])
+    return buffer.getvalue()
+
+
+FILES: dict[str, Callable[[Run], str | bytes]] = {
+    "experiment.toml": experiment_toml,
+    "run.json": run_json,
+    "metrics.csv": lambda run: metrics_csv(run.history),
+    "layers.npz": lambda run: layers_npz(run.history),
+    "events.csv": events_csv,
+}
+
+
+def _cell(value: object) -> str:
+    text = format_value(value)
+    return "'" + text if isinstance(value, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def _write(path: Path, content: str | bytes) -> Path:
+    try:
+        files.write_whole(path, content)
+    except OSError as fault:
+        raise _cannot(path, fault) from None
+    return path
+
+
+def _cannot(path: Path, fault: OSError) -> OutputError:
+    return OutputError(f"{path} cannot be written: {(fault.strerror or str(fault)).lower()}")

@@ -1,0 +1,84 @@
+"""What a report is made of. A section says what; the page and the print say how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+Tone = Literal["", "good", "bad", "warning", "dim"]
+
+
+@dataclass(frozen=True)
+class Prose:
+    text: str
+    dim: bool = False
+    kind: ClassVar[str] = "prose"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure with its name under it."""
+
+    label: str
+    value: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    tiles: tuple[Tile, ...]
+    kind: ClassVar[str] = "tiles"
+
+
+@dataclass(frozen=True)
+class Table:
+    """`widths`: shares of the page's width, one a column. A row that is one cell long heads a group."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    widths: tuple[float, ...]
+    code: tuple[int, ...] = ()  # columns that hold names and values rather than words
+    kind: ClassVar[str] = "table"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """`draw(axes, trace, colours)` draws it; `height` in inches on a page `plots.WIDTH` wide."""
+
+    name: str
+    title: str
+    note: str
+    height: float
+    draw: Callable[..., None]
+    trace: Any
+    kind: ClassVar[str] = "plot"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A finding: `label` says how severe, `where` since when and in which layers."""
+
+    tone: Tone
+    label: str
+    title: str
+    where: str
+    lines: tuple[str, ...]
+    remedies: tuple[str, ...]
+    kind: ClassVar[str] = "card"
+
+
+@dataclass(frozen=True)
+class Code:
+    text: str
+    kind: ClassVar[str] = "code"
+
+
+Block = Prose | Tiles | Table | Plot | Card | Code
+
+
+@dataclass(frozen=True)
+class Section:
+    id: str
+    title: str
+    blocks: tuple[Block, ...]

@@ -1,0 +1,65 @@
+"""The report as one HTML page: no script, nothing loaded from outside, light or dark as the reader's system is."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import jinja2
+from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+import gradstudio
+from gradstudio.core import files
+from gradstudio.session.report import plots
+from gradstudio.session.report.blocks import Plot
+from gradstudio.session.report.palette import DARK, LIGHT, SENTINELS, VARIABLES
+from gradstudio.session.report.sections import sections
+from gradstudio.session.report.story import headline
+from gradstudio.session.run import Run
+
+TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
+
+
+def render(run: Run) -> str:
+    """The page. Everything that comes from a run, a preset or a file is escaped."""
+    loader = jinja2.FileSystemLoader(files.RESOURCES / "report")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["svg"] = svg
+    template = environment.get_template("report.html.j2")
+    return template.render(
+        run=run, headline=headline(run), sections=sections(run), light=LIGHT, dark=DARK, version=gradstudio.__version__, tone=tone(run)
+    )
+
+
+def tone(run: Run) -> str:
+    """Good, bad or warning: how the run ended."""
+    if run.status in ("nonfinite", "failed") or any(finding.severity == "critical" for finding in run.findings.values()):
+        return "bad"
+    return "good" if run.status == "finished" else "warning"
+
+
+def svg(plot: Plot) -> Markup:
+    """A figure as an inline SVG whose colours are variables of the page, and whose ids are its own."""
+    with plots.drawing(**{"svg.hashsalt": plot.name}):
+        figure = Figure(figsize=(plots.WIDTH, plot.height), facecolor="none", dpi=200)
+        FigureCanvasSVG(figure)
+        width = plots.WIDTH - plots.LEFT - plots.RIGHT
+        axes = figure.add_axes((plots.LEFT / plots.WIDTH, BOTTOM / plot.height, width / plots.WIDTH, 1 - (TOP + BOTTOM) / plot.height))
+        plot.draw(axes, plot.trace, SENTINELS)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=False, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return Markup(_inline(buffer.getvalue(), plot))
+
+
+def _inline(text: str, plot: Plot) -> str:
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\s(?:xmlns(?::xlink)?)="[^"]*"', "", text)
+    text = re.sub(r'\sid="', f' id="{plot.name}-', text)
+    text = re.sub(r'(xlink:href="|url\()#', rf"\1#{plot.name}-", text)
+    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{plot.title}">', text, count=1)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    return text

@@ -1,0 +1,163 @@
+"""The sections of a report, in their order. A section is a function of a run; one that has nothing to say gives None."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections.abc import Callable
+
+from gradstudio.core.knobs import format_value
+from gradstudio.core.rules import Finding
+from gradstudio.core.text import number, plural
+from gradstudio.session import output
+from gradstudio.session.report import heatmap, plots, trace
+from gradstudio.session.report.blocks import Block, Card, Code, Plot, Prose, Section, Table, Tile, Tiles, Tone
+from gradstudio.session.report.story import loss_scale, percent, tell
+from gradstudio.session.run import Run
+from gradstudio.session.summary import figures, ranked
+
+_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warning", "info": "dim"}
+_MOST_ALIKE = 4  # events of one kind that are listed one by one
+
+
+def what_happened(run: Run) -> Section:
+    """The course of the run in words, and its figures."""
+    found = figures(run)
+    lost: Tone = "bad" if found.final_loss is not None and not math.isfinite(found.final_loss) else ""
+    tiles = [
+        Tile("loss at the start", number(found.initial_loss)),
+        Tile("loss at the end", number(found.final_loss), lost),
+        Tile("best loss", number(found.best_loss)),
+        Tile("right on the test set", percent(found.accuracy)),
+        Tile("largest gradient norm", number(found.peak_grad_norm)),
+        Tile("steps clipped", percent(found.clipped_share)),
+        Tile("updates skipped", f"{found.skipped_steps:,}", "warning" if found.skipped_steps else ""),
+        Tile("loss scale at the end", loss_scale(found.final_scale) if run.in_force.precision.dtype == "fp16" else "–"),
+        Tile("steps", f"{found.steps:,}"),
+        Tile("time in steps", f"{number(found.seconds)} s"),
+    ]
+    return Section("what-happened", "What happened", (Prose(tell(run)), Tiles(tuple(tiles))))
+
+
+def findings(run: Run) -> Section:
+    """What the rules say of the run, with the evidence and what may heal it."""
+    cards = tuple(_card(finding) for finding in ranked(run))
+    return Section("findings", "Findings", cards or (Prose("No rule fired.", dim=True),))
+
+
+def curves(run: Run) -> Section | None:
+    """The figures: what was measured at every step."""
+    taken = trace.take(run)
+    if not len(taken):
+        return None
+    blocks: list[Block] = [
+        Plot("loss", "Loss", "mean over the step's batch, before the update; log", 1.75, plots.loss, taken),
+        Plot("grad-norm", "Gradient norm", "of the true gradient: unscaled; log", 1.75, plots.gradient_norm, taken),
+    ]
+    if any(knobs.precision.dtype == "fp16" for _, _, knobs in taken.in_force) or (taken["scale"] != 1).any():
+        blocks.append(Plot("scale", "Loss scale", "the factor that lifts fp16 gradients; log2", 1.2, plots.loss_scale, taken))
+    blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, taken))
+    if taken.layers:
+        grouped = len(taken) / trace.CELLS
+        note = "gradient norm, log colour" + (f"; each column is the largest of about {number(grouped, 2)} steps" if grouped > 1 else "")
+        blocks.append(Plot("layers", "Layers × steps", note, heatmap.height(taken), heatmap.layers_by_steps, taken))
+    if taken.changes:
+        blocks.append(Prose("Dashed lines are knob changes, numbered as in the timeline.", dim=True))
+    return Section("curves", "Curves", tuple(blocks))
+
+
+def timeline(run: Run) -> Section:
+    """Everything that happened to the run, changes of knobs numbered as on the figures."""
+    events, count, rows = list(run.events), 0, []
+    alike = {kind: [event for event in events if event.kind == kind] for kind in ("step_skipped", "outlier")}
+    for event in sorted(events, key=lambda event: event.step):
+        same = alike.get(event.kind, [])
+        if len(same) > _MOST_ALIKE:
+            if event is same[0]:
+                words = {"step_skipped": "updates skipped after an overflow", "outlier": "batches replaced by noise"}[event.kind]
+                rows.append(("", f"{event.step:,}", f"{len(same):,} {words}, the last at step {same[-1].step:,}"))
+            continue
+        count += event.kind == "knob_changed"
+        rows.append((str(count) if event.kind == "knob_changed" else "", f"{event.step:,}", event.text))
+    if not count:
+        return Section("timeline", "Timeline", (Table(("step", "what"), tuple(row[1:] for row in rows), (0.12, 0.88)),))
+    return Section("timeline", "Timeline", (Table(("step", "change", "what"), tuple((row[1], row[0], row[2]) for row in rows), (0.12, 0.12, 0.76)),))
+
+
+def knobs(run: Run) -> Section:
+    """Every knob: those that were set first, the others at their default."""
+    set_rows, default_rows = [], []
+    groups: set[str] = set()
+    for knob, value in run.experiment.items():
+        now = run.in_force[knob.name]
+        if value == knob.default and now == value:
+            default_rows.append((knob.name, format_value(value)))
+            continue
+        if knob.group not in groups:
+            groups.add(knob.group)
+            set_rows.append((knob.group,))
+        idle = "" if run.experiment.applies(knob.name) or run.in_force.applies(knob.name) else " (no effect here)"
+        set_rows.append((f"● {knob.name}", format_value(value) + idle, format_value(now) if now != value else "", format_value(knob.default)))
+    blocks: list[Block] = []
+    if set_rows:
+        blocks.append(Prose("● differs from its default, at the start or by a change on the way.", dim=True))
+        blocks.append(Table(("knob", "at the start", "changed to", "default"), tuple(set_rows), (0.37, 0.27, 0.18, 0.18), code=(0, 1, 2, 3)))
+    blocks.append(Prose("At their default:" if set_rows else "Every knob stands at its default:", dim=True))
+    half = -(-len(default_rows) // 2)
+    left, right = default_rows[:half], [*default_rows[half:], ("", "")]
+    pairs = tuple((*first, *second) for first, second in zip(left, right, strict=False))
+    blocks.append(Table(("knob", "value", "knob", "value"), pairs, (0.36, 0.14, 0.37, 0.13), code=(0, 1, 2, 3)))
+    return Section("knobs", "Knobs", tuple(blocks))
+
+
+def environment(run: Run) -> Section:
+    """Where and when it ran."""
+    rows = [("run", run.id), ("started", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run.started))), *run.environment.items()]
+    return Section("environment", "Environment", (Table(("fact", "value"), tuple(rows), (0.25, 0.75), code=(1,)),))
+
+
+def repeat(run: Run) -> Section:
+    """How to get the same run again."""
+    blocks: list[Block] = []
+    if run.preset.bundled:
+        blocks += [Prose("From the bundled preset:"), Code(command(run))]
+    blocks += [
+        Prose(f"{'Or from' if run.preset.bundled else 'From'} this file, saved as experiment.toml:"),
+        Code("gradstudio run experiment.toml"),
+        Code(output.experiment_toml(run).strip()),
+        Prose("The same experiment, changes, seed and device give the same run: bit for bit on the CPU.", dim=True),
+    ]
+    return Section("repeat", "How to repeat it", tuple(blocks))
+
+
+def command(run: Run) -> str:
+    """The command line that makes the run from its preset."""
+    words = ["gradstudio", "run", run.preset.id]
+    flags = {"run.steps": "--steps", "run.seed": "--seed", "run.device": "--device"}
+    for knob, value in run.experiment.items():
+        if value != run.preset.experiment[knob.name]:
+            words += [flags[knob.name], format_value(value)] if knob.name in flags else ["--set", f"{knob.name}={format_value(value)}"]
+    if "--seed" not in words:
+        words += ["--seed", str(run.experiment.run.seed)]
+    for change in list(run.timeline):
+        if change not in run.preset.timeline:
+            words += ["--at", f"{change.step}:{change.knob}={format_value(change.value)}"]
+    return shlex.join(words)
+
+
+SECTIONS: tuple[Callable[[Run], Section | None], ...] = (what_happened, findings, curves, timeline, knobs, environment, repeat)
+
+
+def sections(run: Run) -> list[Section]:
+    """Every section that has something to say."""
+    return [section for make in SECTIONS if (section := make(run)) is not None]
+
+
+def _card(finding: Finding) -> Card:
+    since = f"since step {finding.first_step:,}" if finding.last_step > finding.first_step else f"at step {finding.first_step:,}"
+    layers = finding.layers[:4]
+    more = f" and {plural(len(finding.layers) - 4, 'other', 'others')}" if len(finding.layers) > 4 else ""
+    where = f"{since} · {', '.join(layers)}{more}" if layers else since
+    lines = tuple(line for line in (finding.evidence, finding.meaning) if line)
+    return Card(_TONES[finding.severity], finding.severity, finding.title, where, lines, finding.remedies)

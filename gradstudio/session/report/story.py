@@ -1,0 +1,140 @@
+"""What happened in a run, in plain words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradstudio.core.knobs import format_value
+from gradstudio.core.text import number, plural
+from gradstudio.session.run import Run
+from gradstudio.session.summary import figures, ranked
+
+_TASKS = {"digits": "handwritten digits", "sequential_digits": "handwritten digits, each read in {seq_len} steps"}
+_OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
+_NETWORKS = {"mlp": "fully connected network", "rnn": "recurrent network"}
+
+
+def headline(run: Run) -> str:
+    """How the run ended, in half a sentence."""
+    steps = plural(len(run.history), "step", "steps")
+    if run.status == "nonfinite":
+        return f"went non-finite at step {run.first_nonfinite_step}"
+    if run.status == "failed":
+        return "refused" if run.refused else f"failed after {steps}"
+    if run.status == "finished":
+        critical = any(finding.severity == "critical" for finding in run.findings.values())
+        return f"finished {steps}, but training was not sound" if critical else f"finished {steps}"
+    return f"stopped after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
+
+
+def tell(run: Run) -> str:
+    """The course of the run in a paragraph."""
+    parts = (_setup(run), _changes(run), _loss(run), _norm(run), _clipping(run), _skipped(run), _end(run))
+    return " ".join(part for part in parts if part).replace(" %", "\u00a0%")
+
+
+def _setup(run: Run) -> str:
+    knobs = run.experiment
+    kind, task = str(knobs["model.kind"]), str(knobs["problem.task"])
+    layers = plural(int(knobs["model.depth"]), "hidden layer", "hidden layers")
+    norm = "" if knobs["model.norm"] == "none" else f" and {knobs['model.norm']} normalization"
+    device = run.environment.get("device", "")
+    where = f" on {device}" if device else ""
+    return (
+        f"A {_NETWORKS.get(kind, kind)} of {layers} with {knobs['model.width']} {knobs['model.activation']} units{' each' if int(knobs['model.depth']) > 1 else ''}{norm} "
+        f"learned {_TASKS.get(task, task).format(seq_len=knobs['problem.seq_len'])} with {_OPTIMIZERS.get(str(knobs['optimizer.kind']), knobs['optimizer.kind'])} "
+        f"at a learning rate of {format_value(knobs['optimizer.lr'])}, in {knobs['precision.dtype']}{where}, with seed {knobs['run.seed']}."
+    )
+
+
+def _changes(run: Run) -> str:
+    changes = [event for event in list(run.events) if event.kind == "knob_changed"]
+    if not changes:
+        return ""
+    told = [f"{event.text.replace(event.knob, event.knob + ' went', 1)} at step {event.step}" for event in changes[:3]]
+    more = f", and {len(changes) - 3} more changes were made" if len(changes) > 3 else ""
+    return f"On the way {', '.join(told)}{more}."
+
+
+def _loss(run: Run) -> str:
+    loss = run.history.column("loss")
+    if not len(loss):
+        return ""
+    first, last = number(loss[0]), number(loss[-1])
+    step = run.first_nonfinite_step
+    if step is None:
+        best = figures(run).best_loss
+        low = f", with {number(best)} at its best" if best is not None and best < loss[-1] else ""
+        return f"The loss went from {first} to {last} in {plural(len(loss), 'step', 'steps')}{low}."
+    if not np.isfinite(loss[step]):
+        before = f"began at {first}, was {number(loss[step - 1])} at step {step - 1}, and" if step else "itself"
+        return f"The loss {before} became {number(loss[step])} at step {step}."
+    entries = plural(int(run.history.row(step)["nonfinite"]), "gradient entry", "gradient entries")
+    return f"The loss began at {first}; at step {step}, with the loss still at {number(loss[step])}, {entries} became NaN or Inf and reached the weights."
+
+
+def _norm(run: Run) -> str:
+    norm = run.history.column("grad_norm")
+    finite = np.flatnonzero(np.isfinite(norm))
+    if not len(finite):
+        return "No gradient norm was ever finite." if len(norm) else ""
+    peak = int(finite[np.argmax(norm[finite])])
+    overflowed = len(norm) - len(finite)
+    lost = f"; in {plural(overflowed, 'step', 'steps')} it was not finite at all" if overflowed else ""
+    if len(finite) == 1:
+        return f"The gradient norm was {number(norm[peak])} at step {peak}{lost}."
+    return f"The gradient norm before clipping was {number(float(np.median(norm[finite])))} in the median and at most {number(norm[peak])}, at step {peak}{lost}."
+
+
+def _clipping(run: Run) -> str:
+    share = figures(run).clipped_share
+    if not share:
+        return ""
+    return f"Clipping shortened the gradient in {number(100 * share, 2)} % of the steps."
+
+
+def _skipped(run: Run) -> str:
+    skipped = figures(run).skipped_steps
+    if not skipped:
+        return ""
+    return f"The loss scaler skipped {plural(skipped, 'update', 'updates')}; the scale ended at {loss_scale(figures(run).final_scale)}."
+
+
+def _end(run: Run) -> str:
+    if run.status == "failed":
+        return f"The run could not go on: {run.message.rstrip('.')}."
+    if run.accuracy is None:
+        return ""
+    if not np.isfinite(run.accuracy):
+        return "With such weights the model gives no answer on the test set at all."
+    return f"At the end the model was right on {percent(run.accuracy)} of the test set."
+
+
+def percent(share: float | None) -> str:
+    """A share as '93.2 %'; NaN stays NaN and what is missing is a dash."""
+    return number(share) if share is None or not np.isfinite(share) else f"{100 * share:.3g} %"
+
+
+def loss_scale(scale: float | None) -> str:
+    """A loss scale in full, as one knows them: 65,536."""
+    return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
+
+
+def in_words(run: Run) -> str:
+    """The outcome as a few lines of text for a terminal."""
+    found = figures(run)
+    lines = [
+        f"{run.title}: {headline(run)}",
+        f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
+        f"  accuracy   {percent(found.accuracy)} of the test set",
+        f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the steps",
+    ]
+    if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
+        lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {plural(found.skipped_steps, 'update', 'updates')} skipped")
+    lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {run.environment.get('device', 'no device')}")
+    for finding in ranked(run):
+        since = f"since step {finding.first_step:,}" if finding.last_step > finding.first_step else f"at step {finding.first_step:,}"
+        lines += ["", f"{finding.severity}: {finding.title}, {since}", f"  {finding.evidence}"]
+        if finding.remedies:
+            lines.append(f"  try: {', or '.join(finding.remedies)}")
+    return "\n".join(lines)

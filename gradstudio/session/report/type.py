@@ -1,0 +1,54 @@
+"""Setting type: how wide a text is, and where its lines break."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+_ODD = {ord("\t"): "    "} | {code: "" for code in (*range(9), *range(10, 32), 127)}
+
+
+@lru_cache(maxsize=16)
+def font(bold: bool = False, mono: bool = False) -> FontProperties:
+    return FontProperties(family=["DejaVu Sans Mono" if mono else "DejaVu Sans"], weight="bold" if bold else "normal")
+
+
+@lru_cache(maxsize=20_000)
+def width(text: str, size: float, bold: bool = False, mono: bool = False) -> float:
+    """Points that a line of text takes."""
+    properties = font(bold, mono).copy()
+    properties.set_size(size)
+    return text_to_path.get_text_width_height_descent(text, properties, ismath=False)[0]
+
+
+def wrap(text: str, size: float, across: float, bold: bool = False, mono: bool = False) -> list[str]:
+    """The text in lines no wider than `across` points. A word that is wider itself is broken; leading spaces stay."""
+    text = text.expandtabs(4).translate(_ODD)
+    space = width("x x", size, bold, mono) - width("xx", size, bold, mono)
+    lines, line, taken = [], "", 0.0
+    for index, word in enumerate(text.split(" ")):
+        for piece_index, piece in enumerate(_pieces(word, size, across, bold, mono)):
+            wide = width(piece, size, bold, mono) if piece else 0.0
+            gap = space if index and not piece_index else 0.0
+            if line.strip() and (piece_index or taken + gap + wide > across):
+                lines.append(line)
+                line, taken = piece, wide
+            else:
+                line, taken = line + (" " if gap else "") + piece, taken + gap + wide
+    return [*lines, line]
+
+
+def _pieces(word: str, size: float, across: float, bold: bool, mono: bool) -> list[str]:
+    """A word in parts that each fit."""
+    pieces = []
+    most = int(across / (0.2 * size)) + 2  # letters that fit if all were as narrow as an i
+    while len(word) > 1 and (len(word) > most or width(word, size, bold, mono) > across):
+        low, high = 1, min(len(word), most)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if width(word[:middle], size, bold, mono) <= across else (low, middle)
+        pieces.append(word[:low])
+        word = word[low:]
+    return [*pieces, word]

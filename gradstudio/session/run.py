@@ -1,0 +1,124 @@
+"""A run: an experiment, the changes made to it, and everything that was measured. Plots, reports and files read this."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gradstudio.core.events import Change, Event, Kind
+from gradstudio.core.experiment import Experiment, find_knob
+from gradstudio.core.history import History, Layer, Row
+from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.presets import Preset
+from gradstudio.core.rules import Finding, Rule, all_rules
+from gradstudio.core.text import number
+
+Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed"]
+OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed"})
+
+
+@dataclass
+class Run:
+    """One writer, the worker, fills it through the methods below; any thread may read its attributes at any time.
+
+    `experiment` is what the run started with, `in_force` what holds now, `planned` the changes that will come by
+    themselves, `timeline` those that were made.
+    """
+
+    preset: Preset
+    experiment: Experiment
+    planned: tuple[Change, ...] = ()
+    id: str = ""
+    started: float = field(default_factory=time.time)
+    status: Status = "ready"
+    message: str = ""  # why it failed
+    refused: bool = False  # it failed because what was asked for is not possible, such as a device that is not there
+    history: History = field(default_factory=History)
+    events: list[Event] = field(default_factory=list)
+    timeline: list[Change] = field(default_factory=list)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    first_nonfinite_step: int | None = None
+    accuracy: float | None = None  # on the test set, once the run is over
+    seconds: float = 0.0  # spent in steps
+    in_force: Experiment = field(init=False)
+    _rules: list[Rule] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.in_force = self.experiment
+        self._rules = all_rules()
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.started))
+        self.id = self.id or f"{self.preset.id}-{stamp}-{secrets.token_hex(2)}"
+
+    @property
+    def over(self) -> bool:
+        return self.status in OVER
+
+    @property
+    def title(self) -> str:
+        return self.preset.title
+
+    def begin(self, layers: tuple[Layer, ...], environment: Mapping[str, str]) -> None:
+        """The model stands: rows can come."""
+        self.history = History(layers)
+        self.environment = environment
+        device = environment.get("device", "")
+        self.note("started", f"training on {device} with seed {self.experiment.run.seed}")
+
+    def change(self, name: str, value: Value) -> None:
+        """A live knob has changed, in force from the next step on."""
+        before = self.in_force[name]
+        self.in_force = self.in_force.with_value(name, value)
+        value = self.in_force[name]
+        step = len(self.history)
+        self.timeline.append(Change(step, name, value))
+        text = f"{find_knob(name).name} {format_value(before)} → {format_value(value)}"
+        self.events.append(Event(step, "knob_changed", text, name, before, value))
+
+    def record(self, row: Row) -> None:
+        """A step was made: keep its row, the news in it, and what the rules say of it."""
+        self.seconds += row.step_seconds
+        if row.skipped:
+            self.note("step_skipped", f"overflow at scale {row.scale:g}: update skipped", row.step)
+        problem = self.in_force.problem
+        if problem.outlier_every and row.step and row.step % problem.outlier_every == 0:
+            self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", row.step)
+        if row.went_nonfinite and self.first_nonfinite_step is None:
+            self.first_nonfinite_step = row.step
+            what = f"loss is {number(row.loss)}" if row.loss - row.loss != 0 else f"{row.nonfinite} gradient entries are NaN or Inf"
+            self.note("nonfinite", what, row.step)
+        self.history.append(row)
+        for rule in self._rules:
+            finding = rule.update(self.history)
+            if finding is None:
+                continue
+            if finding.rule not in self.findings:
+                self.note("finding", finding.title, finding.first_step)
+            self.findings[finding.rule] = finding
+
+    def end(self, status: Status, message: str, accuracy: float | None) -> None:
+        """The run is over; the last thing the worker does."""
+        self.message = message
+        self.accuracy = accuracy
+        match status:
+            case "failed":
+                self.note("failed", message)
+            case "stopped":
+                self.note("stopped", "stopped")
+            case "nonfinite" if self.first_nonfinite_step == len(self.history) - 1:
+                self.note("finished", "ended by the first non-finite step")
+            case _:
+                self.note("finished", "finished")
+        self.status = status
+
+    def note(self, kind: Kind, text: str, step: int | None = None) -> None:
+        self.events.append(Event(len(self.history) if step is None else step, kind, text))
+
+
+def recent_mean(history: History, column: str, rows: int = 50) -> float:
+    """Mean of the last rows of a column; NaN where one of them is, and NaN of no rows."""
+    values = history.column(column, len(history) - rows)
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,114 @@
+"""What a person sits in front of: a preset, the knobs as asked for, one run at a time and its worker. No Qt in it."""
+
+from __future__ import annotations
+
+from gradstudio.core.experiment import KNOBS, Experiment, find_knob
+from gradstudio.core.knobs import Value
+from gradstudio.core.presets import Preset
+from gradstudio.session.run import Run
+from gradstudio.session.worker import UNLIMITED, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
+
+
+class Simulator:
+    """The state behind the window. Every method returns at once; only the GUI thread (or a test) calls them."""
+
+    def __init__(self, preset: Preset) -> None:
+        self.speed = UNLIMITED
+        self._worker: Worker | None = None
+        self._leaving: list[Worker] = []  # told to stop, perhaps still in a step
+        self.load(preset)
+
+    def load(self, preset: Preset) -> None:
+        """Take up a preset: its knobs are asked for, and a run stands ready. What ran is stopped."""
+        self._leave()
+        self.preset = preset
+        self.requested: Experiment = preset.experiment
+        self.run = self._new_run()
+
+    def rename(self, preset: Preset) -> None:
+        """Take up a preset that holds the knobs as asked for; what runs goes on."""
+        self.preset = preset
+        if self._worker is None:
+            self.run = self._new_run()
+
+    def set(self, name: str, value: Value) -> None:
+        """Ask for a value. A live knob acts at the next step, any other on restart. KnobError where it is not allowed."""
+        self.requested = self.requested.with_value(name, value)
+        if self._worker is None:
+            self.run = self._new_run()
+        elif find_knob(name).live and not self.run.over:
+            self._worker.send(SetKnob(name, self.requested[name]))
+
+    def set_speed(self, steps_per_second: float) -> None:
+        self.speed = steps_per_second
+        if self._worker:
+            self._worker.send(SetSpeed(steps_per_second))
+
+    def play(self) -> None:
+        """Run, or go on where it paused."""
+        if self._worker is None:
+            self._start(paused=False)
+        else:
+            self._worker.send(Resume())
+
+    def pause(self) -> None:
+        if self._worker:
+            self._worker.send(Pause())
+
+    def step(self) -> None:
+        """One optimizer step, then pause."""
+        if self._worker is None:
+            self._start(paused=True)
+        if self._worker:
+            self._worker.send(StepOnce())
+
+    def restart(self) -> None:
+        """Begin again from step 0 with the knobs as asked for."""
+        self._leave()
+        self.run = self._new_run()
+        self._start(paused=False)
+
+    def stop(self) -> None:
+        if self._worker:
+            self._worker.send(Stop())
+
+    def close(self, seconds: float) -> bool:
+        """Stop and wait so long at most; whether the training threads have ended."""
+        self._leave()
+        for worker in self._leaving:
+            worker.join(seconds / max(len(self._leaving), 1))
+        return not self.busy
+
+    @property
+    def busy(self) -> bool:
+        """Whether a training thread lives, if only one that was told to stop."""
+        self._leaving = [worker for worker in self._leaving if worker.is_alive()]
+        return bool(self._leaving) or (self._worker is not None and self._worker.is_alive())
+
+    @property
+    def started(self) -> bool:
+        return self._worker is not None
+
+    @property
+    def failure(self) -> str:
+        """The traceback of the exception that ended the run, or nothing."""
+        return self._worker.failure if self._worker else ""
+
+    def waiting(self) -> set[str]:
+        """Knobs whose value was asked for and is not in force: live ones until the next step, others until a restart."""
+        if not self.started:
+            return set()
+        return {name for name in KNOBS if self.requested[name] != self.run.in_force[name]}
+
+    def _new_run(self) -> Run:
+        return Run(self.preset, self.requested, self.preset.timeline)
+
+    def _start(self, *, paused: bool) -> None:
+        self._worker = Worker(self.run, paused=paused, speed=self.speed)
+        self._worker.start()
+
+    def _leave(self) -> None:
+        if self._worker:
+            self._worker.send(Stop())
+            self._leaving.append(self._worker)
+            self._worker = None

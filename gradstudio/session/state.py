@@ -1,0 +1,116 @@
+"""A run's state in words: what the window says above the plots and the first thing that it says beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gradstudio.core.text import number, plural
+from gradstudio.session.run import Run
+
+Tone = Literal["idle", "busy", "good", "warning", "bad"]
+
+
+@dataclass(frozen=True)
+class State:
+    tone: Tone
+    headline: str
+    text: str
+
+
+def describe(run: Run) -> State:
+    """The state of a run as one headline and a sentence or two."""
+    count = len(run.history)
+    if run.status == "ready":
+        return State("idle", "Ready: press Run", _plan(run))
+    if run.status == "failed":
+        kept = f" The {plural(count, 'measured step is', 'measured steps are')} kept." if count else ""
+        return State("bad", f"Ended by an error at step {count:,}" if count else "Could not start", run.message + kept)
+    if count == 0:
+        return State("busy", "Starting", "Loading PyTorch and the data, and building the model.")
+    text = progress(run)
+    if run.first_nonfinite_step is not None:
+        step = run.first_nonfinite_step
+        loss = run.history.row(step)["loss"]
+        what = f"the loss is {number(loss)}" if loss - loss != 0 else "a gradient is NaN or Inf"
+        return State("bad", f"Diverged: {what} at step {step:,}", _before(run, step))
+    if run.status == "finished":
+        accuracy = "" if run.accuracy is None else f", test accuracy {number(100 * run.accuracy)} %"
+        return _unless_critical(run, State("good", f"Finished: loss {number(_recent(run, 'loss'))}{accuracy}", text))
+    if run.status == "stopped":
+        return State("idle", f"Stopped after {plural(count, 'step', 'steps')}", text)
+    if run.status == "paused":
+        return State("idle", f"Paused at step {count:,}", text)
+    return _unless_critical(run, State("good", _trend(run), text))
+
+
+def progress(run: Run, window: int = 500) -> str:
+    """What the loss and the norms did over the last steps."""
+    history = run.history
+    start = max(len(history) - window, 0)
+    losses, norms = history.column("loss", start), history.column("grad_norm", start)
+    clipped = history.column("clipped_norm", start)
+    finite = losses[np.isfinite(losses)]
+    norms, clipped = norms[np.isfinite(norms)], clipped[np.isfinite(clipped)]
+    if not len(finite):
+        return "No step had a finite loss."
+    if len(losses) < 20:
+        sentence = f"The loss began at {number(finite[0])}"
+    else:
+        sentence = (
+            f"Over the last {plural(len(losses), 'step', 'steps')} the loss went from {number(finite[:10].mean())} to {number(finite[-10:].mean())}"
+        )
+    if not len(norms):
+        return sentence + "."
+    text = f"{sentence}; the gradient norm reached {number(norms.max())}"
+    if len(clipped) and clipped.max() < norms.max():
+        text += f", what the optimizer saw never exceeded {number(clipped.max())}"
+    skipped = int(history.column("skipped", start).sum())
+    return text + (f". The scaler skipped {plural(skipped, 'update', 'updates')}." if skipped else ".")
+
+
+def _before(run: Run, step: int) -> str:
+    """How far the run had come, and how the norm grew, up to the step where it broke."""
+    losses, norms = run.history.column("loss", 0, step), run.history.column("grad_norm", max(step - 50, 0), step)
+    if not np.isfinite(losses).any() or not np.isfinite(norms).any():
+        return "No step before it had a finite loss."
+    best = int(np.nanargmin(np.where(np.isfinite(losses), losses, np.nan)))
+    low = int(np.nanargmin(norms))
+    grown = norms[low:][np.isfinite(norms[low:])].max()
+    text = f"The loss had come from {number(losses[0])} to {number(losses[best])} at step {best:,}."
+    return (
+        text
+        + f" In the {plural(len(norms) - low, 'step', 'steps')} before the end the gradient norm went from {number(norms[low])} to {number(grown)}."
+    )
+
+
+def _plan(run: Run) -> str:
+    knobs = run.experiment
+    layers = plural(knobs.model.depth, "hidden layer", "hidden layers")
+    return (
+        f"Will train a {knobs.model.activation} {knobs.model.kind} with {layers} of {knobs.model.width} units on {knobs.problem.task}, "
+        f"by {knobs.optimizer.kind} at a learning rate of {number(knobs.optimizer.lr)}, for {knobs.run.steps:,} steps."
+    )
+
+
+def _trend(run: Run) -> str:
+    losses = run.history.column("loss", len(run.history) - 200)
+    if len(losses) < 40:
+        return f"Training: step {len(run.history):,} of {run.experiment.run.steps:,}"
+    half = len(losses) // 2
+    before, after = losses[:half].mean(), losses[half:].mean()
+    if after < 0.99 * before:
+        return "Training: the loss falls"
+    return "Training: the loss rises" if after > 1.05 * before else "Training: the loss stands still"
+
+
+def _unless_critical(run: Run, state: State) -> State:
+    worst = next((finding for finding in list(run.findings.values()) if finding.severity == "critical"), None)
+    return State("warning", f"{worst.title} since step {worst.first_step:,}", state.text) if worst else state
+
+
+def _recent(run: Run, column: str) -> float:
+    values = run.history.column(column, len(run.history) - 20)
+    return float(values.mean())

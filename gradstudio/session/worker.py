@@ -1,0 +1,176 @@
+"""The training thread: drain commands, advance the trainer, record the row, turn any exception into a status.
+
+Commands come through a queue and are drained between optimizer steps, so that no knob changes in mid-step. Nothing
+else enters the thread; what leaves it are the rows and events of its Run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import queue
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.session.run import Run, Status
+
+if TYPE_CHECKING:
+    from gradstudio.engine.trainer import Trainer
+
+UNLIMITED = float("inf")
+
+# One run trains at a time: a run that follows another waits until it has let go of its model and torch's global seed.
+_training = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class SetKnob:
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StepOnce:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SetSpeed:
+    steps_per_second: float
+
+
+Command = SetKnob | Pause | Resume | StepOnce | Stop | SetSpeed
+
+
+class Worker(threading.Thread):
+    """Trains one Run from its start to its end."""
+
+    def __init__(self, run: Run, *, paused: bool = False, speed: float = UNLIMITED) -> None:
+        super().__init__(name=f"training {run.id}", daemon=True)
+        self.record = run
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._planned = list(run.planned)
+        self._paused = paused
+        self._steps_due = 0  # single steps asked for while paused
+        self._speed = speed
+        self._stopping = False
+        self.failure = ""  # the traceback of an exception, for whoever wants the details
+
+    def send(self, command: Command) -> None:
+        """Hand a command over, from any thread. It acts before the next optimizer step."""
+        self._commands.put(command)
+
+    def run(self) -> None:
+        run, trainer = self.record, None
+        status: Status = "failed"
+        message, accuracy = "", None
+        run.status = "starting"
+        _training.acquire()
+        try:
+            from gradstudio.engine.trainer import Trainer
+
+            trainer = Trainer(run.experiment)
+            run.begin(trainer.layers, trainer.environment)
+            status = self._train(trainer)
+            accuracy = trainer.evaluate() if len(run.history) else None
+        except KnobError as fault:
+            status, message, run.refused = "failed", str(fault), True
+        except ModuleNotFoundError as fault:
+            message, run.refused = _describe(fault), fault.name == "torch"
+            self.failure = traceback.format_exc()
+        except Exception as fault:  # the one place where anything that training can raise becomes a status
+            status = "failed"
+            message = _describe(fault)
+            self.failure = traceback.format_exc()
+        finally:
+            trainer = None  # free the model before the next one is built
+            run.end(status, message, accuracy)
+            _training.release()
+
+    def _train(self, trainer: Trainer) -> Status:
+        run = self.record
+        steps = trainer.steps()
+        last = time.perf_counter()
+        while len(run.history) < run.experiment.run.steps:
+            self._obey(trainer)
+            if self._stopping:
+                return "stopped"
+            if self._paused and not self._steps_due:
+                run.status = "paused"
+                self._wait(trainer, None)
+                continue
+            now, pace = time.perf_counter(), 1 / self._speed
+            if pace and not self._paused and last + pace > now:
+                self._wait(trainer, last + pace - now)
+                continue
+            last = max(last + pace, now - pace)
+            self._steps_due = max(self._steps_due - 1, 0)
+            run.status = "paused" if self._paused else "running"
+            row = next(steps)
+            run.record(row)
+            if row.went_nonfinite and run.in_force.run.stop_on_nonfinite:
+                return "nonfinite"
+        return "finished" if run.first_nonfinite_step is None else "nonfinite"
+
+    def _obey(self, trainer: Trainer) -> None:
+        """Everything that is due before the next step: planned changes first, then commands in order."""
+        while self._planned and self._planned[0].step <= len(self.record.history):
+            change = self._planned.pop(0)
+            self._change(trainer, change.knob, change.value)
+        while not self._commands.empty():
+            self._do(self._commands.get(), trainer)
+
+    def _do(self, command: Command, trainer: Trainer) -> None:
+        match command:
+            case SetKnob(name, value):
+                self._change(trainer, name, value)
+            case Pause():
+                self._paused, self._steps_due = True, 0
+            case Resume():
+                self._paused, self._steps_due = False, 0
+            case StepOnce():
+                self._paused, self._steps_due = True, self._steps_due + 1
+            case Stop():
+                self._stopping = True
+            case SetSpeed(speed):
+                self._speed = speed
+
+    def _change(self, trainer: Trainer, name: str, value: Value) -> None:
+        if self.record.in_force[name] != value:
+            trainer.change(name, value)
+            self.record.change(name, value)
+
+    def _wait(self, trainer: Trainer, seconds: float | None) -> None:
+        """Until a command has come and been obeyed, or the time is over."""
+        with contextlib.suppress(queue.Empty):
+            self._do(self._commands.get(timeout=seconds), trainer)
+
+
+def _describe(fault: BaseException) -> str:
+    """An exception as one sentence, with the usual way out where there is one."""
+    text = str(fault).strip().partition("\n")[0] or type(fault).__name__
+    if isinstance(fault, ModuleNotFoundError) and fault.name == "torch":
+        return "PyTorch is not installed, and nothing trains without it; install it with: pip install torch"
+    if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
+        gc.collect()
+        return f"Out of memory: {text[:300]} Halve problem.batch_size or model.width and restart."
+    return f"{type(fault).__name__}: {text[:400]}"

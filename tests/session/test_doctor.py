@@ -1,0 +1,58 @@
+"""The doctor: what it says of versions that do not go together, and of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradstudio.session import doctor
+
+
+@pytest.mark.parametrize(
+    ("python", "qt", "pyqtgraph", "names"),
+    [
+        ((3, 11), "6.10.3", "0.14.0", []),
+        ((3, 11), "6.12.0", "0.15.0", ["PySide6 with Python"]),
+        ((3, 12), "6.12.0", "0.15.0", []),
+        ((3, 11), "6.12.1", "0.15.0", []),
+        ((3, 12), "6.11.0", "0.14.0", ["pyqtgraph with Qt"]),
+        ((3, 11), "6.12.0", "0.14.0", ["PySide6 with Python", "pyqtgraph with Qt"]),
+        ((3, 11), "", "", []),
+        ((3, 11), "unknown", "0.14.0", []),
+    ],
+)
+def test_hazards(python: tuple[int, int], qt: str, pyqtgraph: str, names: list[str]) -> None:
+    found = doctor.hazards(python, qt, pyqtgraph)
+    assert [check.name for check in found if not check.ok] == names
+    assert all(check.advice for check in found if not check.ok)
+
+
+def test_this_machine_is_well() -> None:
+    found = {check.name: check for check in doctor.examine()}
+    assert {"Python", "torch", "PySide6", "pyqtgraph", "numpy", "Devices", "Display", "User folder", "Presets"} <= set(found)
+    assert all(check.ok for check in found.values()), [check for check in found.values() if not check.ok]
+
+
+def test_no_display_is_a_problem_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
+    (check,) = doctor._display()
+    assert not check.ok
+    assert "gradstudio run" in check.advice or "apt install" in check.advice
+
+
+def test_a_broken_preset_and_a_folder_that_cannot_be_written_are_named(own_user_data: Path) -> None:
+    folder = own_user_data / "gradstudio" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text("[optimizer]\nlr = nan\n")
+    bad = [check for check in doctor._presets() if not check.ok]
+    assert len(bad) == 1
+    assert "mine.toml, line 2" in bad[0].text
+    assert doctor._folder()[0].ok
+
+
+def test_a_user_folder_below_a_file_is_a_problem(own_user_data: Path) -> None:
+    own_user_data.write_text("a file, where a folder should be")
+    assert not doctor._folder()[0].ok

@@ -1,0 +1,117 @@
+"""The files of a run: they read back as what was measured, and give the same run again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradstudio.core import presets
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.presets import Preset
+from gradstudio.session import output
+from gradstudio.session.run import Run
+from gradstudio.session.worker import Worker
+
+SMALL = ["model.depth=1", "model.width=8", "problem.batch_size=8", "run.steps=8", "run.device=cpu", "run.seed=3"]
+ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e300, 5e-324, 0.1, 1 / 3, 1e-38]
+
+
+def trained(experiment: Experiment, planned: tuple[Change, ...] = ()) -> Run:
+    run = Run(Preset(id="small", title="Small", experiment=experiment), experiment, planned)
+    Worker(run).run()
+    assert run.status == "finished", run.message
+    return run
+
+
+def fed(values: list[float]) -> Run:
+    experiment = Experiment()
+    run = Run(Preset(id="fed", title="Fed", experiment=experiment), experiment)
+    run.begin((Layer("a", "weight", 1), Layer("β", "bias", 2)), {})
+    row = Row(0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), 2), np.float32))
+    for step, value in enumerate(values):
+        layers = np.full((len(LAYER_METRICS), 2), np.clip(value, -1e30, 1e30), np.float32)
+        run.record(replace(row, step=step, loss=value, weight_norm=value, skipped=step == 1, nonfinite=step, layers=layers))
+    return run
+
+
+def bits(values: list[float]) -> list[bytes]:
+    return [struct.pack("<d", value) for value in values]
+
+
+def test_metrics_read_back_bit_for_bit() -> None:
+    run = fed(ODD)
+    rows = list(csv.DictReader(io.StringIO(output.metrics_csv(run.history))))
+    assert list(rows[0]) == list(COLUMNS)
+    for name in COLUMNS:
+        assert bits([float(row[name]) for row in rows]) == bits(run.history.column(name).tolist()), name
+    assert [row["loss"] for row in rows[:3]] == ["nan", "inf", "-inf"]
+    assert [(row["step"], row["skipped"], row["nonfinite"]) for row in rows[:2]] == [("0", "0", "0"), ("1", "1", "1")]
+
+
+def test_layers_read_back_without_pickle() -> None:
+    run = fed(ODD)
+    read = np.load(io.BytesIO(output.layers_npz(run.history)), allow_pickle=False)
+    assert read["layers"].tolist() == ["a", "β"]
+    assert (read["roles"].tolist(), read["sizes"].tolist()) == (["weight", "bias"], [1, 2])
+    for name in LAYER_METRICS:
+        assert np.array_equal(read[name], run.history.layer_metric(name), equal_nan=True)
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_marked_and_a_number_is_not() -> None:
+    run = fed([1.0])
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "plain, with a comma"):
+        run.note("finding", text)
+    run.change("loss.weight", 0.5)
+    rows = list(csv.DictReader(io.StringIO(output.events_csv(run))))
+    assert [row["text"] for row in rows[1:7]] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "plain, with a comma"]
+    assert (rows[7]["knob"], rows[7]["before"], rows[7]["value"]) == ("loss.weight", "1.0", "0.5")
+
+
+def test_the_file_gives_the_same_run_again(tmp_path: Path) -> None:
+    planned = (Change(2, "optimizer.lr", 0.03), Change(5, "clipping.kind", "norm"))
+    first = trained(Experiment().with_texts([*SMALL, "optimizer.momentum=0.9", "gradients.noise_std=0.01"]), planned)
+    output.write(first, tmp_path)
+    preset = presets.read(tmp_path / "experiment.toml")
+    assert preset.timeline == planned
+    again = trained(preset.experiment, preset.timeline)
+    for name in set(COLUMNS) - {"step_seconds"}:
+        assert first.history.column(name).tobytes() == again.history.column(name).tobytes(), name
+
+
+def test_every_file_is_there_and_run_json_is_strict(tmp_path: Path) -> None:
+    written = output.write(fed(ODD), tmp_path / "deep" / "folder")
+    assert [path.name for path in written] == ["experiment.toml", "run.json", "metrics.csv", "layers.npz", "events.csv"]
+    assert sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir()) == sorted(path.name for path in written)
+    found = json.loads((tmp_path / "deep" / "folder" / "run.json").read_text(), parse_constant=pytest.fail)
+    assert {"run", "outcome", "findings", "provenance", "environment", "timeline", "title"} <= set(found)
+
+
+def test_a_run_without_a_step_has_files_too(tmp_path: Path) -> None:
+    assert len(output.write(fed([]), tmp_path)) == 5
+    assert (tmp_path / "metrics.csv").read_text() == ",".join(COLUMNS) + "\n"
+    assert np.load(tmp_path / "layers.npz")["grad_norm"].shape == (0, 2)
+
+
+def test_a_folder_that_cannot_be_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here first")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/gradstudio")):
+        with pytest.raises(output.OutputError, match="cannot be written: ") as fault:
+            output.check_folder(folder)
+        assert "\n" not in str(fault.value)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(output.OutputError, match=r"run\.json cannot be written"):
+        output.write(fed([1.0]), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment.toml", "run.json"]

@@ -1,0 +1,277 @@
+"""The report: whole, safe and readable, whatever was measured and whatever it is called."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradstudio.core import presets
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.presets import Preset
+from gradstudio.session import report
+from gradstudio.session.report import trace
+from gradstudio.session.report.axis import log_ticks, power_of_ten
+from gradstudio.session.report.heatmap import shorten
+from gradstudio.session.report.sections import SECTIONS, command
+from gradstudio.session.report.story import tell
+from gradstudio.session.report.type import width, wrap
+from gradstudio.session.run import Run
+from gradstudio.session.worker import Worker
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"' onload='x",
+    "]]></style><img src=x onerror=alert(1)>",
+    "{{ 7 * 7 }}",
+    "$x^2$ \\frac",
+    "日本 🙂 \x07",
+    "a" * 1500,
+]
+VOID = {"meta", "br", "img", "link", "col", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags, attributes and text; fails where a tag is left open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open, self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open and self._open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def made(losses: list[float], layers: int = 3, title: str = "Made", name: str = "weight", **more: str) -> Run:
+    experiment = Experiment().with_value("run.stop_on_nonfinite", False)
+    run = Run(Preset(id="made", title=title, summary=more.get("summary", ""), experiment=experiment), experiment)
+    run.begin(tuple(Layer(f"{name}.{index}", "weight", 4) for index in range(layers)), {"device": "cpu", "platform": more.get("platform", "")})
+    noise = np.random.default_rng(0)
+    row = Row(0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), layers), np.float32))
+    for step, loss in enumerate(losses):
+        norm = loss * float(np.exp(noise.normal()))
+        cells = np.full((len(LAYER_METRICS), layers), norm).astype(np.float32) if abs(norm) < 1e30 or norm != norm else row.layers * np.inf
+        run.record(
+            replace(row, step=step, loss=loss, grad_norm=norm, clipped_norm=min(norm, 1.0), nonfinite=int(not math.isfinite(norm)), layers=cells)
+        )
+    return run
+
+
+@pytest.fixture(scope="module")
+def diverged() -> Run:
+    preset = presets.load("rnn-explosion")
+    texts = ["run.steps=40", "optimizer.lr=5", "problem.seq_len=8", "model.width=16"]
+    run = Run(preset, preset.experiment.with_texts(texts), (Change(1, "optimizer.lr", 1e6), Change(2, "loss.weight", 1e20)))
+    Worker(run).run()
+    assert run.status == "nonfinite", run.message
+    return run
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Run:
+    texts = ["run.steps=12", "model.width=8", "problem.batch_size=8", "clipping.kind=norm", "precision.dtype=fp16", "run.device=cpu"]
+    experiment = Experiment().with_texts(texts)
+    run = Run(Preset(id="mine", title="Healthy", experiment=experiment), experiment, (Change(4, "clipping.max_norm", 0.2),))
+    Worker(run).run()
+    assert run.status == "finished", run.message
+    return run
+
+
+@pytest.mark.parametrize("which", ["diverged", "healthy"])
+def test_the_page_is_one_file_that_loads_nothing(which: str, request: pytest.FixtureRequest) -> None:
+    text = report.html(request.getfixturevalue(which))
+    page = Page(text)
+    policy = [value for tag, name, value in page.attributes if tag == "meta" and name == "content" and "default-src" in value]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
+    assert not {"script", "iframe", "object", "embed", "link", "form", "base"} & set(page.tags)
+    assert "://" not in text
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    for _, name, value in page.attributes:
+        if name in ("src", "href", "xlink:href"):
+            assert value.startswith(("#", "data:image/png;base64,")), value[:80]
+    identifiers = [value for _, name, value in page.attributes if name == "id"]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_every_section_is_there_and_says_what_happened(diverged: Run) -> None:
+    page = Page(report.html(diverged))
+    for title in ("What happened", "Findings", "Curves", "Timeline", "Knobs", "Environment", "How to repeat it"):
+        assert title in page.text
+    assert f"step {diverged.first_nonfinite_step}" in page.text
+    assert "optimizer.lr 5.0 → 1000000.0" in page.text
+    assert "NaN" in page.text or "Inf" in page.text
+    for finding in diverged.findings.values():
+        assert " ".join(finding.evidence.split()) in page.text
+    for knob in presets.load("rnn-explosion").experiment.items():
+        assert knob[0].name in page.text
+
+
+def test_colours_follow_the_reader_and_none_is_left_fixed(healthy: Run) -> None:
+    text = report.html(healthy)
+    assert "prefers-color-scheme: dark" in text
+    assert "#0c1b" not in text
+    assert "var(--accent)" in text
+    assert "#000000" not in text
+
+
+@pytest.mark.parametrize("title", HOSTILE)
+def test_a_hostile_name_stays_a_name(title: str) -> None:
+    run = made([2.0, 1.0, math.nan], title=title, name=title, summary=title, platform=title)
+    run.note("finding", title)
+    text = report.html(run)
+    page = Page(text)
+    assert "script" not in page.tags
+    assert not {"img"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert " ".join(title.split()) in page.text
+    assert report.pdf(run).startswith(b"%PDF")
+
+
+LOSSES = {
+    "none": [], "one": [1.0], "two": [1.0, 1.0], "nan": [math.nan] * 4, "inf": [math.inf] * 3, "zero": [0.0] * 5, "negative": [-1.0, 2.0, -3.0],
+    "huge": [1e-300, 1e300, math.inf, math.nan], "alone": [1.0, math.nan, 2.0, math.inf, 0.0, 3.0], "tiny": [1e-38, 1e-37], "flat": [2.3] * 50,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_whatever_was_measured_a_report_comes_of_it(name: str) -> None:
+    run = made(LOSSES[name])
+    run.end("finished" if name not in ("nan", "inf", "huge", "alone") else "nonfinite", "", math.nan)
+    page = Page(report.html(run))
+    assert report.pdf(run).startswith(b"%PDF")
+    for value, word in ((math.nan, "NaN"), (math.inf, "Inf")):
+        if value in LOSSES[name] or (value != value and any(loss != loss for loss in LOSSES[name])):
+            assert word in page.text
+
+
+def test_a_run_that_failed_says_why() -> None:
+    run = made([])
+    run.end("failed", "Out of memory: halve problem.batch_size.", None)
+    assert "Out of memory: halve problem.batch_size." in Page(report.html(run)).text
+
+
+def test_a_long_run_stays_small() -> None:
+    noise = np.exp(np.random.default_rng(1).normal(size=5000))
+    run = made(noise.tolist(), layers=42, name="blocks.attention.projection.weight")
+    assert len(report.html(run)) < 2_000_000
+    assert len(report.pdf(run)) < 2_000_000
+
+
+def test_a_reduced_curve_keeps_peaks_gaps_and_ends() -> None:
+    values = np.sin(np.arange(100_000) / 900)
+    values[[31_415, 77_777]] = [99.0, -99.0]
+    values[[5, 50_000]] = [np.nan, np.inf]
+    kept = trace.reduce(values)
+    assert len(kept) <= trace.POINTS
+    assert (np.diff(kept) > 0).all()
+    assert {0, 5, 31_415, 50_000, 77_777, 99_999} <= set(kept.tolist())
+
+
+def test_a_reduced_map_keeps_what_is_not_finite_and_the_largest() -> None:
+    norms = np.ones((5000, 3), np.float32)
+    norms[1234, 0], norms[77, 1], norms[4999, 2] = np.nan, np.inf, 7.0
+    cells = trace.reduce_cells(norms)
+    assert cells.shape == (3, trace.CELLS)
+    assert np.isnan(cells).sum(axis=1).tolist() == [1, 1, 0]
+    assert cells[2].max() == 7.0
+
+
+def test_the_map_shows_a_cell_that_is_not_finite_in_a_colour_of_its_own() -> None:
+    image = pytest.importorskip("PIL.Image")
+    text = report.html(made([1.0, math.nan, 1.0, 0.0] * 5))
+    figure = text[text.index('id="plot-layers"') :]
+    picture = re.search(r"data:image/png;base64,\s*([A-Za-z0-9+/=\s]+)", figure)
+    assert picture
+    colours = {pixel[:3] for _, pixel in image.open(io.BytesIO(base64.b64decode(picture[1]))).convert("RGBA").getcolors(1_000_000)}
+    assert {(0xE5, 0x48, 0x4D), (0x9A, 0xA1, 0xAC)} <= colours
+
+
+def test_the_pdf_holds_text_pages_and_no_more_than_the_map_as_a_picture(diverged: Run) -> None:
+    data = report.pdf(diverged)
+    assert data.count(b"/Type /Page\n") + data.count(b"/Type /Page ") >= 2
+    assert b"/Subtype /Type3" not in data
+    assert b"/FontFile2" in data
+
+
+def test_the_command_repeats_the_run_from_its_preset() -> None:
+    preset = presets.load("rnn-explosion")
+    run = Run(preset, preset.experiment.with_texts(["clipping.kind=norm", "run.steps=5", "run.seed=7"]))
+    run.change("optimizer.lr", 0.1)
+    assert command(run) == "gradstudio run rnn-explosion --set clipping.kind=norm --steps 5 --seed 7 --at 0:optimizer.lr=0.1"
+
+
+def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) -> None:
+    told = tell(healthy)
+    for part in ("fully connected network of 2 hidden layers", "clipping.max_norm went 1.0 → 0.2 at step 4", "Clipping shortened", "of the test set"):
+        assert part in told
+
+
+def test_writing_by_suffix(tmp_path: Path, healthy: Run) -> None:
+    report.write_report(healthy, tmp_path / "a.html")
+    report.write_report(healthy, tmp_path / "b.PDF")
+    assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "b.PDF").read_bytes().startswith(b"%PDF")
+    with pytest.raises(ValueError, match="there are: html, pdf"):
+        report.write_report(healthy, tmp_path / "c.doc")
+
+
+@pytest.mark.parametrize("make", SECTIONS, ids=lambda make: make.__name__)
+def test_every_section_stands_alone(make, healthy: Run) -> None:
+    section = make(healthy)
+    assert section and section.title and section.blocks
+
+
+@pytest.mark.parametrize(("low", "high"), [(-38, 38), (-1, 1), (0, 2), (0.36, 0.42), (0.4, 0.4001), (-307, 307), (2.1, 3.3)])
+def test_ticks_lie_within_and_are_few(low: float, high: float) -> None:
+    ticks = log_ticks(low, high)
+    assert 1 <= sum(10.0**low <= tick <= 10.0**high for tick in ticks) <= 8
+    assert all(tick > 0 for tick in ticks)
+
+
+def test_figures_of_ticks() -> None:
+    assert [power_of_ten(value) for value in (1e-7, 0.01, 1.0, 2.31, 1000.0, 1e4, 3e5)] == ["10⁻⁷", "0.01", "1", "2.31", "1000", "10⁴", "3e5"]
+
+
+@pytest.mark.parametrize("text", ["", "short", "many words " * 40, "x" * 400, "  indented", "a\tb\nc"])
+def test_no_line_is_wider_than_its_room(text: str) -> None:
+    lines = wrap(text, 9, 120)
+    assert all(width(line, 9) <= 121 for line in lines)
+    kept = "".join(lines).replace(" ", "")
+    assert kept == "".join(text.split())
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    assert shorten("short") == "short"
+    assert (len(shorten("blocks.17.attention.projection.weight")), shorten("blocks.17.attention.projection.weight")[:9]) == (22, "blocks.17")

@@ -1,0 +1,199 @@
+"""The simulator and its worker: knobs, pause, step, restart, failures. Real training on a small network."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import Preset
+from gradstudio.session.run import Run
+from gradstudio.session.simulator import Simulator
+from gradstudio.session.worker import Worker
+
+SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 60, "run.device": "cpu"}
+
+
+def preset(**values: object) -> Preset:
+    knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
+    return Preset(id="small", title="Small", experiment=Experiment().with_values(knobs))
+
+
+@pytest.fixture
+def simulator() -> Iterator[Callable[..., Simulator]]:
+    made: list[Simulator] = []
+
+    def make(**values: object) -> Simulator:
+        made.append(Simulator(preset(**values)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.close(10)
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for what another thread does; an event that never comes is the failure."""
+    end, tick = time.monotonic() + seconds, threading.Event()
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        tick.wait(0.005)
+
+
+def trained(experiment: Experiment, planned: tuple[Change, ...] = ()) -> Run:
+    run = Run(Preset(id="small", title="Small", experiment=experiment), experiment, planned)
+    Worker(run).run()
+    return run
+
+
+def test_runs_to_the_end(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    assert one.run.status == "ready" and not one.busy
+    one.play()
+    until(lambda: one.run.over)
+    assert one.run.status == "finished" and len(one.run.history) == 60
+    assert 0 <= one.run.accuracy <= 1
+    assert [event.kind for event in one.run.events][0] == "started" and one.run.events[-1].kind == "finished"
+
+
+def test_a_live_knob_acts_at_the_next_step_and_is_noted(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    for _ in range(3):
+        one.step()
+    until(lambda: len(one.run.history) == 3 and one.run.status == "paused")
+    one.set("optimizer.lr", 0.025)
+    until(lambda: one.run.in_force.optimizer.lr == 0.025)  # a paused worker takes it at once; it acts on the next step
+    assert one.run.timeline == [Change(3, "optimizer.lr", 0.025)]
+    changed = [event for event in one.run.events if event.kind == "knob_changed"]
+    assert [(event.step, event.knob, event.before, event.value) for event in changed] == [(3, "optimizer.lr", 0.1, 0.025)]
+    one.step()
+    until(lambda: len(one.run.history) == 4)
+    assert one.run.history.column("lr").tolist() == [0.1, 0.1, 0.1, 0.025]
+
+
+def test_a_restart_knob_waits(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    one.step()
+    until(lambda: len(one.run.history) == 1)
+    one.set("model.width", 16)
+    assert one.waiting() == {"model.width"} and one.run.in_force.model.width == 8
+    first = one.run
+    one.restart()
+    until(lambda: one.run.over)
+    assert one.run is not first and one.run.experiment.model.width == 16 and one.waiting() == set()
+    assert first.status == "stopped" and len(first.history) == 1
+
+
+def test_pause_and_go_on(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(run__steps=100_000)
+    one.play()
+    until(lambda: len(one.run.history) > 5)
+    one.pause()
+    until(lambda: one.run.status == "paused")
+    paused_at = len(one.run.history)
+    one.play()
+    until(lambda: len(one.run.history) > paused_at + 5)
+    one.stop()
+    until(lambda: one.run.over)
+    assert one.run.status == "stopped"
+
+
+def test_pausing_changes_no_number(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    for count in range(1, 11):
+        one.step()
+        until(lambda count=count: len(one.run.history) == count)
+    one.play()
+    until(lambda: one.run.over)
+    whole = trained(one.preset.experiment)
+    for name in ("loss", "grad_norm", "update_ratio"):
+        assert np.array_equal(one.run.history.column(name), whole.history.column(name))
+
+
+def test_changes_made_live_are_the_same_run_as_changes_planned(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    for count in range(1, 8):
+        one.step()
+        until(lambda count=count: len(one.run.history) == count and one.run.status == "paused")
+        if count == 4:
+            one.set("clipping.kind", "norm")
+            one.set("clipping.max_norm", 0.1)
+            until(lambda: one.run.in_force.clipping.max_norm == 0.1)
+    one.play()
+    until(lambda: one.run.over)
+    again = trained(one.preset.experiment, tuple(one.run.timeline))
+    assert again.timeline == one.run.timeline
+    assert np.array_equal(again.history.column("loss"), one.run.history.column("loss"))
+    assert again.history.column("clipped_norm")[4:].max() <= 0.1 < again.history.column("clipped_norm")[:4].max()
+
+
+def test_an_exception_in_the_training_thread_becomes_a_status(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(precision__dtype="fp16")
+    for count in range(1, 4):
+        one.step()
+        until(lambda count=count: len(one.run.history) == count)
+    one.set("mistakes.unscale_twice", True)
+    one.play()
+    until(lambda: one.run.over)
+    assert one.run.status == "failed" and len(one.run.history) == 3
+    assert "unscale_() has already been called" in one.run.message and "RuntimeError" in one.failure
+    one.set("mistakes.unscale_twice", False)
+    one.restart()
+    until(lambda: one.run.over)
+    assert one.run.status == "finished"
+
+
+def test_a_device_that_is_not_there(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(run__device="cuda:7")
+    one.play()
+    until(lambda: one.run.over)
+    assert one.run.status == "failed"
+    assert one.run.message.startswith("run.device = cuda:7 is not allowed; allowed here: auto, cpu")
+
+
+def test_a_step_after_a_stop_does_nothing(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(run__steps=100_000)
+    one.play()
+    until(lambda: len(one.run.history) > 0)
+    one.stop()
+    until(lambda: one.run.over)
+    rows = len(one.run.history)
+    one.step()
+    one.play()
+    assert one.close(10) and len(one.run.history) == rows
+
+
+def test_speed_holds_training_back_and_lets_it_go(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(run__steps=400)
+    one.set_speed(1.0)
+    one.play()
+    until(lambda: len(one.run.history) == 1)
+    one.set_speed(float("inf"))
+    until(lambda: one.run.over)
+    assert one.run.status == "finished"
+
+
+def test_loading_another_preset_leaves_the_old_run(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(run__steps=100_000)
+    one.play()
+    until(lambda: len(one.run.history) > 0)
+    old = one.run
+    one.load(preset(run__steps=5))
+    one.play()
+    until(lambda: one.run.over and old.over)
+    assert old.status == "stopped" and one.run.status == "finished" and len(one.run.history) == 5
+
+
+def test_stops_at_the_first_nonfinite_step_or_goes_on_as_asked() -> None:
+    broken = Experiment().with_values(SMALL | {"problem.input_scale": 1e25, "optimizer.lr": 1e6})
+    run = trained(broken)
+    assert run.status == "nonfinite" and run.first_nonfinite_step == len(run.history) - 1
+    assert any(event.kind == "nonfinite" and event.step == run.first_nonfinite_step for event in run.events)
+    on = trained(broken.with_value("run.stop_on_nonfinite", False))
+    assert on.status == "nonfinite" and len(on.history) == 60 and on.first_nonfinite_step == run.first_nonfinite_step
+    assert np.isnan(on.accuracy)

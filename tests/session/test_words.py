@@ -1,0 +1,104 @@
+"""State, hints and lessons: what is said of a run follows from its rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.presets import LessonStep, Preset
+from gradstudio.session.hints import hint
+from gradstudio.session.lesson import is_done
+from gradstudio.session.run import Run, recent_mean
+from gradstudio.session.state import describe
+
+LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("head.weight", "weight", 4))
+
+
+def row(step: int, loss: float = 1.0, **values: float) -> Row:
+    given = dict(
+        grad_norm=1.0, clipped_norm=1.0, clip_coef=1.0, lr=0.1, scale=1.0, skipped=False, nonfinite=0, update_ratio=1e-3,
+        weight_norm=1.0, accuracy=0.5, step_seconds=0.01, layers=np.ones((len(LAYER_METRICS), len(LAYERS))),
+    )  # fmt: skip
+    return Row(step=step, loss=loss, **(given | values))
+
+
+def run_of(losses: list[float], **values: float) -> Run:
+    run = Run(Preset(id="p", title="P", experiment=Experiment()), Experiment())
+    run.begin(LAYERS, {"device": "cpu"})
+    run.status = "running"
+    for step, loss in enumerate(losses):
+        run.record(row(step, loss, **values))
+    return run
+
+
+def test_a_falling_a_rising_and_a_resting_loss() -> None:
+    falling = [2.0 - 0.01 * step for step in range(100)]
+    assert describe(run_of(falling)).headline == "Training: the loss falls"
+    assert describe(run_of(falling[::-1])).headline == "Training: the loss rises"
+    assert describe(run_of([1.0] * 100)).headline == "Training: the loss stands still"
+
+
+def test_a_nan_is_said_with_its_step() -> None:
+    state = describe(run_of([2.0, 1.5, math.nan, math.nan]))
+    assert (state.tone, state.headline) == ("bad", "Diverged: the loss is NaN at step 2")
+    assert "from 2 to 1.5 at step 1" in state.text
+
+
+def test_an_infinite_loss_is_called_so() -> None:
+    assert describe(run_of([2.0, math.inf])).headline == "Diverged: the loss is Inf at step 1"
+
+
+def test_a_gradient_that_broke_first() -> None:
+    run = run_of([2.0])
+    run.record(row(1, 1.9, grad_norm=math.nan, nonfinite=3))
+    assert describe(run).headline == "Diverged: a gradient is NaN or Inf at step 1"
+
+
+def test_a_skipped_overflow_is_no_divergence() -> None:
+    run = run_of([2.0, 1.9])
+    run.record(row(2, 1.8, grad_norm=math.inf, nonfinite=3, skipped=True, scale=65536.0))
+    assert run.first_nonfinite_step is None
+    assert describe(run).tone == "good" and "skipped 1 update" in describe(run).text
+    assert run.events[-1].kind == "step_skipped"
+
+
+def test_failed_finished_stopped_paused() -> None:
+    run = run_of([2.0] * 30)
+    run.status = "paused"
+    assert describe(run).headline == "Paused at step 30"
+    run.end("finished", "", 0.875)
+    assert describe(run).headline == "Finished: loss 2, test accuracy 87.5 %"
+    run.status = "stopped"
+    assert describe(run).headline == "Stopped after 30 steps"
+    run.end("failed", "Out of memory.", None)
+    assert describe(run).text == "Out of memory. The 30 measured steps are kept."
+
+
+def test_hints_follow_the_rows() -> None:
+    run = run_of([1.0] * 10, grad_norm=3.0)
+    clipped = Experiment().with_values({"clipping.kind": "norm", "clipping.max_norm": 2.0})
+    assert hint("clipping.max_norm", clipped, run) == "would clip 100 % of the last 10 steps"
+    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 4.0), run) == "would clip 0 % of the last 10 steps"
+    assert hint("accumulation.steps", clipped.with_value("accumulation.steps", 4), run) == "effective batch 32 × 4 = 128"
+    assert hint("optimizer.lr", clipped, run) == ""
+
+
+def test_a_lesson_step_is_done_when_all_that_it_names_holds() -> None:
+    step = LessonStep(text="x", outcome="nonfinite", knobs=["clipping.kind=none"])
+    assert not is_done(step, run_of([1.0]))
+    assert is_done(step, run_of([1.0, math.nan]))
+    assert not is_done(LessonStep(text="x", knobs=["clipping.kind=norm"]), run_of([1.0]))
+    assert is_done(LessonStep(text="x", rule="nonfinite_loss"), run_of([1.0, math.nan]))
+    assert not is_done(LessonStep(text="x"), run_of([]))
+
+
+def test_accuracy_counts_over_fifty_rows_and_a_nan_is_none() -> None:
+    step = LessonStep(text="x", accuracy=0.5)
+    assert not is_done(step, run_of([1.0] * 49))
+    assert is_done(step, run_of([1.0] * 50))
+    run = run_of([1.0] * 60)
+    run.record(row(60, accuracy=math.nan))
+    assert not is_done(step, run) and math.isnan(recent_mean(run.history, "accuracy"))

@@ -1,0 +1,288 @@
+"""The command line: what it prints where, its exit codes, its files. Most calls are made in this process, some in one of their own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gradstudio import __version__
+from gradstudio.cli import main
+
+SMALL = """schema = 1
+title = "Small"
+summary = "Eight units."
+[model]
+depth = 1
+width = 8
+[problem]
+batch_size = 8
+[run]
+steps = 6
+device = "cpu"
+"""
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def gradstudio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Run a command in this process."""
+
+    def call(*words: str | Path) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["gradstudio", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        told = capsys.readouterr()
+        return Answer(int(end.value.code or 0), told.out, told.err)
+
+    return call
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def column(folder: Path, name: str) -> list[str]:
+    """One column of a run's metrics, as it is written."""
+    return [row[name] for row in csv.DictReader((folder / "metrics.csv").read_text().splitlines())]
+
+
+def apart(*words: str | Path, before: str = "", **more) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own; `before` is Python that comes first."""
+    start = [sys.executable, "-c", f"import sys\n{before}\nfrom gradstudio.cli import main\nmain()"]
+    return subprocess.run([*start, *map(str, words)], capture_output=True, text=True, timeout=100, check=False, **more)
+
+
+def test_version_and_help(gradstudio: Callable[..., Answer]) -> None:
+    assert gradstudio("--version") == (0, f"gradstudio {__version__}\n", "")
+    answer = gradstudio("--help")
+    assert answer.code == 0
+    for command in ("run", "presets", "devices", "doctor"):
+        assert command in answer.out
+    assert gradstudio("run", "--help").code == 0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'matplotlib', 'PySide6', 'pyqtgraph', 'jinja2', 'rich', 'pydantic'}"
+    code = f"import sys, gradstudio.cli; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_presets_are_listed_without_tabs_and_broken_ones_named(gradstudio: Callable[..., Answer], own_user_data: Path) -> None:
+    folder = own_user_data / "gradstudio" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "good.toml").write_text('title = "My\\town"\n')
+    (folder / "broken.toml").write_text("[optimizer]\nlr = -1.0\n")
+    answer = gradstudio("presets")
+    assert answer.code == 0
+    assert "\t" not in answer.out
+    ids = [line.split()[0] for line in answer.out.splitlines()]
+    assert {"rnn-explosion", "deep-sigmoid-vanishing", "good"} <= set(ids)
+    assert "broken.toml, line 2: optimizer.lr = -1.0 is not allowed" in answer.err
+    listed = json.loads(gradstudio("presets", "--json").out)
+    assert [entry["id"] for entry in listed] == ids
+    assert {"id", "title", "summary", "bundled"} == set(listed[0])
+
+
+def test_a_preset_is_printed_as_it_stands(gradstudio: Callable[..., Answer]) -> None:
+    from gradstudio.core.files import PRESETS
+
+    assert gradstudio("presets", "show", "rnn-explosion").out == (PRESETS / "rnn-explosion.toml").read_text()
+    assert gradstudio("presets", "show", "nope").code == 2
+
+
+def test_a_run_tells_its_outcome(gradstudio: Callable[..., Answer], small: Path) -> None:
+    answer = gradstudio("run", small)
+    assert (answer.code, answer.err) == (0, "")
+    for part in ("Small: finished 6 steps", "loss", "accuracy", "norm up to"):
+        assert part in answer.out
+    assert gradstudio("run", small, "--quiet") == (0, "", "")
+
+
+def test_json_is_one_strict_object_and_nothing_else(gradstudio: Callable[..., Answer], small: Path) -> None:
+    answer = gradstudio("run", small, "--json", "--set", "optimizer.lr=1e6", "--set", "problem.input_scale=1e30", "--steps", "30")
+    found = json.loads(answer.out, parse_constant=pytest.fail)
+    assert (answer.code, found["outcome"]) == (3, "nonfinite")
+    assert found["final_loss"] in ("nan", "inf")
+    assert found["first_nonfinite_step"] == found["steps"] - 1
+    assert found["findings"][0]["severity"] == "critical"
+
+
+def test_a_critical_finding_is_exit_code_4(gradstudio: Callable[..., Answer]) -> None:
+    answer = gradstudio("run", "deep-sigmoid-vanishing", "--set", "model.width=16", "--steps", "60", "--json")
+    assert answer.code == 4
+    assert json.loads(answer.out)["findings"][0]["rule"] == "vanishing_gradient"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run"], "Missing argument 'SOURCE'"),
+        (["run", "nope"], "no preset nope; there are: "),
+        (["run", "nope.toml"], "nope.toml: no such file"),
+        (["run", "{small}", "--set", "optimizer.lr=fast"], "optimizer.lr = fast is not allowed; allowed: a number"),
+        (["run", "{small}", "--set", "optimizer.lr=nan"], "optimizer.lr = nan is not allowed"),
+        (["run", "{small}", "--set", "optimizer.speed=1"], "unknown knob optimizer.speed"),
+        (["run", "{small}", "--set", "optimizer.lr"], "optimizer.lr"),
+        (["run", "{small}", "--at", "optimizer.lr=1"], "STEP:KNOB=VALUE"),
+        (["run", "{small}", "--at", "-1:optimizer.lr=1"], "STEP:KNOB=VALUE"),
+        (["run", "{small}", "--at", "6:optimizer.lr=1"], "its last step is 5"),
+        (["run", "{small}", "--at", "2:model.width=4"], "model.width acts on restart"),
+        (["run", "{small}", "--at", "2:clipping.kind=some"], "clipping.kind = some is not allowed"),
+        (["run", "{small}", "--steps", "0"], "run.steps = 0 is not allowed"),
+        (["run", "{small}", "--steps", "many"], "'--steps'"),
+        (["run", "{small}", "--seed", "-1"], "run.seed = -1 is not allowed"),
+        (["run", "{small}", "--device", "tpu"], "run.device = tpu is not allowed"),
+        (["run", "{small}", "--device", "cuda:77"], "run.device = cuda:77 is not allowed; allowed here: auto, cpu"),
+        (["run", "{small}", "--report", "docx"], "allowed: html, pdf"),
+        (["run", "{small}", "--out", "{small}"], "cannot be written"),
+        (["run", "{small}", "--out", "/proc/here"], "cannot be written"),
+        (["run", "{small}", "--bogus"], "No such option: --bogus"),
+        (["run", "{small}", "--out"], "--out"),
+        (["bogus"], "No such command 'bogus'"),
+        (["--preset", "x", "devices"], "--preset opens the app"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str, small: Path, gradstudio: Callable[..., Answer]) -> None:
+    answer = gradstudio(*(word.format(small=small) for word in words))
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: ")
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_device_that_is_not_there_leaves_no_files(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+    answer = gradstudio("run", small, "--device", "cuda:77", "--out", tmp_path / "out", "--json")
+    assert answer.code == 2
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_out_writes_everything_and_the_file_repeats_the_run(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    changes = ["--at", "4:clipping.kind=norm", "--at", "2:optimizer.lr=0.03"]
+    answer = gradstudio("run", small, "--seed", "5", "--set", "optimizer.momentum=0.9", *changes, "--out", first, "--report", "html,pdf")
+    assert answer.code == 0, answer.err
+    assert f"files in {first}" in answer.out
+    names = ["events.csv", "experiment.toml", "layers.npz", "metrics.csv", "report.html", "report.pdf", "run.json"]
+    assert sorted(path.name for path in first.iterdir()) == names
+    told = json.loads((first / "run.json").read_text())
+    assert [(change["step"], change["knob"]) for change in told["timeline"]] == [(2, "optimizer.lr"), (4, "clipping.kind")]
+    assert gradstudio("run", first / "experiment.toml", "--out", again, "--quiet").code == 0
+    assert column(first, "loss") == column(again, "loss")
+    assert len(column(first, "loss")) == 6
+
+
+def test_a_preset_s_own_changes_and_those_asked_for_come_in_order(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+    small.write_text(SMALL + '[[timeline]]\nstep = 3\nknob = "optimizer.lr"\nvalue = 0.2\n')
+    assert gradstudio("run", small, "--at", "1:optimizer.lr=0.3", "--at", "3:optimizer.lr=0.4", "--out", tmp_path, "-q").code == 0
+    assert column(tmp_path, "lr") == ["0.1", "0.3", "0.3", "0.4", "0.4", "0.4"]
+
+
+def test_a_report_without_out_goes_into_a_folder_named_as_the_run(
+    gradstudio: Callable[..., Answer], small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small.parent)
+    answer = gradstudio("run", small, "--report", "html", "--json")
+    folder = small.parent / json.loads(answer.out)["run"]
+    assert (folder / "report.html").exists()
+    assert f"files in {folder.name}" in answer.err
+
+
+def test_devices(gradstudio: Callable[..., Answer]) -> None:
+    assert gradstudio("devices").out.startswith("cpu ")
+    assert json.loads(gradstudio("devices", "--json").out)[0]["id"] == "cpu"
+
+
+def test_doctor(gradstudio: Callable[..., Answer]) -> None:
+    answer = gradstudio("doctor", "--json")
+    checks = json.loads(answer.out)
+    assert answer.code == (0 if all(check["ok"] for check in checks) else 1)
+    assert {"name", "ok", "text", "advice"} == set(checks[0])
+    assert "Python" in gradstudio("doctor").out
+
+
+def test_without_torch_one_sentence_says_what_to_install(small: Path, tmp_path: Path) -> None:
+    without = "sys.modules['torch'] = None"
+    for words in (["run", small], ["run", small, "--out", tmp_path / "out"], ["devices"]):
+        done = apart(*words, before=without)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "error: PyTorch is not installed, and nothing trains without it; install it with: pip install torch\n"
+    done = apart("doctor", before=without)
+    assert done.returncode == 1
+    assert "pip install torch" in done.stdout
+    assert done.stderr == ""
+    assert apart("presets", before=without).returncode == 0
+
+
+@pytest.mark.parametrize("missing", ["PySide6", "pyqtgraph"])
+def test_without_qt_one_sentence_says_what_to_install(missing: str) -> None:
+    done = apart(before=f"sys.modules['{missing}'] = None")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert missing in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_fault_of_our_own_is_one_line_with_a_hint(small: Path) -> None:
+    broken = "import gradstudio.core.presets as presets\ndef load(source): raise RuntimeError('unforeseen')\npresets.load = load"
+    done = apart("run", small, before=broken)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr == "error: RuntimeError: unforeseen (GRADSTUDIO_DEBUG=1 shows where)\n"
+    done = apart("run", small, before=broken, env={**os.environ, "GRADSTUDIO_DEBUG": "1"})
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_a_closed_pipe_is_no_fault(small: Path) -> None:
+    for words in (["presets"], ["--help"], ["run", str(small)]):
+        process = subprocess.Popen([sys.executable, "-m", "gradstudio", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        told = process.stderr.read()
+        assert told == b"", words
+        assert process.wait(timeout=100) == 0 or words == ["--help"]
+        process.stderr.close()
+
+
+def test_letters_that_the_terminal_does_not_know_are_no_fault(small: Path) -> None:
+    small.write_text(SMALL.replace("Small", "Klein β → 日本"))
+    done = apart("run", small, env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_stops_after_the_step_and_saves_what_was_measured(small: Path, tmp_path: Path) -> None:
+    screen, terminal = pty.openpty()
+    words = [sys.executable, "-m", "gradstudio", "run", str(small), "--steps", "50000000", "--out", str(tmp_path / "out"), "--json"]
+    process = subprocess.Popen(
+        [*words, "--report", "html"], stdout=subprocess.PIPE, stderr=terminal, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    os.close(terminal)
+    seen = b""
+    while b"loss" not in seen:  # the progress line shows the figures of a step
+        seen += os.read(screen, 4096)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=100)
+    os.close(screen)
+    assert process.returncode == 130
+    found = json.loads(out, parse_constant=pytest.fail)
+    assert found["outcome"] == "stopped"
+    assert found["accuracy"] is not None
+    assert len(column(tmp_path / "out", "loss")) == found["steps"] > 0
+    assert "stopped after" in (tmp_path / "out" / "report.html").read_text()
