@@ -1,0 +1,87 @@
+"""Opening the app: what must be there is checked, then the window is shown, and torch is loaded behind it."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+from types import TracebackType
+
+from gradstudio.core import presets
+from gradstudio.gui.platform import NoWindow, check, missing_library
+
+FIRST_PRESET = "rnn-explosion"
+
+
+def launch(source: str | None = None) -> int:
+    """Open the app with a preset (an id or a file) and stay until it is closed. Gives the exit code: 2 where the request
+    was wrong or no window can be opened, said in one line on stderr."""
+    try:
+        preset = presets.load(source or FIRST_PRESET)
+        check()
+        from gradstudio.gui.window import Window  # Qt is loaded here
+    except (presets.PresetError, NoWindow) as fault:
+        return _refuse(str(fault))
+    except ModuleNotFoundError as fault:
+        return _refuse(f"{fault.name} is not installed, without which there is no window: pip install {_PACKAGES.get(fault.name or '', fault.name)}")
+    except ImportError as fault:
+        return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
+
+    from PySide6.QtCore import QTimer
+
+    app = application()
+    window = Window(preset)
+    sys.excepthook = _hook(window)
+    window.heartbeat.start()
+    window.show()
+    QTimer.singleShot(400, window.machine.look)  # after the first paint
+    code = app.exec()
+    if window.simulator.busy:
+        # A step that does not end holds the training thread; nothing is left to save, and Python must not wait for it.
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def application():
+    """The QApplication, made and dressed once."""
+    from PySide6.QtCore import QSettings
+    from PySide6.QtGui import QIcon
+    from PySide6.QtWidgets import QApplication
+
+    from gradstudio.core.files import RESOURCES
+    from gradstudio.gui.theme import theme
+
+    faulthandler.enable()
+    QSettings.setDefaultFormat(QSettings.Format.IniFormat)
+    app = QApplication.instance() or QApplication(sys.argv[:1])
+    app.setApplicationName("gradstudio")
+    app.setOrganizationName("gradstudio")
+    app.setApplicationDisplayName("GradStudio")
+    app.setDesktopFileName("gradstudio")
+    app.setWindowIcon(QIcon(str(RESOURCES / "icons" / "gradstudio.svg")))
+    theme.start(app)
+    return app
+
+
+_PACKAGES = {"PySide6": "PySide6-Essentials", "shiboken6": "PySide6-Essentials"}
+
+
+def _refuse(text: str) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return 2
+
+
+def _hook(window):
+    """A fault of the window itself is told in the window, which goes on."""
+
+    def told(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            window.close()
+            return
+        details = "".join(traceback.format_exception(kind, fault, trace))
+        print(details, file=sys.stderr)
+        window.message.show_error(f"Something went wrong in the window: {kind.__name__}: {str(fault)[:200]}", details)
+
+    return told

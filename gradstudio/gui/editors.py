@@ -1,0 +1,249 @@
+"""An editor for each kind of knob. An editor needs only `value`, `set_value` and `changed`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from html import escape
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QWheelEvent
+from PySide6.QtWidgets import QButtonGroup, QCheckBox, QComboBox, QFrame, QHBoxLayout, QLineEdit, QPushButton, QSlider, QWidget
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import Knob, KnobError, Value, format_value
+from gradstudio.core.text import number
+
+SLIDER_STEPS = 1000
+SHORT_NAMES = {"per_layer": "layer", "agc": "AGC"}
+
+
+class Editor(QObject):
+    """`head` stands beside the knob's label, `foot` under both, or is None."""
+
+    changed = Signal(object)  # the new value, checked
+    wrong = Signal(str)  # why what was typed is not allowed; empty once it is
+    head: QWidget
+    foot: QWidget | None = None
+
+    def __init__(self, knob: Knob) -> None:
+        super().__init__()
+        self.knob = knob
+        self.value: Value = knob.default
+
+    def set_value(self, value: Value) -> None:
+        """Show a value without telling anyone."""
+        raise NotImplementedError
+
+
+class Combo(QComboBox):
+    """A combo box that leaves the wheel to the panel it stands in."""
+
+    def wheelEvent(self, e: QWheelEvent) -> None:
+        e.ignore()
+
+
+class Slider(QSlider):
+    def __init__(self) -> None:
+        super().__init__(Qt.Orientation.Horizontal)
+        self.setRange(0, SLIDER_STEPS)
+
+    def wheelEvent(self, e: QWheelEvent) -> None:
+        e.ignore()
+
+
+class ChoiceEditor(Editor):
+    def __init__(self, knob: Knob) -> None:
+        super().__init__(knob)
+        self.head = self._combo = Combo()
+        for choice in knob.choices:
+            self._combo.addItem(choice)
+        self._combo.activated.connect(self._chosen)
+
+    def set_value(self, value: Value) -> None:
+        self.value = value
+        self._combo.setCurrentText(str(value))
+
+    def _chosen(self) -> None:
+        if self._combo.currentText() != self.value:
+            self.value = self._combo.currentText()
+            self.changed.emit(self.value)
+
+
+class SegmentsEditor(Editor):
+    """A choice whose options all stand side by side, one press away."""
+
+    def __init__(self, knob: Knob) -> None:
+        super().__init__(knob)
+        self.head = QWidget()
+        self.foot = frame = QFrame()
+        frame.setObjectName("segments")
+        row = QHBoxLayout(frame)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        self._group = QButtonGroup(frame)
+        for choice in knob.choices:
+            button = QPushButton(SHORT_NAMES.get(choice, choice))
+            button.setCheckable(True)
+            button.setProperty("role", "segment")
+            button.setProperty("choice", choice)
+            button.setAccessibleName(f"{knob.name} {choice}")
+            button.setToolTip(f"{knob.name} = {choice}")
+            self._group.addButton(button)
+            row.addWidget(button, 1)
+        self._group.buttonClicked.connect(self._chosen)
+
+    def set_value(self, value: Value) -> None:
+        self.value = value
+        for button in self._group.buttons():
+            button.setChecked(button.property("choice") == value)
+
+    def _chosen(self, button: QPushButton) -> None:
+        if button.property("choice") != self.value:
+            self.value = button.property("choice")
+            self.changed.emit(self.value)
+
+
+class SwitchEditor(Editor):
+    def __init__(self, knob: Knob) -> None:
+        super().__init__(knob)
+        self.head = self._box = QCheckBox()
+        self._box.clicked.connect(self._clicked)
+
+    def set_value(self, value: Value) -> None:
+        self.value = value
+        self._box.setChecked(bool(value))
+
+    def _clicked(self) -> None:
+        self.value = self._box.isChecked()
+        self.changed.emit(self.value)
+
+
+class Line(QLineEdit):
+    """A line for one value: Enter or leaving it takes the text over, Escape brings back what stood there."""
+
+    done = Signal()
+    given_up = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.editingFinished.connect(self.done)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.given_up.emit()
+            return
+        super().keyPressEvent(event)
+
+
+class LineEditor(Editor):
+    """A value written as text and checked against the knob; what is not allowed stays in the line, marked."""
+
+    def __init__(self, knob: Knob) -> None:
+        super().__init__(knob)
+        self.head = self._line = Line()
+        self._line.setFixedWidth(76 if knob.kind != "text" else 110)
+        self._line.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self._line.done.connect(self._take)
+        self._line.given_up.connect(lambda: self.set_value(self.value))
+
+    def set_value(self, value: Value) -> None:
+        self.value = value
+        self._line.setText(self._text(value))
+        self._mark(wrong=False)
+
+    @property
+    def editing(self) -> bool:
+        return self._line.isModified() or self._line.property("wrong") == "true"
+
+    def _text(self, value: Value) -> str:
+        if isinstance(value, float):
+            short = number(value, 6)
+            return short if float(short) == value else repr(value)
+        return format_value(value)
+
+    def _take(self) -> None:
+        if not self._line.isModified():
+            return
+        text = self._line.text()
+        try:
+            value = Experiment().with_value(self.knob.name, self.knob.parse(text))[self.knob.name]
+        except KnobError as fault:
+            self._mark(wrong=True)
+            self.wrong.emit(str(fault).partition(" is not allowed; ")[2] or str(fault))
+            return
+        before, self.value = self.value, value
+        self.set_value(value)
+        if value != before:
+            self.changed.emit(value)
+
+    def _mark(self, *, wrong: bool) -> None:
+        self._line.setModified(False)
+        if (self._line.property("wrong") == "true") != wrong:
+            self._line.setProperty("wrong", "true" if wrong else "false")
+            self._line.style().unpolish(self._line)
+            self._line.style().polish(self._line)
+        if not wrong:
+            self.wrong.emit("")
+
+
+class NumberEditor(LineEditor):
+    """A line, and a slider where the knob says which range is worth one."""
+
+    def __init__(self, knob: Knob) -> None:
+        super().__init__(knob)
+        if knob.slider:
+            self.foot = self._slider = Slider()
+            self._slider.valueChanged.connect(self._slid)
+
+    def set_value(self, value: Value) -> None:
+        super().set_value(value)
+        if self.foot:
+            self._slider.blockSignals(True)
+            self._slider.setValue(round(self._position(float(value)) * SLIDER_STEPS))
+            self._slider.blockSignals(False)
+
+    def _position(self, value: float) -> float:
+        low, high = self.knob.slider
+        if self.knob.logarithmic:
+            return math.log(max(value, low) / low) / math.log(high / low)
+        return (value - low) / (high - low)
+
+    def _slid(self, position: int) -> None:
+        low, high = self.knob.slider
+        share = position / SLIDER_STEPS
+        raw = low * (high / low) ** share if self.knob.logarithmic else low + share * (high - low)
+        value = round(raw) if self.knob.kind == "int" else float(f"{raw:.{2 if self.knob.logarithmic else 3}g}")
+        if value != self.value:
+            self.value = value
+            self._line.setText(self._text(value))
+            self._mark(wrong=False)
+            self.changed.emit(value)
+
+
+_EDITORS: dict[str, Callable[[Knob], Editor]] = {
+    "choice": ChoiceEditor,
+    "bool": SwitchEditor,
+    "int": NumberEditor,
+    "float": NumberEditor,
+    "text": LineEditor,
+}
+_SPECIAL: dict[str, Callable[[Knob], Editor]] = {"clipping.kind": SegmentsEditor}
+
+
+def editor_for(knob: Knob) -> Editor:
+    """The editor of a knob's kind, named and explained for those who cannot see it."""
+    editor = _SPECIAL.get(knob.name, _EDITORS[knob.kind])(knob)
+    for part in (editor.head, editor.foot):
+        if part is not None:
+            part.setAccessibleName(knob.name)
+            part.setAccessibleDescription(knob.help)
+            part.setToolTip(help_text(knob))
+    editor.set_value(knob.default)
+    return editor
+
+
+def help_text(knob: Knob) -> str:
+    """A tooltip: what the knob does, what it may be, when it acts."""
+    when = "acts at the next step" if knob.live else "acts on restart"
+    return f"<p><b>{knob.name}</b><br>{escape(knob.help)}</p><p>{escape(knob.allowed)}; default {escape(format_value(knob.default))}; {when}</p>"

@@ -1,0 +1,140 @@
+"""What is happening, in words: the state of the run, then what the rules found, each with the knob changes it suggests."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from gradstudio.core.experiment import parse_assignment
+from gradstudio.core.rules import Finding
+from gradstudio.gui.flow_layout import FlowLayout
+from gradstudio.gui.theme import theme
+from gradstudio.session.run import Run
+from gradstudio.session.state import describe
+
+_RANK = {"critical": 0, "warning": 1, "info": 2}
+_TONES = {"idle": "dim", "busy": "dim", "good": "good", "warning": "warning", "bad": "bad"}
+_SEVERITIES = {"critical": "bad", "warning": "warning", "info": "dim"}
+
+
+class Card(QFrame):
+    """A title, when it was, a text, and a coloured edge that says how grave it is."""
+
+    remedy_chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self._role = "dim"
+        self.title = QLabel()
+        self.title.setProperty("role", "title")
+        self.title.setWordWrap(True)
+        self.when = QLabel()
+        self.when.setProperty("role", "dim")
+        self.when.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight)
+        self.text = QLabel()
+        self.text.setWordWrap(True)
+        self.meaning = QLabel()
+        self.meaning.setWordWrap(True)
+        self.meaning.setProperty("role", "dim")
+        for label in (self.title, self.text, self.meaning):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self.title, 1)
+        head.addWidget(self.when)
+        self.remedies = QWidget()
+        self._remedy_row = FlowLayout(self.remedies)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(15, 9, 11, 10)
+        layout.setSpacing(5)
+        layout.addLayout(head)
+        layout.addWidget(self.text)
+        layout.addWidget(self.meaning)
+        layout.addWidget(self.remedies)
+        self._offered: tuple[str, ...] = ()
+        self.remedies.hide()
+
+    def show_text(self, role: str, title: str, when: str, text: str, meaning: str = "") -> None:
+        self.title.setText(title)
+        self.when.setText(when)
+        self.text.setText(text)
+        self.text.setVisible(bool(text))
+        self.meaning.setText(meaning)
+        self.meaning.setVisible(bool(meaning))
+        self.setAccessibleName(f"{title}. {text}")
+        if role != self._role:
+            self._role = role
+            self.update()
+
+    def offer(self, remedies: tuple[str, ...]) -> None:
+        """Show a button for each of these knob changes."""
+        if remedies == self._offered:
+            return
+        self._offered = remedies
+        self._remedy_row.clear()
+        for remedy in remedies:
+            button = QPushButton(remedy.replace("=", " = ").replace(" model.", ", model."))
+            button.setProperty("role", "remedy")
+            button.setToolTip("Sets this. A live knob acts at the next step, any other on restart.")
+            button.setAccessibleName(f"Set {remedy}")
+            button.clicked.connect(lambda _=False, remedy=remedy: self.remedy_chosen.emit(remedy))
+            self._remedy_row.addWidget(button)
+        self.remedies.setVisible(bool(remedies))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(theme.color(self._role))
+        painter.setClipRect(0, 0, 4, self.height())
+        painter.drawRoundedRect(self.rect().adjusted(0, 0, 0, 0), 7, 7)
+        painter.end()
+
+
+class HappeningPanel(QWidget):
+    """The state of the run and its findings, the gravest first."""
+
+    remedy_chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        heading = QLabel("WHAT IS HAPPENING")
+        heading.setProperty("role", "heading")
+        self.state = Card()
+        self.findings: list[Card] = []
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(12, 12, 12, 0)
+        self._column.setSpacing(9)
+        self._column.addWidget(heading)
+        self._column.addWidget(self.state)
+        theme.changed.connect(self.update)
+
+    def refresh(self, run: Run) -> None:
+        """Show the run's state and findings as they stand."""
+        state = describe(run)
+        self.state.show_text(_TONES[state.tone], state.headline, "now" if run.history and not run.over else "", state.text)
+        found = sorted(list(run.findings.values()), key=lambda finding: (_RANK[finding.severity], -finding.first_step))
+        while len(self.findings) < len(found):
+            card = Card()
+            card.remedy_chosen.connect(self.remedy_chosen)
+            self.findings.append(card)
+            self._column.addWidget(card)
+        for card, finding in zip(self.findings, found, strict=False):
+            card.show_text(_SEVERITIES[finding.severity], finding.title, _steps(finding), finding.evidence, finding.meaning)
+            card.offer(tuple(remedy for remedy in finding.remedies if not _in_force(remedy, run)))
+        for index, card in enumerate(self.findings):
+            card.setVisible(index < len(found))
+
+
+def _steps(finding: Finding) -> str:
+    if finding.first_step == finding.last_step:
+        return f"step {finding.first_step:,}"
+    return f"steps {finding.first_step:,}–{finding.last_step:,}"
+
+
+def _in_force(remedy: str, run: Run) -> bool:
+    return all(run.in_force[name] == value for name, value in map(parse_assignment, remedy.split()))

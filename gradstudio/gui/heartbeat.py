@@ -1,0 +1,42 @@
+"""The only meeting of the training thread and Qt: a timer on the GUI thread that reads the Run about 30 times a second.
+
+It is also where cyclic garbage is collected. A collection in the training thread would destroy Qt objects there, which
+crashes; so automatic collection is off while the window lives, and the beat does it.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QTimer
+
+INTERVAL = 33  # ms
+COLLECT_EVERY = 30  # beats
+
+
+class Heartbeat(QObject):
+    def __init__(self, refresh: Callable[[], None], parent: QObject) -> None:
+        super().__init__(parent)
+        self._refresh = refresh
+        self._beats = 0
+        self.longest = 0.0  # seconds that a beat has taken at most
+        self._timer = QTimer(self)
+        self._timer.timeout.connect(self._beat)
+
+    def start(self) -> None:
+        gc.disable()
+        self._timer.start(INTERVAL)
+
+    def stop(self) -> None:
+        self._timer.stop()
+        gc.enable()
+
+    def _beat(self) -> None:
+        started = time.perf_counter()
+        self._refresh()
+        self._beats += 1
+        if self._beats % COLLECT_EVERY == 0:
+            gc.collect(2 if self._beats % (20 * COLLECT_EVERY) == 0 else 1)
+        self.longest = max(self.longest, time.perf_counter() - started)

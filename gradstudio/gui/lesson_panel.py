@@ -1,0 +1,78 @@
+"""The lesson of a preset: what to do, step by step, ticked off as it is done."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
+
+from gradstudio.core.presets import Preset
+from gradstudio.gui.theme import theme
+from gradstudio.session.lesson import is_done
+from gradstudio.session.run import Run
+
+
+class LessonPanel(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self._preset: Preset | None = None
+        self._done: set[int] = set()
+        self._rows: list[tuple[QLabel, QLabel]] = []
+        self.heading = QLabel()
+        self.heading.setProperty("role", "heading")
+        self.summary = QLabel()
+        self.summary.setWordWrap(True)
+        self.summary.setTextFormat(Qt.TextFormat.PlainText)
+        self._grid = QGridLayout()
+        self._grid.setHorizontalSpacing(8)
+        self._grid.setVerticalSpacing(7)
+        self._grid.setColumnStretch(1, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 8, 12, 12)
+        column.setSpacing(8)
+        column.addWidget(self.heading)
+        column.addWidget(self.summary)
+        column.addLayout(self._grid)
+        theme.changed.connect(self._restyle)
+
+    def refresh(self, run: Run) -> None:
+        """Tick off what the run has shown; take up another lesson where the preset has changed."""
+        if run.preset is not self._preset:
+            self._take_up(run.preset)
+        now = {index for index, step in enumerate(run.preset.lesson) if index not in self._done and is_done(step, run)}
+        if now:
+            self._done |= now
+            self._restyle()
+
+    def _take_up(self, preset: Preset) -> None:
+        self._preset, self._done = preset, set()
+        for labels in self._rows:
+            for label in labels:
+                label.hide()
+                label.deleteLater()
+        self._rows = []
+        for index, step in enumerate(preset.lesson):
+            mark, text = QLabel(), QLabel(step.text)
+            text.setWordWrap(True)
+            text.setTextFormat(Qt.TextFormat.PlainText)
+            self._grid.addWidget(mark, index, 0, Qt.AlignmentFlag.AlignTop)
+            self._grid.addWidget(text, index, 1)
+            self._rows.append((mark, text))
+        self.summary.setText(preset.summary)
+        self.summary.setVisible(bool(preset.summary))
+        self.setVisible(bool(preset.lesson or preset.summary))
+        self._restyle()
+
+    def _restyle(self) -> None:
+        if self._preset is None:
+            return
+        count = f"  {len(self._done)} of {len(self._rows)}" if self._rows else ""
+        self.heading.setText(f"LESSON · {self._preset.title.upper()}{count}")
+        upcoming = next((index for index in range(len(self._rows)) if index not in self._done), None)
+        for index, (mark, text) in enumerate(self._rows):
+            done = index in self._done
+            mark.setText("✓" if done else "○")
+            mark.setStyleSheet(f"color: {theme.colors.good if done else theme.colors.dim};")
+            weight = 600 if index == upcoming else 400
+            color = theme.colors.text if done or index == upcoming else theme.colors.dim
+            text.setStyleSheet(f"font-weight: {weight}; color: {color};")
+            text.setAccessibleName(f"{'Done' if done else 'To do'}: {text.text()}")

@@ -1,0 +1,120 @@
+"""The menus and their keys. Every function of the window is here, so that everything can be done from the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtWidgets import QMenu
+
+from gradstudio.core import presets
+from gradstudio.gui.theme import Mode, theme
+
+if TYPE_CHECKING:
+    from gradstudio.gui.window import Window
+
+Keys = QKeySequence.StandardKey | str | None
+
+
+def build(window: Window) -> None:
+    """Fill the window's menu bar and the menus of its buttons."""
+    bar = window.menuBar()
+    _file(window, bar.addMenu("&File"))
+    _run(window, bar.addMenu("&Run"))
+    _view(window, bar.addMenu("&View"))
+    fill_presets(window, bar.addMenu("&Presets"))
+    _help(window, bar.addMenu("&Help"))
+    fill_presets(window, window.top.preset.menu())
+    _export(window, window.top.export.menu())
+
+
+def fill_presets(window: Window, menu: QMenu) -> None:
+    """Every preset that can be read, when the menu opens, and what can be done with presets."""
+
+    def fill() -> None:
+        menu.clear()
+        for path in presets.available():
+            try:
+                preset = presets.read(path)
+            except presets.PresetError as fault:
+                action = menu.addAction(f"{path.stem}: cannot be read")
+                action.setToolTip(str(fault))
+                action.triggered.connect(lambda _=False, text=str(fault): window.message.show_error(text))
+                continue
+            action = menu.addAction(preset.title)
+            action.setToolTip(preset.summary)
+            action.setCheckable(True)
+            action.setChecked(preset.path == window.simulator.preset.path)
+            action.triggered.connect(lambda _=False, path=path: window.open_preset(path))
+        menu.addSeparator()
+        _add(menu, "Back to the preset's knobs", window.reset_knobs)
+        _add(menu, "Open preset…", window.choose_preset)
+        _add(menu, "Save knobs as preset…", window.save_preset)
+
+    menu.setToolTipsVisible(True)
+    menu.aboutToShow.connect(fill)
+    fill()
+
+
+def _file(window: Window, menu: QMenu) -> None:
+    _add(menu, "Open preset…", window.choose_preset, QKeySequence.StandardKey.Open)
+    _add(menu, "Save knobs as preset…", window.save_preset, QKeySequence.StandardKey.Save)
+    menu.addSeparator()
+    _export(window, menu, keys=True)
+    menu.addSeparator()
+    _add(menu, "Quit", window.close, QKeySequence.StandardKey.Quit)
+
+
+def _export(window: Window, menu: QMenu, *, keys: bool = False) -> None:
+    _add(menu, "Report (HTML)…", lambda: window.export("report.html"), "Ctrl+E" if keys else None)
+    _add(menu, "Report (PDF)…", lambda: window.export("report.pdf"))
+    _add(menu, "Experiment (TOML)…", lambda: window.export("experiment.toml"))
+    _add(menu, "Measurements (CSV)…", lambda: window.export("metrics.csv"))
+
+
+def _run(window: Window, menu: QMenu) -> None:
+    _add(menu, "Run or pause (Space)", window.toggle, "F5")
+    _add(menu, "Step", window.step, "F10")
+    _add(menu, "Restart", window.restart, "Ctrl+R")
+    _add(menu, "Stop", window.stop, "Ctrl+.")
+    menu.addSeparator()
+    _add(menu, "Slower", lambda: window.top.speed.setValue(window.top.speed.value() - 50), "Ctrl+Down")
+    _add(menu, "Faster", lambda: window.top.speed.setValue(window.top.speed.value() + 50), "Ctrl+Up")
+    menu.addSeparator()
+    window.device_menu = menu.addMenu("Device")
+
+
+def _view(window: Window, menu: QMenu) -> None:
+    _add(menu, "Whole run", window.plots.fit, "Home")
+    menu.addSeparator()
+    group = QActionGroup(menu)
+    modes: tuple[tuple[str, Mode], ...] = (("Light or dark as the system", "system"), ("Light", "light"), ("Dark", "dark"))
+    for text, mode in modes:
+        action = _add(menu, text, lambda mode=mode: theme.set_mode(mode))
+        action.setCheckable(True)
+        action.setChecked(theme.mode == mode)
+        group.addAction(action)
+    menu.addSeparator()
+    _add(menu, "Larger text", lambda: theme.set_zoom(theme.zoom * 1.1), QKeySequence.StandardKey.ZoomIn)
+    _add(menu, "Smaller text", lambda: theme.set_zoom(theme.zoom / 1.1), QKeySequence.StandardKey.ZoomOut)
+    _add(menu, "Normal text", lambda: theme.set_zoom(1.0), "Ctrl+0")
+    menu.addSeparator()
+    _add(menu, "Find a knob", window.find_knob, QKeySequence.StandardKey.Find)
+    _add(menu, "Knobs", lambda: window.toggle_side(0), "Ctrl+1")
+    _add(menu, "Words and lesson", lambda: window.toggle_side(2), "Ctrl+2")
+    _add(menu, "Full screen", window.toggle_full_screen, "F11")
+    _add(menu, "Reset layout", window.reset_layout)
+
+
+def _help(window: Window, menu: QMenu) -> None:
+    _add(menu, "Keys and gestures", window.show_keys, QKeySequence.StandardKey.HelpContents)
+    _add(menu, "About GradStudio", window.show_about)
+
+
+def _add(menu: QMenu, text: str, call: Callable[[], object], keys: Keys = None) -> QAction:
+    action = menu.addAction(text)
+    if keys is not None:
+        action.setShortcut(QKeySequence(keys))
+    action.triggered.connect(lambda _=False: call())
+    return action

@@ -1,0 +1,101 @@
+"""Axes that write figures as people do: 1, 10, 10⁴; 2¹⁶; and steps as whole numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyqtgraph as pg
+
+from gradstudio.core.text import number
+
+LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
+RIGHT_WIDTH = 64
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def power(base: int, exponent: int) -> str:
+    return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+class LogAxis(pg.AxisItem):
+    """Positions are log10 of the values. Ticks stand on decades, and on 2 and 5 where there are few of them."""
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        low, high = math.floor(minVal), math.ceil(maxVal)
+        every = max(1, math.ceil((high - low) * 22 / max(size, 1)))
+        decades = [float(d) for d in range(low, high + 1) if d % every == 0]
+        inside = [d for d in decades if minVal <= d <= maxVal]
+        if len(inside) >= 3 or maxVal - minVal > 3:
+            return [(float(every), inside)]
+        if maxVal - minVal > 0.5:
+            return [(1.0, [d + math.log10(m) for d in range(low, high + 1) for m in (1, 2, 5) if minVal <= d + math.log10(m) <= maxVal])]
+        values = _round_steps(10**minVal, 10**maxVal, max(int(size / 40), 2))
+        return [(0.1, [math.log10(value) for value in values if value > 0])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [self._text(value) for value in values]
+
+    @staticmethod
+    def _text(position: float) -> str:
+        exponent = round(position)
+        if abs(position - exponent) < 1e-6 and not -3 <= exponent <= 3:
+            return power(10, exponent)
+        return number(10.0**position) if -300 < position < 300 else power(10, exponent)
+
+
+class Log2Axis(pg.AxisItem):
+    """Positions are log2 of the values; ticks stand on whole powers."""
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        every = max(1, math.ceil((maxVal - minVal) * 18 / max(size, 1)))
+        return [(float(every), [float(p) for p in range(math.ceil(minVal), math.floor(maxVal) + 1) if p % every == 0])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [power(2, round(value)) for value in values]
+
+
+class LinearAxis(pg.AxisItem):
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        return [(1.0, _round_steps(minVal, maxVal, max(int(size / 22), 2)))]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [number(value) for value in values]
+
+
+class StepAxis(pg.AxisItem):
+    """Optimizer steps: whole numbers only."""
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        values = [value for value in _round_steps(minVal, maxVal, max(int(size / 90), 2)) if value == int(value) and value >= 0]
+        return [(1.0, values)]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [f"{int(value):,}" for value in values]
+
+
+class LayerAxis(pg.AxisItem):
+    """The names of layers at the middle of their rows; where rows are too low for all, every second, third, ..."""
+
+    names: tuple[str, ...] = ()
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        every = max(1, math.ceil(14 * len(self.names) / max(size, 1)))
+        return [(1.0, [row + 0.5 for row in range(0, len(self.names), every)])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        names = [self.names[int(value)] if 0 <= value < len(self.names) else "" for value in values]
+        return [name if len(name) <= 17 else f"{name[:7]}…{name[-9:]}" for name in names]
+
+
+def _round_steps(low: float, high: float, count: int) -> list[float]:
+    """About `count` round figures (1, 2 or 5 times a power of ten apart) between two values."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = unit * next(m for m in (1, 2, 5, 10) if m * unit >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [float(v) for v in np.arange(first, last + 1) * step][:50]

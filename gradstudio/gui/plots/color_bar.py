@@ -1,0 +1,80 @@
+"""The colours of the layers plot and the bar that tells their values. Non-finite has a colour of its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QLinearGradient, QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from gradstudio.gui.plots import axes
+from gradstudio.gui.theme import theme
+
+TOP, NONFINITE = 254, 255  # indices into the table: 0 to TOP is viridis
+
+
+@lru_cache(maxsize=4)
+def _table(nonfinite: str) -> np.ndarray:
+    colors = pg.colormap.get("viridis").getLookupTable(nPts=TOP + 1)
+    bad = QColor(nonfinite)
+    return np.vstack([colors, [[bad.red(), bad.green(), bad.blue()]]]).astype(np.uint8)
+
+
+def lookup_table() -> np.ndarray:
+    """256 colours, (256, 3) uint8."""
+    return _table(theme.colors.bad)
+
+
+class ColorBar(QWidget):
+    """A strip of the colours with the values at its ends, and what is shown written beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFixedWidth(axes.RIGHT_WIDTH)
+        self.setAccessibleName("Colour scale")
+        self._levels: tuple[float, float] | None = None
+        self._linear = False
+
+    def show_levels(self, levels: tuple[float, float] | None, what: str, *, linear: bool = False) -> None:
+        """The values at the two ends: log10 of them, or themselves where `linear`; None for no scale."""
+        if levels is not None and not levels[0] < levels[1]:
+            levels = (levels[0], levels[0] + 1)
+        if (levels, linear) == (self._levels, self._linear):
+            return
+        self._levels, self._linear = levels, linear
+        low, high = (self._text(value) for value in levels) if levels else ("", "")
+        self.setToolTip(f"{what}: {low} to {high}; a non-finite value is drawn in the colour below" if levels else "")
+        self.setAccessibleDescription(f"{what} from {low} to {high}")
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._levels is None:
+            return
+        painter = QPainter(self)
+        font = theme.font(0.8)
+        painter.setFont(font)
+        line = painter.fontMetrics().height()
+        strip = QRectF(8, 6, 10, self.height() - 16 - line)
+        gradient = QLinearGradient(strip.bottomLeft(), strip.topLeft())
+        for position, color in zip(np.linspace(0, 1, 16), lookup_table()[np.linspace(0, TOP, 16).astype(int)], strict=True):
+            gradient.setColorAt(float(position), QColor(*map(int, color)))
+        painter.fillRect(strip, gradient)
+        painter.setPen(theme.color("dim"))
+        low, high = self._levels
+        inner = [] if self._linear or strip.height() < 4 * line or high - low < 2 else [round((low + high) / 2)]
+        for value in (low, *inner, high):
+            y = strip.bottom() - (value - low) / (high - low) * strip.height()
+            y = min(max(y - line / 2, strip.top() - 3), strip.bottom() - line + 3)
+            painter.drawText(QRectF(24, y, 40, line), Qt.AlignmentFlag.AlignVCenter, self._text(value))
+        foot = QRectF(8, self.height() - line - 3, 10, line - 5)
+        painter.fillRect(foot, theme.color("bad"))
+        painter.drawText(QRectF(24, self.height() - line - 6, 40, line), Qt.AlignmentFlag.AlignVCenter, "NaN")
+        painter.end()
+
+    def _text(self, value: float) -> str:
+        if self._linear:
+            return f"{value:g}"
+        return axes.power(10, round(value)) if not -3 <= value <= 3 else f"{10.0 ** round(value):g}"

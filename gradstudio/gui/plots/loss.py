@@ -1,0 +1,80 @@
+"""The loss of each step, as measured and smoothed. Why look: it is what training is for, and where a NaN shows last."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.text import number
+from gradstudio.gui.plots.axes import LogAxis
+from gradstudio.gui.plots.series import Series, column, log10
+from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.session.run import Run
+
+SMOOTHING = 0.6
+
+
+class Smoother:
+    """Debiased exponential moving average, as TensorBoard's: a non-finite value passes through and leaves no trace."""
+
+    def __init__(self) -> None:
+        self._mean, self._weight = 0.0, 0.0
+
+    def read(self, history: History, start: int, stop: int) -> np.ndarray:
+        return np.array([self._next(value) for value in history.column("loss", start, stop).tolist()])
+
+    def _next(self, value: float) -> float:
+        if not np.isfinite(value):
+            return value
+        self._mean = SMOOTHING * self._mean + (1 - SMOOTHING) * value
+        self._weight = SMOOTHING * self._weight + (1 - SMOOTHING)
+        return self._mean / self._weight
+
+
+class LossPlot(StepPlot):
+    title = "Loss"
+    help = "Mean loss of each step's batch, before its update. It is what training is for, and where a NaN shows last."
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        super().__init__(steps, cursor, LogAxis("left"))
+        self.raw = Series(self.plot, column("loss"), "accent", alpha=90)
+        self._smoother = Smoother()
+        self.smooth = Series(self.plot, lambda *rows: self._smoother.read(*rows), "accent", z=12, marked=False, stateful=True)
+        self.raw.scale = self.smooth.scale = log10
+        self.restyle()
+
+    def legend(self) -> str:
+        return f"raw 35 %, smoothed {SMOOTHING:g} · log"
+
+    def clear(self) -> None:
+        self.raw.clear()
+        self._smoother = Smoother()
+        self.smooth.clear()
+
+    def read(self, run: Run, start: int, stop: int) -> None:
+        self.raw.take(run.history, start, stop)
+        self.smooth.take(run.history, start, stop)
+
+    def draw(self, run: Run) -> None:
+        first, last = self.steps.first, self.steps.last
+        if found := self.raw.range(first, last, above=0.7):
+            self.set_y(*found, least=0.3)
+        self.raw.draw(run.history, first, last)
+        self.smooth.draw(run.history, first, last)
+        self.raw.draw_marks(*self.box.viewRange()[1])
+
+    def restyle(self) -> None:
+        if hasattr(self, "smooth"):
+            self.raw.restyle()
+            self.smooth.restyle()
+        super().restyle()
+
+    def reading(self, run: Run, step: int) -> str:
+        row = run.history.row(step)
+        accuracy = f" · batch accuracy {number(row['accuracy'], 2)}" if row["accuracy"] == row["accuracy"] else ""
+        return f"loss {number(row['loss'])}{accuracy}"
+
+    def nonfinite_mark(self, run: Run, step: int) -> str:
+        loss = run.history.row(step)["loss"]
+        return f"{number(loss)} · step {step:,}" if loss - loss != 0 else f"gradient not finite · step {step:,}"

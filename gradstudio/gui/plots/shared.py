@@ -1,0 +1,54 @@
+"""What all plots share: the visible range of steps, and the cursor that reads every plot at one step."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, Signal
+
+SHORTEST = 50  # steps shown at the start
+
+
+class StepRange(QObject):
+    """The steps on view. It follows the run, growing by a quarter when the data leave it, until a person zooms."""
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = 0.0, float(SHORTEST)
+        self.following = True
+
+    def follow(self, steps: int) -> None:
+        """The run has this many rows: make room, if nobody has zoomed."""
+        if self.following and steps > self.last:
+            self._set(0.0, max(steps * 1.25, SHORTEST))
+
+    def zoom(self, first: float, last: float) -> None:
+        """A person chose these steps."""
+        width = max(last - first, 8.0)
+        self.following = False
+        self._set(max(first, 0.0), max(first, 0.0) + width)
+
+    def fit(self, steps: int) -> None:
+        """Show the whole run and follow it again."""
+        self.following = True
+        self._set(0.0, max(steps * 1.05, SHORTEST))
+
+    def _set(self, first: float, last: float) -> None:
+        if (first, last) != (self.first, self.last):
+            self.first, self.last = first, last
+            self.changed.emit()
+
+
+class Cursor(QObject):
+    """The step under the pointer, or None."""
+
+    moved = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step: int | None = None
+
+    def move(self, step: int | None) -> None:
+        if step != self.step:
+            self.step = step
+            self.moved.emit()

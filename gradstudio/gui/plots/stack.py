@@ -1,0 +1,52 @@
+"""All plots, one under the other, on one step axis."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from gradstudio.gui.plots.gradient_norm import GradientNormPlot
+from gradstudio.gui.plots.layers import LayersPlot
+from gradstudio.gui.plots.loss import LossPlot
+from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
+from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.plots.timeline import Timeline
+from gradstudio.session.run import Run
+from gradstudio.session.simulator import Simulator
+
+
+class PlotStack(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, self.cursor = StepRange(), Cursor()
+        self.loss = LossPlot(self.steps, self.cursor)
+        self.gradient_norm = GradientNormPlot(self.steps, self.cursor)
+        self.layers = LayersPlot(self.steps, self.cursor)
+        self.scale_and_rate = ScaleAndRatePlot(self.steps, self.cursor)
+        self.timeline = Timeline(self.steps, self.cursor)
+        self._run: Run | None = None
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 10, 12, 8)
+        layout.setSpacing(8)
+        for plot, share in ((self.loss, 26), (self.gradient_norm, 28), (self.layers, 28), (self.scale_and_rate, 13), (self.timeline, 0)):
+            layout.addWidget(plot, share)
+
+    @property
+    def plots(self) -> tuple[StepPlot, ...]:
+        return (self.loss, self.gradient_norm, self.layers, self.scale_and_rate, self.timeline)
+
+    def refresh(self, simulator: Simulator) -> None:
+        """Show the simulator's run as it stands."""
+        run = simulator.run
+        if run is not self._run:
+            self._run = run
+            self.steps.fit(0)
+        self.steps.follow(len(run.history))
+        clipping = simulator.requested.clipping
+        self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
+        for plot in self.plots:
+            plot.refresh(run)
+
+    def fit(self) -> None:
+        """Show the whole run and follow it again."""
+        self.steps.fit(len(self._run.history) if self._run else 0)

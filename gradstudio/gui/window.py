@@ -1,0 +1,313 @@
+"""The window: panels around a simulator. It draws what the simulator holds and hands on what a person asks for."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QByteArray, QSettings, Qt
+from PySide6.QtGui import QActionGroup, QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
+from PySide6.QtWidgets import QFileDialog, QInputDialog, QMainWindow, QMenu, QScrollArea, QSplitter, QVBoxLayout, QWidget
+
+from gradstudio.core import presets
+from gradstudio.core.experiment import parse_assignment
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.gui import about, menus
+from gradstudio.gui.exporting import Export
+from gradstudio.gui.figures_bar import FiguresBar
+from gradstudio.gui.happening_panel import HappeningPanel
+from gradstudio.gui.heartbeat import Heartbeat
+from gradstudio.gui.knob_panel import KnobPanel
+from gradstudio.gui.lesson_panel import LessonPanel
+from gradstudio.gui.message_bar import MessageBar
+from gradstudio.gui.plots.stack import PlotStack
+from gradstudio.gui.theme import theme
+from gradstudio.gui.top_bar import TopBar
+from gradstudio.session.machine import Machine
+from gradstudio.session.run import Run
+from gradstudio.session.simulator import Simulator
+
+SIDES = (286, 800, 326)  # widths at first: knobs, plots, words
+CLOSING = 1.5  # seconds that a training thread gets to end
+
+
+class Window(QMainWindow):
+    def __init__(self, preset: presets.Preset) -> None:
+        super().__init__()
+        self.simulator = Simulator(preset)
+        self.machine = Machine()
+        self.top, self.message = TopBar(), MessageBar()
+        self.knobs, self.plots = KnobPanel(), PlotStack()
+        self.happening, self.lesson = HappeningPanel(), LessonPanel()
+        self.figures = FiguresBar()
+        self.device_menu: QMenu
+        self._exports: list[Export] = []
+        self._reported: Run | None = None  # the run whose failure was told
+        self._beats = 0
+        self._devices_shown = False
+        self._lay_out()
+        menus.build(self)
+        self._connect()
+        self._restore()
+        self.heartbeat = Heartbeat(self.refresh, self)
+        self.refresh()
+
+    # ---- what a person asks for
+
+    def toggle(self) -> None:
+        """Run, or pause."""
+        if self.simulator.run.status in ("running", "starting") and self.simulator.started:
+            self.simulator.pause()
+        elif not self.simulator.run.over:
+            self.simulator.play()
+
+    def step(self) -> None:
+        if not self.simulator.run.over:
+            self.simulator.step()
+
+    def restart(self) -> None:
+        self.message.hide()
+        self.simulator.restart()
+
+    def stop(self) -> None:
+        self.simulator.stop()
+
+    def ask(self, name: str, value: Value) -> None:
+        """Set a knob; what is not allowed is said and changes nothing."""
+        try:
+            self.simulator.set(name, value)
+        except KnobError as fault:
+            self.message.show_error(str(fault))
+        self.knobs.forget()
+
+    def ask_remedy(self, remedy: str) -> None:
+        for name, value in map(parse_assignment, remedy.split()):
+            self.ask(name, value)
+
+    def reset_knobs(self) -> None:
+        for knob, value in self.simulator.preset.experiment.items():
+            if self.simulator.requested[knob.name] != value:
+                self.ask(knob.name, value)
+
+    def open_preset(self, source: str | Path) -> None:
+        """Load a preset; one that cannot be read is said and changes nothing."""
+        try:
+            preset = presets.load(source)
+        except presets.PresetError as fault:
+            self.message.show_error(str(fault))
+            return
+        self.message.hide()
+        self.simulator.load(preset)
+        self.setWindowTitle(f"{preset.title} — GradStudio")
+        self.knobs.forget()
+
+    def choose_preset(self) -> None:
+        dialog = QFileDialog(self, "Open preset", str(QSettings().value("folder", str(Path.home()))), "Presets (*.toml);;All files (*)")
+        dialog.fileSelected.connect(self._opened)
+        dialog.open()
+
+    def save_preset(self) -> None:
+        dialog = QInputDialog(self)
+        dialog.setWindowTitle("Save knobs as preset")
+        dialog.setLabelText("Name of the preset")
+        dialog.setTextValue("" if self.simulator.preset.bundled else self.simulator.preset.title)
+        dialog.textValueSelected.connect(self.save_preset_as)
+        dialog.open()
+
+    def save_preset_as(self, title: str) -> None:
+        """Save the knobs as they are set as a preset of the user's, and take it up."""
+        old = self.simulator.preset
+        preset = old.model_copy(update={"title": title.strip(), "experiment": self.simulator.requested, "promise": None})
+        try:
+            path = presets.save_user_preset(preset)
+        except presets.PresetError as fault:
+            self.message.show_error(str(fault))
+            return
+        self.simulator.rename(presets.read(path))
+        self.setWindowTitle(f"{preset.title} — GradStudio")
+        self.knobs.forget()
+        self.message.show_news(f"Saved as {path}")
+
+    def export(self, name: str) -> None:
+        """Ask where, and write one of the run's files there."""
+        if not len(self.simulator.run.history) and name != "experiment.toml":
+            self.message.show_error("There is nothing to export yet: press Run first.")
+            return
+        folder = Path(str(QSettings().value("folder", str(Path.home()))))
+        suffix = Path(name).suffix
+        dialog = QFileDialog(self, f"Export {name}", str(folder), f"*{suffix}")
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(suffix[1:])
+        dialog.selectFile(f"{self.simulator.run.preset.id}-{name}")
+        dialog.fileSelected.connect(partial(self.export_to, name))
+        dialog.open()
+
+    def export_to(self, name: str, path: str) -> None:
+        """Write one of the run's files, in the background; the message bar says when it is there."""
+        QSettings().setValue("folder", str(Path(path).parent))
+        self._exports.append(Export(self.simulator.run, name, Path(path)))
+
+    def find_knob(self) -> None:
+        self.splitter.widget(0).show()
+        self.knobs.search.setFocus()
+        self.knobs.search.selectAll()
+
+    def toggle_side(self, index: int) -> None:
+        side = self.splitter.widget(index)
+        side.setVisible(not side.isVisible())
+
+    def toggle_full_screen(self) -> None:
+        self.showNormal() if self.isFullScreen() else self.showFullScreen()
+
+    def reset_layout(self) -> None:
+        for index in (0, 2):
+            self.splitter.widget(index).show()
+        self.splitter.setSizes(list(SIDES))
+
+    def show_keys(self) -> None:
+        about.show_keys(self)
+
+    def show_about(self) -> None:
+        about.show_about(self)
+
+    # ---- drawn about 30 times a second
+
+    def refresh(self) -> None:
+        """Show everything as it stands. Words change four times a second, so that they can be read."""
+        run = self.simulator.run
+        self.plots.refresh(self.simulator)
+        self.top.refresh(self.simulator)
+        self.knobs.refresh(self.simulator)
+        if self._beats % 8 == 0 or run.status != self._status or run is not self._shown:
+            self.figures.refresh(run)
+            self.happening.refresh(run)
+            self.lesson.refresh(run)
+        self._status, self._shown = run.status, run
+        self._beats += 1
+        self._tell()
+
+    _status, _shown = "", None
+
+    def _tell(self) -> None:
+        """News that need a line of their own: a failed run, a file written, what torch has found."""
+        run = self.simulator.run
+        if run.status == "failed" and run is not self._reported:
+            self._reported = run
+            self.message.show_error(run.message, self.simulator.failure)
+        for export in [export for export in self._exports if export.done]:
+            self._exports.remove(export)
+            if export.problem:
+                self.message.show_error(export.problem, export.details)
+            else:
+                self.message.show_news(f"Written: {export.path}")
+        if self.machine.ready and not self._devices_shown:
+            self._devices_shown = True
+            self._fill_devices()
+            if self.machine.problem:
+                self.message.show_error(self.machine.problem)
+        self.top.show_device(str(self.simulator.requested.run.device))
+
+    # ---- inside
+
+    def _lay_out(self) -> None:
+        self.setWindowTitle(f"{self.simulator.preset.title} — GradStudio")
+        self.setAcceptDrops(True)
+        self.setMinimumSize(900, 560)
+        words = QWidget()
+        column = QVBoxLayout(words)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(self.happening)
+        column.addWidget(self.lesson)
+        column.addStretch(1)
+        right = QScrollArea()
+        right.setObjectName("right")
+        right.setWidgetResizable(True)
+        right.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        right.setWidget(words)
+        right.setAccessibleName("What is happening, and the lesson")
+        self.splitter = QSplitter()
+        self.splitter.setHandleWidth(1)
+        self.splitter.setChildrenCollapsible(False)
+        for widget, least in ((self.knobs, 240), (self.plots, 420), (right, 240)):
+            widget.setMinimumWidth(least)
+            self.splitter.addWidget(widget)
+        self.splitter.setStretchFactor(1, 1)
+        self.splitter.setSizes(list(SIDES))
+        body = QWidget()
+        rows = QVBoxLayout(body)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(0)
+        for widget in (self.top, self.message):
+            rows.addWidget(widget)
+        rows.addWidget(self.splitter, 1)
+        rows.addWidget(self.figures)
+        self.setCentralWidget(body)
+
+    def _connect(self) -> None:
+        self.top.play.clicked.connect(self.toggle)
+        self.top.step.clicked.connect(self.step)
+        self.top.restart.clicked.connect(self.restart)
+        self.top.speed_changed.connect(self.simulator.set_speed)
+        self.knobs.asked.connect(self.ask)
+        self.happening.remedy_chosen.connect(self.ask_remedy)
+        self.plots.gradient_norm.max_norm_moved.connect(lambda value: self.ask("clipping.max_norm", value))
+        theme.changed.connect(self.figures.update)
+        for menu in (self.device_menu, self.top.device.menu()):
+            menu.aboutToShow.connect(self._fill_devices)
+        self._fill_devices()
+
+    def _fill_devices(self) -> None:
+        """The devices that can train here; until torch is loaded only those that need no looking."""
+        known = self.machine.devices or (("cpu", "CPU"),)
+        for menu in (self.device_menu, self.top.device.menu()):
+            menu.clear()
+            group = QActionGroup(menu)
+            for device, name in (("auto", "the first accelerator, or the CPU"), *known):
+                action = menu.addAction(f"{device}: {name}" if name.lower() != device else name)
+                action.setCheckable(True)
+                action.setChecked(self.simulator.requested.run.device == device)
+                action.triggered.connect(lambda _=False, device=device: self.ask("run.device", device))
+                group.addAction(action)
+            if not self.machine.ready:
+                menu.addAction("Looking for accelerators …").setEnabled(False)
+            elif len(known) == 1:
+                menu.addAction("No accelerator was found: training on the CPU").setEnabled(False)
+
+    def _opened(self, path: str) -> None:
+        QSettings().setValue("folder", str(Path(path).parent))
+        self.open_preset(Path(path))
+
+    def _restore(self) -> None:
+        settings = QSettings()
+        geometry = settings.value("geometry")
+        if not (isinstance(geometry, QByteArray) and self.restoreGeometry(geometry)):
+            self.resize(1440, 900)
+        sizes = settings.value("splitter")
+        if isinstance(sizes, QByteArray):
+            self.splitter.restoreState(sizes)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Space:
+            self.toggle()
+            return
+        super().keyPressEvent(event)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if event.mimeData().hasUrls():
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        paths = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
+        if len(paths) == 1 and paths[0].suffix == ".toml":
+            self.open_preset(paths[0])
+        else:
+            self.message.show_error("Only a single preset, a file that ends in .toml, can be dropped here.")
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        settings = QSettings()
+        settings.setValue("geometry", self.saveGeometry())
+        settings.setValue("splitter", self.splitter.saveState())
+        self.hide()
+        self.simulator.close(CLOSING)
+        self.heartbeat.stop()
+        event.accept()

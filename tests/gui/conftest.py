@@ -1,0 +1,50 @@
+"""A real window around a small experiment, on the offscreen platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from PySide6.QtCore import QSettings
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import LessonStep, Preset
+from gradstudio.gui import app
+from gradstudio.gui.window import Window
+
+SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 40, "run.device": "cpu"}
+LESSON = [LessonStep(text="Run", outcome="finished"), LessonStep(text="Clip", knobs=["clipping.kind=norm"])]
+
+
+@pytest.fixture(scope="session")
+def qapp() -> QApplication:
+    """The application as the program makes it, in place of pytest-qt's plain one."""
+    return app.application()
+
+
+@pytest.fixture
+def make_window(qtbot: QtBot) -> Iterator[Callable[..., Window]]:
+    QSettings().clear()
+    made: list[Window] = []
+
+    def make(**values: object) -> Window:
+        knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
+        window = Window(Preset(id="small", title="Small", summary="A small one.", experiment=Experiment().with_values(knobs), lesson=LESSON))
+        qtbot.addWidget(window)
+        window.resize(1280, 720)
+        window.show()
+        window.heartbeat.start()
+        made.append(window)
+        return window
+
+    yield make
+    for window in made:
+        window.close()
+        assert window.simulator.close(10)
+
+
+@pytest.fixture
+def window(make_window: Callable[..., Window]) -> Window:
+    return make_window()

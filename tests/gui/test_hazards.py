@@ -1,0 +1,118 @@
+"""Four hazards of this stack, each with a test that would catch it: Qt versions, garbage in the training thread, OpenMP."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pyqtgraph as pg
+from PySide6.QtCore import QPointF, QRectF
+from PySide6.QtGui import QColor, QPainter, QPixmap
+from pytestqt.qtbot import QtBot
+
+from gradstudio.gui.window import Window
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=240)
+
+
+def test_qt_calls_do_not_lose_references_to_none(qapp: object) -> None:
+    """PySide6 6.12.0 takes a reference to None with every call that returns nothing, until Python below 3.12 aborts."""
+    pixmap = QPixmap(8, 8)
+    painter = QPainter(pixmap)
+    calls = (lambda: painter.drawLine(0, 0, 1, 1), lambda: painter.setPen(QColor("red")), lambda: painter.fillRect(QRectF(0, 0, 1, 1), QColor("blue")),
+             lambda: painter.translate(QPointF(0, 0)), lambda: painter.isActive())  # fmt: skip
+    kept = [object() for _ in calls]
+    for call in calls:
+        call()
+    before = [sys.getrefcount(value) for value in (None, True, False)]
+    for _ in range(300):
+        for call in calls:
+            call()
+    after = [sys.getrefcount(value) for value in (None, True, False)]
+    painter.end()
+    assert len(kept) == len(calls)
+    assert all(now > then - 150 for then, now in zip(before, after, strict=True))
+
+
+def test_a_plot_can_be_exported_as_svg(qtbot: QtBot, tmp_path: Path) -> None:
+    """pyqtgraph 0.14 cannot write SVG with Qt 6.11 and later."""
+    from pyqtgraph.exporters import SVGExporter
+
+    plot = pg.PlotWidget()
+    qtbot.addWidget(plot)
+    plot.plot([1, 2, 3], [1, 4, 2])
+    plot.show()
+    SVGExporter(plot.plotItem).export(str(tmp_path / "plot.svg"))
+    assert "<path" in (tmp_path / "plot.svg").read_text()
+
+
+def test_garbage_is_collected_on_the_window_s_thread_only(make_window: Callable[..., Window]) -> None:
+    window = make_window()
+    assert not gc.isenabled()
+    window.close()
+    assert gc.isenabled()
+
+
+class Cycle:
+    """Garbage that only the cyclic collector finds, as a closed dialog is."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_the_window_drops_is_never_destroyed_by_another_thread(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    """A widget that is destroyed outside the GUI thread crashes Qt, and Python collects in whichever thread happens to allocate."""
+    window = make_window(run__steps=1_000_000)
+    window.toggle()
+    ended, destroyed_by = threading.Event(), []
+
+    def litter() -> None:
+        while not ended.is_set():
+            for _ in range(2000):
+                Cycle()
+            ended.wait(0.001)
+
+    other = threading.Thread(target=litter)
+    other.start()
+    try:
+        for count in range(1, 6):
+            weakref.finalize(Cycle(), lambda: destroyed_by.append(threading.current_thread()))
+            qtbot.waitUntil(lambda count=count: len(destroyed_by) == count, timeout=60_000)
+    finally:
+        ended.set()
+        other.join()
+    assert set(destroyed_by) == {threading.main_thread()}
+
+
+def test_the_number_of_threads_is_set_before_torch_is_there() -> None:
+    code = "import gradstudio.engine, sys; assert 'torch' not in sys.modules; import torch; print(torch.get_num_threads())"
+    plain = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "GRADSTUDIO_THREADS")}
+    ended = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.strip() == "1", ended.stderr
+    assert python(code, GRADSTUDIO_THREADS="2").stdout.strip() == "2"
+    refused = python(code, GRADSTUDIO_THREADS="many")
+    assert refused.returncode != 0 and "GRADSTUDIO_THREADS = many is not allowed" in refused.stderr
+
+
+def test_the_window_is_there_before_torch() -> None:
+    code = """
+import sys
+from gradstudio.core import presets
+from gradstudio.gui import app
+application = app.application()
+from gradstudio.gui.window import Window
+window = Window(presets.load("rnn-explosion"))
+window.show()
+application.processEvents()
+assert "torch" not in sys.modules and "matplotlib" not in sys.modules
+print("shown")
+"""
+    assert "shown" in python(code).stdout

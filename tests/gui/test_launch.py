@@ -1,0 +1,64 @@
+"""Opening the app where something is missing: one sentence, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradstudio.gui import platform
+
+
+def launch(*arguments: str, without: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY", *without)}
+    return subprocess.run([sys.executable, "-m", "gradstudio", *arguments], env=kept | environment, capture_output=True, text=True, timeout=120)
+
+
+def refused(ended: subprocess.CompletedProcess[str]) -> str:
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1 and "Traceback" not in ended.stderr and ended.stdout == ""
+    return ended.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has displays that may be missing")
+class TestDisplay:
+    def test_without_one(self) -> None:
+        assert "no display" in refused(launch())
+
+    def test_one_that_does_not_answer(self) -> None:
+        assert "the display :977 does not answer" in refused(launch(DISPLAY=":977"))
+
+    def test_a_name_that_is_none(self) -> None:
+        assert "does not answer" in refused(launch(DISPLAY="nonsense"))
+
+
+def test_an_unknown_preset() -> None:
+    text = refused(launch("--preset", "no-such-thing", QT_QPA_PLATFORM="offscreen"))
+    assert "no-such-thing" in text and "rnn-explosion" in text
+
+
+def test_a_broken_file(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[clipping\n")
+    assert "broken.toml, line 1" in refused(launch("--preset", str(broken), QT_QPA_PLATFORM="offscreen"))
+
+
+def test_without_pyside(tmp_path: Path) -> None:
+    """A package of the same name that is not there to be imported stands in for one that was never installed."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nclass Gone:\n    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('PySide6', 'shiboken6'):\n"
+        "            raise ModuleNotFoundError(f\"No module named '{name}'\", name=name)\nsys.meta_path.insert(0, Gone())\n"
+    )
+    text = refused(launch(QT_QPA_PLATFORM="offscreen", PYTHONPATH=str(tmp_path)))
+    assert "PySide6" in text and "pip install" in text
+
+
+def test_a_missing_system_library_is_named_with_its_package() -> None:
+    fault = ImportError("libEGL.so.1: cannot open shared object file: No such file or directory")
+    sentence = platform.missing_library(fault)
+    assert sentence and "libEGL.so.1" in sentence and "libegl1" in sentence
+    assert platform.missing_library(ImportError("cannot import name 'x'")) is None

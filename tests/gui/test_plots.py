@@ -1,0 +1,205 @@
+"""What plots draw of a run: nothing is lost to drawing, a NaN last of all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytestqt.qtbot import QtBot
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.presets import Preset
+from gradstudio.gui.plots import axes
+from gradstudio.gui.plots.color_bar import NONFINITE, TOP
+from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
+from gradstudio.gui.plots.layers import NAMES, LayerBins
+from gradstudio.gui.plots.loss import Smoother
+from gradstudio.gui.plots.shared import StepRange
+from gradstudio.gui.plots.stack import PlotStack
+from gradstudio.session.run import Run
+from gradstudio.session.simulator import Simulator
+
+LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("hidden.0.bias", "bias", 4), Layer("head.weight", "weight", 4))
+VALUES = st.floats(width=64) | st.sampled_from([0.0, np.nan, np.inf, -np.inf])
+
+
+def run_of(rows: list[dict]) -> Run:
+    run = Run(Preset(id="p", title="P", experiment=Experiment()), Experiment())
+    run.begin(LAYERS, {"device": "cpu"})
+    add(run, rows)
+    return run
+
+
+def add(run: Run, rows: list[dict]) -> None:
+    for values in rows:
+        given = dict(
+            loss=1.0, grad_norm=1.0, clipped_norm=1.0, clip_coef=1.0, lr=0.1, scale=1.0, skipped=False, nonfinite=0, update_ratio=1e-3,
+            weight_norm=1.0, accuracy=0.5, step_seconds=0.01, layers=np.ones((len(LAYER_METRICS), len(LAYERS))),
+        )  # fmt: skip
+        run.record(Row(step=len(run.history), **(given | values)))
+
+
+@pytest.fixture
+def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
+    stack = PlotStack()
+    qtbot.addWidget(stack)
+    stack.resize(900, 700)
+    stack.show()
+    return stack, Simulator(Preset(id="p", title="P", experiment=Experiment()))
+
+
+@given(st.lists(st.lists(VALUES, max_size=40), max_size=12))
+def test_an_envelope_holds_what_came_however_it_came(parts: list[list[float]]) -> None:
+    envelope = Envelope(capacity=16)
+    for part in parts:
+        envelope.append(np.array(part, float))
+    values = np.array([value for part in parts for value in part], float)
+    assert envelope.count == len(values)
+    for start in range(0, len(values), envelope.width):
+        inside = values[start : start + envelope.width]
+        for flag, is_one in ((NAN, np.isnan(inside)), (INF, np.isinf(inside)), (ZERO, inside == 0)):
+            assert (start in envelope.flagged(flag)) == is_one.any()
+    finite = values[np.isfinite(values)]
+    found = envelope.range(0, max(len(values), 1), positive=False)
+    assert found == ((finite.min(), finite.max()) if len(finite) else None)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=15))
+def test_a_short_curve_is_drawn_point_by_point_with_gaps(values: list[float]) -> None:
+    envelope = Envelope(capacity=16)
+    envelope.append(np.array(values))
+    steps, drawn = envelope.curve()
+    expected = np.where(np.isfinite(values), values, np.nan)
+    assert steps.tolist() == list(range(len(values)))
+    assert np.array_equal(drawn, expected, equal_nan=True)
+
+
+@given(st.lists(st.lists(st.floats(width=32) | st.sampled_from([0.0, np.nan, np.inf]), min_size=2, max_size=2), min_size=1, max_size=70))
+def test_layer_bins_keep_the_largest_and_every_nonfinite(rows: list[list[float]]) -> None:
+    values = np.array(rows, np.float32)
+    bins = LayerBins(2, capacity=8)
+    for row in values:
+        bins.append(row[None])
+    picture, bad = bins.picture()
+    for index in range(len(picture)):
+        inside = values[index * bins.width : (index + 1) * bins.width]
+        assert np.array_equal(bad[index], ~np.isfinite(inside).all(axis=0))
+        finite = np.where(np.isfinite(inside), inside, -np.inf).max(axis=0)
+        assert np.array_equal(picture[index], np.where(finite == -np.inf, np.nan, finite), equal_nan=True)
+
+
+def test_a_long_run_is_at_most_a_few_thousand_points() -> None:
+    envelope = Envelope()
+    for start in range(0, 1_000_000, 100_000):
+        envelope.append(np.arange(start, start + 100_000, dtype=float))
+    steps, values = envelope.curve()
+    assert len(steps) <= 4096 and values.min() == 0 and values.max() == 999_999
+
+
+def test_smoothing_lets_a_nan_pass_and_forgets_it() -> None:
+    clean, broken = Smoother(), Smoother()
+    with_nan = [2.0, 1.0, np.nan, 1.5, 1.2]
+    smooth = [broken._next(value) for value in with_nan]
+    assert np.isnan(smooth[2])
+    assert [smooth[index] for index in (0, 1, 3, 4)] == [clean._next(value) for value in with_nan if value == value]
+    assert smooth[0] == 2.0  # debiased
+
+
+def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{"grad_norm": value} for value in (1.0, np.nan, 2.0, np.inf, 0.0, 3.0)])
+    stack.refresh(simulator)
+    marks = stack.gradient_norm.before._marks
+    assert marks[NAN].getData()[0].tolist() == [1] and marks[INF].getData()[0].tolist() == [3] and marks[ZERO].getData()[0].tolist() == [4]
+    _, drawn = stack.gradient_norm.before._curve.getData()
+    assert np.isnan(drawn[[1, 3, 4]]).all() and np.isfinite(drawn[[0, 2, 5]]).all()
+
+
+def test_the_first_nonfinite_step_is_a_line_with_words_on_every_plot(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{}] * 20 + [{"loss": np.nan, "grad_norm": np.nan, "nonfinite": 12}])
+    stack.refresh(simulator)
+    for plot in stack.plots:
+        assert plot._nonfinite_line.isVisible() and plot._nonfinite_line.value() == 20
+    assert stack.loss._nonfinite_text.toPlainText() == "NaN · step 20"
+
+
+def test_a_run_of_nothing_but_nan_is_drawn(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    nothing = np.full((len(LAYER_METRICS), len(LAYERS)), np.nan)
+    simulator.run = run_of([{"loss": np.nan, "grad_norm": np.nan, "clipped_norm": np.nan, "nonfinite": 9, "layers": nothing}] * 5)
+    stack.refresh(simulator)
+    assert stack.loss.raw._marks[NAN].getData()[0].tolist() == [0, 1, 2, 3, 4]
+    assert (stack.layers.image.image == NONFINITE).all()
+
+
+@pytest.mark.parametrize("metric", NAMES)
+def test_every_metric_of_the_layers(shown: tuple[PlotStack, Simulator], metric: str) -> None:
+    stack, simulator = shown
+    values = np.ones((len(LAYER_METRICS), len(LAYERS)))
+    values[list(LAYER_METRICS).index(metric)] = [1e-9, np.nan, 1.0]
+    simulator.run = run_of([{"layers": values}] * 3)
+    stack.layers.choose(metric)
+    stack.refresh(simulator)
+    picture = stack.layers.image.image
+    assert picture.shape == (3, 3)
+    assert (picture[1] == NONFINITE).all() and (picture[2] == TOP).all() and (picture[0] < 10).all()
+
+
+def test_the_cursor_reads_every_plot_at_one_step(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{"loss": 1.0 + step, "grad_norm": 10.0 + step} for step in range(50)])
+    stack.refresh(simulator)
+    stack.cursor.move(7)
+    for plot in stack.plots:
+        assert plot._cursor_line.isVisible() and plot._cursor_line.value() == 7
+        assert "step 7" in plot.legend_label.text()
+    assert "loss 8" in stack.loss.legend_label.text() and "norm 17" in stack.gradient_norm.legend_label.text()
+    stack.cursor.move(None)
+    assert not stack.loss._cursor_line.isVisible() and "smoothed" in stack.loss.legend_label.text()
+
+
+def test_skipped_steps_are_marked(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    rows = [{"scale": 65536.0}, {"scale": 65536.0, "skipped": True, "nonfinite": 1, "grad_norm": np.inf}, {"scale": 32768.0}]
+    simulator.run = run_of(rows)
+    stack.refresh(simulator)
+    assert stack.scale_and_rate._skip_marks.getData()[0].tolist() == [1]
+    assert "1 skipped" in stack.scale_and_rate.legend()
+
+
+def test_an_explosion_does_not_flatten_what_led_up_to_it(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{"loss": 2.0 - step / 100} for step in range(100)] + [{"loss": 1e30}])
+    stack.refresh(simulator)
+    low, high = stack.loss.box.viewRange()[1]
+    assert high - low < 2  # decades
+
+
+def test_zooming_stops_following_and_a_double_click_follows_again() -> None:
+    steps = StepRange()
+    steps.follow(100)
+    assert (steps.first, steps.last) == (0, 125)
+    steps.follow(110)
+    assert steps.last == 125  # moved only when the data leave it
+    steps.zoom(10, 30)
+    steps.follow(1000)
+    assert (steps.first, steps.last) == (10, 30)
+    steps.fit(1000)
+    steps.follow(2000)
+    assert steps.first == 0 and steps.last == 2500
+
+
+@pytest.mark.parametrize(("position", "text"), [(0.0, "1"), (1.0, "10"), (4.0, "10⁴"), (-12.0, "10⁻¹²"), (np.log10(0.2), "0.2")])
+def test_log_axis_writes_as_people_do(position: float, text: str) -> None:
+    assert axes.LogAxis._text(position) == text
+
+
+@given(st.floats(-30, 30), st.floats(1e-6, 60), st.integers(30, 900))
+def test_ticks_lie_on_the_axis_and_are_few(low: float, length: float, size: int) -> None:
+    for axis in (axes.LogAxis, axes.Log2Axis, axes.LinearAxis, axes.StepAxis):
+        for _, ticks in axis.tickValues(None, low, low + length, size):
+            assert len(ticks) <= 60
+            assert all(low - 1e-6 * length - 1e-9 <= tick <= low + length + 1e-6 * length + 1e-9 for tick in ticks)

@@ -1,0 +1,291 @@
+"""The window with real clicks and keys: what a person does with it from launch to report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent
+from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QComboBox, QLineEdit, QPushButton, QScrollBar, QToolButton
+from pytestqt.qtbot import QtBot
+
+from gradstudio.core import files, presets
+from gradstudio.core.experiment import KNOBS
+from gradstudio.gui.happening_panel import HappeningPanel
+from gradstudio.gui.knob_panel import KnobPanel
+from gradstudio.gui.message_bar import MessageBar
+from gradstudio.gui.plots.layers import LayersPlot
+from gradstudio.gui.theme import theme
+from gradstudio.gui.top_bar import TopBar
+from gradstudio.gui.window import Window
+
+LEFT = Qt.MouseButton.LeftButton
+LONG = 60_000  # ms that an event may take on a busy machine
+BROKEN = {"optimizer__lr": 1e6, "model__activation": "leaky_relu", "model__depth": 3}
+
+
+def press(qtbot: QtBot, button: QPushButton) -> None:
+    assert button.isVisible() and button.isEnabled(), button.text()
+    qtbot.mouseClick(button, LEFT)
+
+
+def finished(window: Window) -> Callable[[], bool]:
+    return lambda: window.simulator.run.over and "Run" in window.top.play.text()
+
+
+def segment(window: Window, choice: str) -> QPushButton:
+    return next(button for button in window.knobs.findChildren(QPushButton) if button.property("choice") == choice)
+
+
+def test_opens_ready_without_a_run(window: Window) -> None:
+    assert window.top.pill._text == "Ready: press Run"
+    assert window.windowTitle().startswith("Small")
+    assert not window.top.restart.isEnabled() and window.top.play.isEnabled()
+    assert not window.simulator.busy
+
+
+def test_run_to_the_end_and_restart(qtbot: QtBot, window: Window) -> None:
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(finished(window), timeout=LONG)
+    window.refresh()
+    assert window.top.pill._text.startswith("Finished: loss")
+    assert not window.top.play.isEnabled()
+    assert window.plots.loss.raw.envelope.count == 40
+    assert "1 of 2" in window.lesson.heading.text()
+    first = window.simulator.run
+    press(qtbot, window.top.restart)
+    qtbot.waitUntil(lambda: window.simulator.run is not first and window.simulator.run.over, timeout=LONG)
+    assert np.array_equal(first.history.column("loss"), window.simulator.run.history.column("loss"))
+
+
+def test_diverges_in_words_and_heals_by_a_click(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(**BROKEN, clipping__max_norm=1e-6)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window._beats = 0
+    window.refresh()
+    step = window.simulator.run.first_nonfinite_step
+    assert step is not None and window.top.pill._text.startswith("Diverged: ") and window.top.pill._text.endswith(f"at step {step}")
+    assert window.plots.loss._nonfinite_line.isVisible() and f"step {step}" in window.plots.loss._nonfinite_text.toPlainText()
+    assert window.happening.findings[0].isVisible()
+    press(qtbot, segment(window, "norm"))
+    assert window.simulator.waiting() == {"clipping.kind"}
+    qtbot.waitUntil(lambda: "applies on restart" in window.knobs.rows["clipping.kind"].note.text(), timeout=LONG)
+    press(qtbot, window.top.restart)
+    qtbot.waitUntil(lambda: window.simulator.run.over and window.simulator.run.first_nonfinite_step is None, timeout=LONG)
+    assert window.simulator.run.status == "finished"
+
+
+def test_a_live_knob_turned_in_mid_run(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) > 5, timeout=LONG)
+    press(qtbot, segment(window, "value"))
+    qtbot.waitUntil(lambda: window.simulator.run.in_force.clipping.kind == "value", timeout=LONG)
+    qtbot.waitUntil(lambda: len(window.plots.timeline._dots.data) == 1, timeout=LONG)
+    qtbot.keyClick(window, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: window.simulator.run.status == "paused" and window.top.play.text() == "Run", timeout=LONG)
+    rows = len(window.simulator.run.history)
+    press(qtbot, window.top.step)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) == rows + 1, timeout=LONG)
+
+
+def test_a_restart_knob_says_that_it_waits(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000)
+    press(qtbot, window.top.step)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
+    row = window.knobs.rows["model.width"]
+    line = row.editor.head
+    line.setFocus()
+    line.selectAll()
+    qtbot.keyClicks(line, "16")
+    qtbot.keyClick(line, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: row.note.text() == "applies on restart; in force: 8", timeout=LONG)
+    assert row.dot.isVisible()
+    qtbot.mouseClick(row.dot, LEFT)
+    qtbot.waitUntil(lambda: row.note.text() == "" and window.simulator.requested.model.width == 8, timeout=LONG)
+
+
+@pytest.mark.parametrize(("typed", "said"), [("-1", "above 0"), ("abc", "a number"), ("nan", "a number"), ("1e400", "a number")])
+def test_what_is_not_allowed_is_said_and_changes_nothing(qtbot: QtBot, make_window: Callable[..., Window], typed: str, said: str) -> None:
+    window = make_window(clipping__kind="norm")
+    before = window.simulator.requested
+    row = window.knobs.rows["clipping.max_norm"]
+    line = row.editor.head
+    line.selectAll()
+    qtbot.keyClicks(line, typed)
+    qtbot.keyClick(line, Qt.Key.Key_Return)
+    window.refresh()
+    assert said in row.note.text() and row.note.property("role") == "error"
+    assert line.text() == typed and window.simulator.requested is before
+    qtbot.keyClick(line, Qt.Key.Key_Escape)
+    assert line.text() == "1" and row.note.text() == ""
+
+
+def test_dragging_the_limit_in_the_plot_sets_max_norm(make_window: Callable[..., Window]) -> None:
+    window = make_window(clipping__kind="norm")
+    plot = window.plots.gradient_norm
+    assert plot.limit.isVisible() and plot.limit.value() == 0
+    plot.limit.setValue(np.log10(0.25))
+    plot.limit.sigDragged.emit(plot.limit)
+    assert window.simulator.requested.clipping.max_norm == 0.25
+
+
+def test_a_remedy_is_a_click(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(**BROKEN)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window._beats = 0
+    window.refresh()
+    button = next(
+        button for card in window.happening.findings for button in card.findChildren(QPushButton) if "clipping.kind = norm" in button.text()
+    )
+    press(qtbot, button)
+    assert window.simulator.requested.clipping.kind == "norm"
+
+
+def test_an_exception_in_training_is_a_status_and_restart_works(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(precision__dtype="fp16", mistakes__unscale_twice=True)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
+    assert "unscale_() has already been called" in window.message.text.text() and window.message.copy.isVisible()
+    assert window.simulator.run.status == "failed"
+    window.ask("mistakes.unscale_twice", False)
+    press(qtbot, window.top.restart)
+    qtbot.waitUntil(lambda: window.simulator.run.status == "finished", timeout=LONG)
+    assert not window.message.isVisible()
+
+
+def test_closing_in_mid_run_ends_the_run(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) > 3, timeout=LONG)
+    window.close()
+    assert not window.simulator.busy and window.simulator.run.status == "stopped" and not window.isVisible()
+
+
+def test_a_preset_is_opened_from_the_menu(qtbot: QtBot, window: Window) -> None:
+    menu = window.top.preset.menu()
+    menu.aboutToShow.emit()
+    action = next(action for action in menu.actions() if action.text() == "Deep sigmoid vanishing")
+    action.trigger()
+    assert window.simulator.preset.id == "deep-sigmoid-vanishing" and window.simulator.requested.model.depth == 20
+    window.refresh()
+    assert window.knobs.rows["model.depth"].editor.value == 20
+
+
+def drop(window: Window, *paths: Path) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    event = QDropEvent(QPointF(9, 9), Qt.DropAction.CopyAction, data, LEFT, Qt.KeyboardModifier.NoModifier)
+    window.dropEvent(event)
+
+
+def test_a_file_is_dropped(window: Window, tmp_path: Path) -> None:
+    good = tmp_path / "mine.toml"
+    good.write_text('schema = 1\ntitle = "Mine"\n[model]\nwidth = 32\n')
+    drop(window, good)
+    assert window.simulator.preset.title == "Mine" and window.simulator.requested.model.width == 32
+
+
+def test_a_bad_file_is_said_and_changes_nothing(window: Window, tmp_path: Path) -> None:
+    before = (window.simulator.preset, window.simulator.requested, window.simulator.run)
+    bad = tmp_path / "bad.toml"
+    bad.write_text("schema = 1\n\n[clipping]\nmax_norm = -1\n")
+    drop(window, bad)
+    text = window.message.text.text()
+    assert window.message.isVisible() and "bad.toml, line 4" in text and "clipping.max_norm = -1" in text and "above 0" in text
+    drop(window, tmp_path / "picture.png")
+    assert ".toml" in window.message.text.text()
+    assert before == (window.simulator.preset, window.simulator.requested, window.simulator.run)
+
+
+def test_knobs_are_saved_as_a_preset_and_found_again(window: Window) -> None:
+    window.ask("optimizer.lr", 0.0125)
+    window.save_preset_as("My find")
+    assert (files.user_presets() / "my-find.toml").exists()
+    assert presets.load("my-find").experiment == window.simulator.requested
+    assert window.simulator.preset.title == "My find"
+    window.save_preset_as("RNN explosion")
+    assert "bundled" in window.message.text.text() and window.simulator.preset.title == "My find"
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.pdf", "experiment.toml", "metrics.csv"])
+def test_export(qtbot: QtBot, window: Window, tmp_path: Path, name: str) -> None:
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.export_to(name, str(tmp_path / name))
+    qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
+    assert window.message.text.text() == f"Written: {tmp_path / name}"
+    assert (tmp_path / name).stat().st_size > 100
+
+
+def test_an_export_that_cannot_be_written_says_so(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    (tmp_path / "file").write_text("in the way")
+    window.export_to("metrics.csv", str(tmp_path / "file" / "metrics.csv"))
+    qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
+    assert "was not written" in window.message.text.text()
+
+
+def test_search_finds_knobs_that_are_hidden_otherwise(qtbot: QtBot, window: Window) -> None:
+    assert not window.knobs.rows["precision.growth_interval"].isVisible()
+    qtbot.keyClick(window, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    window.knobs.search.setText("growth int")
+    window.refresh()
+    row = window.knobs.rows["precision.growth_interval"]
+    assert row.isVisible() and not row.isEnabled() and "applies to" in row.note.text()
+    assert not window.knobs.rows["optimizer.lr"].isVisible()
+    window.knobs.search.clear()
+    window.refresh()
+    assert window.knobs.rows["optimizer.lr"].isVisible()
+
+
+def test_every_knob_has_a_row_and_every_control_a_name(window: Window) -> None:
+    assert set(window.knobs.rows) == set(KNOBS)
+    controls = [widget for kind in (QAbstractButton, QAbstractSlider, QComboBox, QLineEdit) for widget in window.findChildren(kind)]
+    ours = (KnobPanel, TopBar, HappeningPanel, MessageBar, LayersPlot)
+    inner = (QScrollBar, QToolButton)  # parts that Qt makes and names by itself
+    named = [
+        widget
+        for widget in controls
+        if not isinstance(widget, inner) and any(own.isAncestorOf(widget) for kind in ours for own in window.findChildren(kind))
+    ]
+    assert len(named) > len(KNOBS)
+    for widget in named:
+        text = widget.text() if isinstance(widget, QAbstractButton) else ""
+        assert widget.accessibleName() or text, widget
+
+
+def test_every_slider_moves_within_what_its_knob_allows(window: Window) -> None:
+    rows = [row for row in window.knobs.rows.values() if row.knob.slider]
+    assert len(rows) > 20
+    for row in rows:
+        values: list[object] = []
+        row.editor.changed.connect(values.append)
+        for position in (0, 1, 250, 500, 750, 999, 1000):
+            row.editor.foot.setValue(position)
+        assert len(values) > 3, row.knob.name
+        for value in values:
+            window.simulator.requested.with_value(row.knob.name, value)  # raises where it is not allowed
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_theme_reaches_every_plot(window: Window, mode: str) -> None:
+    theme.set_mode(mode)
+    background = theme.colors.plot
+    for plot in window.plots.plots:
+        assert plot.widget.backgroundBrush().color().name() == background.lower()
+    theme.set_mode("system")
+
+
+def test_larger_text_and_back(window: Window) -> None:
+    before = window.font().pointSizeF()
+    theme.set_zoom(1.5)
+    assert window.font().pointSizeF() == pytest.approx(1.5 * before, rel=0.02)
+    theme.set_zoom(1.0)
+    assert window.font().pointSizeF() == pytest.approx(before)
