@@ -1,0 +1,90 @@
+# make run    installs GradStudio into .venv and opens it
+# make test   installs what the tests need, then lints and tests
+# make types  type check with pyright, which fetches itself on first use
+
+SHELL := /bin/bash
+PY    := .venv/bin/python
+# The stamps bear the sum of what they were made from; a changed file or a moved tree means a new name, so a new install.
+KEY   := $(shell { cat pyproject.toml constraints.txt Makefile; pwd; } | cksum | cut -d' ' -f1)
+RUN   := .venv/.installed-run-$(KEY)
+TEST  := .venv/.installed-test-$(KEY)
+PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test types qt
+
+run: $(RUN)
+	@$(MAKE) --no-print-directory qt || true
+	@$(PY) -m gradstudio
+
+test: $(TEST) qt
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m pytest -q
+
+types: $(TEST)
+	$(PY) -m pyright
+
+$(RUN): $(PY)
+	@echo "Installing GradStudio into .venv (torch is large: minutes the first time)"
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation torch==2.13.0 --editable .
+	@rm -f .venv/.installed-run-* && touch $@
+
+$(TEST): $(PY)
+	@echo "Installing GradStudio and its tests into .venv (torch is large: minutes the first time)"
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation torch==2.13.0 --editable '.[test]'
+	@rm -f .venv/.installed-* && touch $(RUN) $@
+
+# Whether commands can be run as root without asking, and how.
+AS_ROOT = if [ "$$(id -u)" = 0 ]; then as_root=; elif sudo -n true 2>/dev/null; then as_root=sudo; else as_root=no; fi; \
+	command -v apt-get >/dev/null || as_root=no
+APT = { $$as_root apt-get update -qq || true; $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends
+
+# 3.11 to 3.14: what the wheels in constraints.txt are made for.
+RIGHT_PYTHON := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+
+$(PY):
+	@for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	    command -v $$python >/dev/null && $$python -c '$(RIGHT_PYTHON)' 2>/dev/null && break; python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "GradStudio needs Python 3.11 to 3.14, which is not here: install it, or name it with make PYTHON=/path/to/python." >&2; exit 1; \
+	fi; \
+	if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+	    $(AS_ROOT); package=$$($$python -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	    if [ "$$as_root" = no ] || ! $(APT) $$package >/dev/null; }; then \
+	        echo "Python's venv module is missing: install it (on Debian and Ubuntu: apt-get install $$package)." >&2; exit 1; \
+	    fi; \
+	fi; \
+	$$python -m venv --clear .venv
+
+# What PySide6's wheel takes from the system to draw at all and to open a window on X11: library:Debian package.
+QT_LIBRARIES := libEGL.so.1:libegl1 libGL.so.1:libgl1 libX11.so.6:libx11-6 libxkbcommon.so.0:libxkbcommon0 \
+    libfontconfig.so.1:libfontconfig1 libfreetype.so.6:libfreetype6 libdbus-1.so.3:libdbus-1-3 libglib-2.0.so.0:libglib2.0-0 \
+    libzstd.so.1:libzstd1 libz.so.1:zlib1g libxkbcommon-x11.so.0:libxkbcommon-x11-0 libX11-xcb.so.1:libx11-xcb1 libxcb.so.1:libxcb1 \
+    libxcb-cursor.so.0:libxcb-cursor0 libxcb-icccm.so.4:libxcb-icccm4 libxcb-image.so.0:libxcb-image0 \
+    libxcb-keysyms.so.1:libxcb-keysyms1 libxcb-randr.so.0:libxcb-randr0 libxcb-render.so.0:libxcb-render0 \
+    libxcb-render-util.so.0:libxcb-render-util0 libxcb-shape.so.0:libxcb-shape0 libxcb-shm.so.0:libxcb-shm0 \
+    libxcb-sync.so.1:libxcb-sync1 libxcb-util.so.1:libxcb-util1 libxcb-xfixes.so.0:libxcb-xfixes0 libxcb-xkb.so.1:libxcb-xkb1
+
+define FIND_MISSING
+import ctypes, sys
+for library, _, package in (pair.partition(":") for pair in sys.argv[1:] if sys.platform == "linux"):
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        print(package)
+endef
+export FIND_MISSING
+
+qt: $(PY)
+	@missing=$$($(PY) -c "$$FIND_MISSING" $(QT_LIBRARIES) | paste -sd ' ' -); \
+	if [ -n "$$missing" ]; then \
+	    $(AS_ROOT); \
+	    if [ "$$as_root" != no ]; then \
+	        echo "Installing the system libraries that Qt needs: $$missing"; \
+	        $(APT) $$missing >/dev/null; } && exit 0; \
+	    fi; \
+	    echo "Qt needs system libraries that are not here; install them (on Debian and Ubuntu: sudo apt-get install $$missing)." >&2; exit 1; \
+	fi
