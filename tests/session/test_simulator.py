@@ -58,7 +58,7 @@ def test_runs_to_the_end(simulator: Callable[..., Simulator]) -> None:
     until(lambda: one.run.over)
     assert one.run.status == "finished" and len(one.run.history) == 60
     assert 0 <= one.run.accuracy <= 1
-    assert [event.kind for event in one.run.events][0] == "started" and one.run.events[-1].kind == "finished"
+    assert one.run.events[0].kind == "started" and one.run.events[-1].kind == "finished"
 
 
 def test_a_live_knob_acts_at_the_next_step_and_is_noted(simulator: Callable[..., Simulator]) -> None:

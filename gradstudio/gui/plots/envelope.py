@@ -66,7 +66,8 @@ class Envelope:
         """The value that this share of all bins stay below at their greatest; NaN without any."""
         high = self._high[: self._used]
         high = high[np.isfinite(high)]
-        return float(np.quantile(high, share)) if len(high) else float("nan")
+        index = int(share * (len(high) - 1))
+        return float(np.partition(high, index)[index]) if len(high) else float("nan")
 
     @property
     def _used(self) -> int:

@@ -67,6 +67,7 @@ class ScaleAndRatePlot(StepPlot):
             low, high = self.box.viewRange()[1]
             steps, flags = self._skips.envelope.curve()
             at = np.unique(steps[flags > 0])
+            self._skip_marks.setVisible(bool(len(at)))
             self._skip_marks.setData(at, np.full(len(at), low + (high - low) * 0.12))
             self.scale.draw_marks(low, high)
         self._rates.setXRange(*self.box.viewRange()[0], padding=0)

@@ -90,7 +90,9 @@ class Series:
         inset = (high - low) * 0.04
         for flag, marks in self._marks.items():
             steps = self.envelope.flagged(flag) if flag != ZERO or self.scale is not linear else np.empty(0)
-            marks.setData(steps, np.full(len(steps), low + inset if flag == ZERO else high - inset))
+            marks.setVisible(bool(len(steps)))  # an empty scatter would still be painted
+            if len(steps):
+                marks.setData(steps, np.full(len(steps), low + inset if flag == ZERO else high - inset))
 
     def _points(self, history: History, first: float, last: float) -> tuple[np.ndarray, np.ndarray]:
         if self._stateful or self.envelope.width == 1 or last - first > LONGEST_READ or (last - first) / self.envelope.width > 700:
