@@ -76,9 +76,9 @@ class Knob:
         low, high = self.minimum, self.maximum
         bounds = []
         if low > -math.inf:
-            bounds.append(f"{'above' if self.above_minimum else 'at least'} {low:g}")
+            bounds.append(f"{'above' if self.above_minimum else 'at least'} {low:.12g}")
         if high < math.inf:
-            bounds.append(f"at most {high:g}")
+            bounds.append(f"at most {high:.12g}")
         return " ".join([noun, ", ".join(bounds)]).strip()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from PySide6.QtCore import Qt
@@ -9,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number
+from gradstudio.gui.plots.axes import power
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
@@ -71,7 +73,7 @@ class FiguresBar(QWidget):
         if run.status == "running" and rate:
             pairs.append(("steps/s", number(rate)))
         pairs += [("loss", number(row["loss"])), ("|g|", norms), ("clipped", f"{number(100 * share, 2)} %")]
-        pairs.append(("scale", number(row["scale"], 6) if row["scale"] != 1 else "–"))
+        pairs.append(("scale", _scale(row["scale"])))
         return [*pairs, ("skipped", f"{skipped:,}"), ("non-finite", f"{nonfinite:,}")]
 
     def _count(self, history: History, count: int) -> tuple[int, int]:
@@ -80,3 +82,11 @@ class FiguresBar(QWidget):
         bad = (history.column("nonfinite", taken, count) > 0) | (history.column("loss", taken, count) * 0 != 0)
         self._totals = (count, skipped + int(skips.sum()), nonfinite + int((bad & (skips == 0)).sum()))
         return self._totals[1:]
+
+
+def _scale(scale: float) -> str:
+    """A loss scale as a power of two where it is one; a dash where there is none."""
+    if scale == 1:
+        return "–"
+    mantissa, exponent = math.frexp(scale)
+    return power(2, exponent - 1) if mantissa == 0.5 else number(scale)

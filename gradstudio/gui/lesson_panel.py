@@ -66,7 +66,8 @@ class LessonPanel(QWidget):
         if self._preset is None:
             return
         count = f"  {len(self._done)} of {len(self._rows)}" if self._rows else ""
-        self.heading.setText(f"LESSON · {self._preset.title.upper()}{count}")
+        what = "LESSON" if self._rows else "PRESET"
+        self.heading.setText(f"{what} · {self._preset.title.upper()}{count}")
         upcoming = next((index for index in range(len(self._rows)) if index not in self._done), None)
         for index, (mark, text) in enumerate(self._rows):
             done = index in self._done

@@ -37,7 +37,7 @@ def describe(run: Run) -> State:
         what = f"the loss is {number(loss)}" if loss - loss != 0 else "a gradient is NaN or Inf"
         return State("bad", f"Diverged: {what} at step {step:,}", _before(run, step))
     if run.status == "finished":
-        accuracy = "" if run.accuracy is None else f", test accuracy {number(100 * run.accuracy)} %"
+        accuracy = "" if run.accuracy is None else f", test accuracy {number(100 * run.accuracy)}\u00a0%"
         return _unless_critical(run, State("good", f"Finished: loss {number(_recent(run, 'loss'))}{accuracy}", text))
     if run.status == "stopped":
         return State("idle", f"Stopped after {plural(count, 'step', 'steps')}", text)

@@ -70,7 +70,7 @@ def test_failed_finished_stopped_paused() -> None:
     run.status = "paused"
     assert describe(run).headline == "Paused at step 30"
     run.end("finished", "", 0.875)
-    assert describe(run).headline == "Finished: loss 2, test accuracy 87.5 %"
+    assert describe(run).headline == "Finished: loss 2, test accuracy 87.5\u00a0%"
     run.status = "stopped"
     assert describe(run).headline == "Stopped after 30 steps"
     run.end("failed", "Out of memory.", None)

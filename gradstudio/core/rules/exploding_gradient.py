@@ -33,6 +33,7 @@ class ExplodingGradient:
     _finding: Finding | None = None
     _median: float = math.inf
     _median_loss: float = math.inf
+    _peak: float = 0.0  # the norm that the finding tells of
     _loose_until: int = -1  # a large norm reached the optimizer; what the loss does up to this step is its doing
 
     def update(self, history: History) -> Finding | None:
@@ -65,11 +66,15 @@ class ExplodingGradient:
         return bool((norms[1:] > norms[:-1]).all())
 
     def _keep(self, history: History, step: int, severity: Severity) -> None:
-        if self._finding is None:
-            self._finding = self._describe(history, step, severity)
-        elif step > self._finding.last_step or _RANK[severity] > _RANK[self._finding.severity]:
-            worse = max(severity, self._finding.severity, key=_RANK.__getitem__)
-            self._finding = replace(self._describe(history, step, worse), first_step=self._finding.first_step)
+        """Tell of the largest norm so far, at the gravest that it has been."""
+        known, norm = self._finding, history.row(step)["grad_norm"]
+        if known is None or norm > self._peak or _RANK[severity] > _RANK[known.severity]:
+            worst = severity if known is None else max(severity, known.severity, key=_RANK.__getitem__)
+            first = step if known is None else known.first_step
+            self._peak = max(self._peak, norm)
+            self._finding = replace(self._describe(history, step, worst), first_step=first)
+        elif step > known.last_step:
+            self._finding = replace(known, last_step=step)
 
     def _describe(self, history: History, step: int, severity: Severity) -> Finding:
         start = max(step - 20, 0)
@@ -80,13 +85,14 @@ class ExplodingGradient:
         if squares.sum() > 0 and math.isfinite(squares.sum()):
             layer, share = history.layers[int(squares.argmax())].name, float(squares.max() / squares.sum())
         row = history.row(step)
-        contained = row["clipped_norm"] < 0.5 * row["grad_norm"]
+        clipped = row["clipped_norm"] < 0.5 * row["grad_norm"]
+        contained = clipped and severity != "critical"
         where = f", {'nearly all' if share > 0.9 else f'{100 * share:.0f} %'} of it in {layer}" if layer else ""
         growth = (
             f"Norm {number(norms[low])} → {number(norms[-1])} in {step - start - low} steps" if low < len(norms) - 1 else f"Norm {number(norms[-1])}"
         )
         title = "Gradient spikes, held by clipping" if contained else "Gradient spike" if severity == "info" else "Exploding gradient"
-        reached = f" The optimizer saw {number(row['clipped_norm'])}." if contained else " All of it reached the optimizer."
+        reached = f" The optimizer saw {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
         return Finding(
             "exploding_gradient", severity, title, step, step,
             (layer,) if layer else (), growth + where + "." + reached,

@@ -13,12 +13,16 @@ from gradstudio.core.text import number
 
 @dataclass
 class VanishingGradient:
-    """Fires when the last weight's gradient norm is over `ratio` times the first's while the mean loss of the last
-    `window` steps has not fallen below `fallen` times that of the first steps."""
+    """Fires when the last weight's gradient norm is over `ratio` times the first's while the loss is stuck: its mean over
+    the last `window` steps is above `fallen` times that of the first steps; or it rests, `resting` times the window before
+    or more, and has kept most of its height. (Even then the last layer's bias learns, and takes a little off at the start.)
+    """
 
     ratio: float = 1000.0
     window: int = 50
     fallen: float = 0.95
+    resting: float = 0.99
+    height: float = 0.7
     every: int = 10  # steps between two looks
 
     _finding: Finding | None = None
@@ -34,8 +38,7 @@ class VanishingGradient:
         first, last = np.median(norms[:, 0]), np.median(norms[:, -1])
         losses = history.column("loss", count - self.window)
         start = history.column("loss", 0, self.every).mean()
-        stuck = losses.mean() > self.fallen * start  # false where either is NaN: that is another rule's matter
-        if not (stuck and last > self.ratio * first):
+        if not (self._stuck(history, losses.mean(), start) and last > self.ratio * first):
             return self._finding
         dark = tuple(history.layers[index].name for index, norm in zip(weights, np.median(norms, axis=0), strict=True) if norm * self.ratio < last)
         times = f"{number(last / first)} times" if first > 0 else "infinitely many times"
@@ -48,3 +51,10 @@ class VanishingGradient:
         )  # fmt: skip
         self._finding = replace(finding, first_step=self._finding.first_step) if self._finding else finding
         return self._finding
+
+    def _stuck(self, history: History, loss: float, start: float) -> bool:
+        """False where a mean is NaN: that is another rule's matter."""
+        if loss > self.fallen * start:
+            return True
+        before = history.column("loss", len(history) - 2 * self.window, len(history) - self.window)
+        return len(before) == self.window and bool(loss >= self.resting * before.mean() and loss > self.height * start)
