@@ -158,6 +158,8 @@ def devices(as_json: Json = False) -> None:
         _say(summary.to_json([{"id": name, "name": title} for name, title in found]))
     else:
         _table(("ID", "Name"), found)
+        if sentence := doctor.without_accelerator(found):
+            _complain(sentence.removeprefix("; "))
 
 
 @app.command("doctor", help="Check versions, devices, display and folders. Exit code: 0 all well, 1 a problem.")

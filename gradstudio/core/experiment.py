@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -48,7 +49,7 @@ class Precision(Section):
         when={"precision.dtype": ("fp16",)},
     )
     init_scale: float = knob(
-        65536.0, "The scale at the first step.", live=False, gt=0, le=1e38, slider=(1.0, 2.0**32), logarithmic=True,
+        65536.0, "The scale at the first step.", live=False, ge=1e-30, le=1e38, slider=(1.0, 2.0**32), logarithmic=True,
         when={"precision.dtype": ("fp16",), "precision.scaling": ("dynamic", "static")},
     )  # fmt: skip
     growth_factor: float = knob(
@@ -215,7 +216,7 @@ class Experiment(BaseModel):
                 f"problem.seq_len = {self.problem.seq_len} is not allowed; allowed: a divisor of {PIXELS}: 1, 2, 4, 8, 16, 32, 64 (default 64)"
             )
         device = self.run.device
-        if device not in ("auto", "cpu", "cuda", "mps") and not (device.startswith("cuda:") and device[5:].isdecimal()):
+        if device not in ("auto", "cpu", "cuda", "mps") and not re.fullmatch("cuda:[0-9]{1,3}", device):
             raise KnobError(f"run.device = {device[:60]} is not allowed; allowed: auto, cpu, cuda, cuda:N, mps (default auto)")
         return self
 

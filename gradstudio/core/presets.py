@@ -18,10 +18,12 @@ from gradstudio.core import files
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, experiment_from, find_knob
 from gradstudio.core.knobs import KnobError, quote
+from gradstudio.core.rules import NAMES
 from gradstudio.core.text import one_line
 
 SCHEMA = 1
 LARGEST_FILE = 1_000_000  # bytes
+LONGEST_TITLE = 60
 MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
 
 _Text = Annotated[str, Field(max_length=2000)]
@@ -132,10 +134,11 @@ def parse(text: str, path: Path) -> Preset:
         about = _File.model_validate({key: value for key, value in table.items() if key not in TITLES and key in _KEYS})
         experiment = experiment_from({key: value for key, value in table.items() if key not in _KEYS})
         timeline = read_timeline(about.timeline, experiment)
+        _check_assignments(about, experiment)
     except ValidationError as fault:
         first = fault.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise PresetError(f"{path}{_line_of(text, where)}: {where}: {first['msg']}") from None
+        raise PresetError(f"{path}{_line_of(text, where)}: {where} = {quote(first['input'])} is not allowed; {first['msg'].lower()}") from None
     except KnobError as fault:
         raise PresetError(f"{path}{_line_of(text, str(fault))}: {fault}") from None
     return Preset(
@@ -144,15 +147,32 @@ def parse(text: str, path: Path) -> Preset:
     )  # fmt: skip
 
 
+def _check_assignments(about: _File, experiment: Experiment) -> None:
+    """KnobError where a lesson or the promise names a knob, a value or a rule that is none."""
+    for index, step in enumerate(about.lesson):
+        with _naming(f"lesson.{index}"):
+            experiment.with_texts(step.knobs)
+            _check_rule(step.rule)
+    if about.promise:
+        with _naming("promise"):
+            experiment.with_texts(about.promise.fix)
+            _check_rule(about.promise.rule)
+
+
+def _check_rule(rule: str | None) -> None:
+    if rule is not None and rule not in NAMES:
+        raise KnobError(f"rule = {quote(rule)} is not allowed; allowed: one of: {', '.join(NAMES)}")
+
+
 def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, ...]:
     """Live changes in order of their steps, each checked as if it were made; KnobError for one that is not allowed."""
     changes = []
     for index, entry in enumerate(entries):
-        with _naming(index):
+        with _naming(f"timeline.{index}"):
             changes.append((index, _change(entry)))
     changes.sort(key=lambda made: made[1].step)
     for index, change in changes:
-        with _naming(index):
+        with _naming(f"timeline.{index}"):
             experiment = experiment.with_value(change.knob, change.value)
     return tuple(Change(change.step, change.knob, _as_declared(change)) for _, change in changes)
 
@@ -171,12 +191,12 @@ def _change(entry: dict) -> Change:
 
 
 @contextlib.contextmanager
-def _naming(index: int) -> Iterator[None]:
-    """Put the place in the timeline before an error, so that the knob's own section is not blamed."""
+def _naming(place: str) -> Iterator[None]:
+    """Put the place in the file before an error, so that the knob's own section is not blamed."""
     try:
         yield
     except KnobError as fault:
-        raise KnobError(f"timeline.{index}: {fault}") from None
+        raise KnobError(f"{place}: {fault}") from None
 
 
 def to_toml(preset: Preset) -> str:
@@ -197,13 +217,18 @@ def to_toml(preset: Preset) -> str:
 
 
 def save_user_preset(preset: Preset) -> Path:
-    """Write a preset into the user's folder under a file name made of its title; PresetError where that cannot be."""
-    name = re.sub(r"[^a-z0-9]+", "-", preset.title.lower()).strip("-")[:60]
-    if not name:
-        raise PresetError(f"{preset.title!r} is no name for a preset; allowed: at least one letter or digit")
+    """Write a preset into the user's folder under a file name made of its title; PresetError where that cannot be, or where
+    another preset has that name."""
+    name = re.sub(r"[\W_]+", "-", preset.title.lower()).strip("-")
+    if not name or len(preset.title) > LONGEST_TITLE:
+        raise PresetError(
+            f"{quote(preset.title)} is no name for a preset; allowed: 1 to {LONGEST_TITLE} characters, with a letter or digit among them"
+        )
     if (files.PRESETS / f"{name}.toml").exists():
         raise PresetError(f"{name} is the name of a bundled preset; choose another")
     path = files.user_presets() / f"{name}.toml"
+    if path.exists() and path != preset.path:
+        raise PresetError(f"there is a preset {name} already ({path}); choose another name, or open that one and save it again")
     try:
         files.write_whole(path, to_toml(preset))
     except OSError as fault:

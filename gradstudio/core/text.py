@@ -27,6 +27,14 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def power(base: int, exponent: int) -> str:
+    """'10⁻³'."""
+    return f"{base}{str(exponent).translate(_RAISED)}"
+
+
 def plural(count: int, one: str, many: str) -> str:
     """'1 step' or '3 steps'."""
     return f"{count:,} {one if count == 1 else many}"

@@ -104,6 +104,7 @@ class Trainer:
         for index, (inputs, labels) in enumerate(self._batches(micro_batches)):
             if mistakes.zero_grad_each_micro_batch:
                 self.optimizer.zero_grad()
+                unclipped = unclipped and accumulation.UnclippedSum(self.parameters)
             if mistakes.scheduler_each_micro_batch and index > 0:
                 self.taken += 1
             with precision.autocast(knobs.precision, self.device):

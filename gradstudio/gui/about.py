@@ -22,6 +22,8 @@ KEYS = (
     ("Wheel, drag on a plot", "Zoom and move along the steps"),
     ("Double click, Home", "The whole run"),
     ("Left, Right on a plot", "Read the step before, the step after"),
+    ("Up, Down on the layers", "Read the layer above, the layer below"),
+    ("+, -, Page up, Page down on a plot", "Zoom and move along the steps"),
     ("Drag the max_norm line", "Set clipping.max_norm"),
 )
 

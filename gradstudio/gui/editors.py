@@ -85,6 +85,7 @@ class SegmentsEditor(Editor):
         for choice in knob.choices:
             button = QPushButton(SHORT_NAMES.get(choice, choice))
             button.setCheckable(True)
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space goes on to run and pause after a click
             button.setProperty("role", "segment")
             button.setProperty("choice", choice)
             button.setAccessibleName(f"{knob.name} {choice}")
@@ -108,6 +109,7 @@ class SwitchEditor(Editor):
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
         self.head = self._box = QCheckBox()
+        self._box.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._box.clicked.connect(self._clicked)
 
     def set_value(self, value: Value) -> None:
@@ -151,10 +153,6 @@ class LineEditor(Editor):
         self.value = value
         self._line.setText(self._text(value))
         self._mark(wrong=False)
-
-    @property
-    def editing(self) -> bool:
-        return self._line.isModified() or self._line.property("wrong") == "true"
 
     def _text(self, value: Value) -> str:
         if isinstance(value, float):

@@ -9,6 +9,8 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.session.run import Run
 
+_drawing = threading.Lock()  # matplotlib's settings belong to the whole process
+
 
 class Export(threading.Thread):
     """Writes one of a run's files and keeps what became of it: `done`, then `problem` (empty where it went well) and `details`.
@@ -39,5 +41,6 @@ class Export(threading.Thread):
         from gradstudio.session import output, report  # matplotlib comes with them
 
         if self._name.startswith("report."):
-            return report.content(self._of, Path(self._name).suffix[1:])
+            with _drawing:
+                return report.content(self._of, Path(self._name).suffix[1:])
         return output.FILES[self._name](self._of)

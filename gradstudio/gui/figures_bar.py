@@ -9,8 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
-from gradstudio.core.text import number
-from gradstudio.gui.plots.axes import power
+from gradstudio.core.text import number, power
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 

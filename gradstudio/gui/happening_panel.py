@@ -7,13 +7,12 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import parse_assignment
-from gradstudio.core.rules import Finding
 from gradstudio.gui.flow_layout import FlowLayout
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 from gradstudio.session.state import describe
+from gradstudio.session.summary import ranked
 
-_RANK = {"critical": 0, "warning": 1, "info": 2}
 _TONES = {"idle": "dim", "busy": "dim", "good": "good", "warning": "warning", "bad": "bad"}
 _SEVERITIES = {"critical": "bad", "warning": "warning", "info": "dim"}
 
@@ -78,6 +77,7 @@ class Card(QFrame):
         for remedy in remedies:
             button = QPushButton(remedy.replace("=", " = ").replace(" model.", ", model."))
             button.setProperty("role", "remedy")
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.setToolTip("Sets this. A live knob acts at the next step, any other on restart.")
             button.setAccessibleName(f"Set {remedy}")
             button.clicked.connect(lambda _=False, remedy=remedy: self.remedy_chosen.emit(remedy))
@@ -117,23 +117,17 @@ class HappeningPanel(QWidget):
         """Show the run's state and findings as they stand."""
         state = describe(run)
         self.state.show_text(_TONES[state.tone], state.headline, "now" if run.history and not run.over else "", state.text)
-        found = sorted(list(run.findings.values()), key=lambda finding: (_RANK[finding.severity], -finding.first_step))
+        found = ranked(run)
         while len(self.findings) < len(found):
             card = Card()
             card.remedy_chosen.connect(self.remedy_chosen)
             self.findings.append(card)
             self._column.addWidget(card)
         for card, finding in zip(self.findings, found, strict=False):
-            card.show_text(_SEVERITIES[finding.severity], finding.title, _steps(finding), finding.evidence, finding.meaning)
+            card.show_text(_SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, finding.meaning)
             card.offer(tuple(remedy for remedy in finding.remedies if not _in_force(remedy, run)))
         for index, card in enumerate(self.findings):
             card.setVisible(index < len(found))
-
-
-def _steps(finding: Finding) -> str:
-    if finding.first_step == finding.last_step:
-        return f"step {finding.first_step:,}"
-    return f"steps {finding.first_step:,}–{finding.last_step:,}"
 
 
 def _in_force(remedy: str, run: Run) -> bool:

@@ -29,9 +29,16 @@ class Heartbeat(QObject):
         gc.disable()
         self._timer.start(INTERVAL)
 
-    def stop(self) -> None:
+    def stop(self, *, alone: bool) -> None:
+        """The window is gone. `alone`: no other thread lives that Python's own collector could run in."""
         self._timer.stop()
-        gc.enable()
+        if alone:
+            gc.unfreeze()
+            gc.enable()
+
+    def settle(self) -> None:
+        """What is there now stays for good: a full collection looks past it, and takes no time that a person could see."""
+        gc.freeze()
 
     def _beat(self) -> None:
         started = time.perf_counter()

@@ -92,6 +92,8 @@ class KnobRow(QWidget):
         elif waiting:
             when = "applies on restart" if not self.knob.live or simulator.run.over else "waits for the next step"
             text, role = f"{when}; in force: {format_value(simulator.run.in_force[name])}", "waiting"
+        elif simulator.started and simulator.run.in_force[name] != requested[name]:
+            text = f"in force by the timeline: {format_value(simulator.run.in_force[name])}"
         if self._error:
             text, role = self._error, "error"
         self._write(text, role)

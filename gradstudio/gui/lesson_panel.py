@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.gui.theme import theme
 from gradstudio.session.lesson import is_done
@@ -34,11 +35,11 @@ class LessonPanel(QWidget):
         column.addLayout(self._grid)
         theme.changed.connect(self._restyle)
 
-    def refresh(self, run: Run) -> None:
+    def refresh(self, run: Run, requested: Experiment) -> None:
         """Tick off what the run has shown; take up another lesson where the preset has changed."""
         if run.preset is not self._preset:
             self._take_up(run.preset)
-        now = {index for index, step in enumerate(run.preset.lesson) if index not in self._done and is_done(step, run)}
+        now = {index for index, step in enumerate(run.preset.lesson) if index not in self._done and is_done(step, run, requested)}
         if now:
             self._done |= now
             self._restyle()

@@ -57,6 +57,27 @@ def fill_presets(window: Window, menu: QMenu) -> None:
     fill()
 
 
+def fill_devices(window: Window, menu: QMenu) -> None:
+    """The devices that can train here, when the menu opens; until torch is loaded only those that need no looking."""
+
+    def fill() -> None:
+        machine = window.machine
+        menu.clear()
+        group = QActionGroup(menu)
+        for device, name in (("auto", "the first accelerator, or the CPU"), *(machine.devices or (("cpu", "the processor"),))):
+            action = _add(menu, f"{device}: {name}", lambda device=device: window.ask("run.device", device))
+            action.setCheckable(True)
+            action.setChecked(window.simulator.requested.run.device == device)
+            group.addAction(action)
+        if not machine.ready:
+            menu.addAction("Looking for accelerators …").setEnabled(False)
+        elif len(machine.devices) == 1:
+            menu.addAction("No accelerator was found: training on the CPU").setEnabled(False)
+
+    menu.aboutToShow.connect(fill)
+    fill()
+
+
 def _file(window: Window, menu: QMenu) -> None:
     _add(menu, "Open preset…", window.choose_preset, QKeySequence.StandardKey.Open)
     _add(menu, "Save knobs as preset…", window.save_preset, QKeySequence.StandardKey.Save)
@@ -82,7 +103,8 @@ def _run(window: Window, menu: QMenu) -> None:
     _add(menu, "Slower", lambda: window.top.speed.setValue(window.top.speed.value() - 50), "Ctrl+Down")
     _add(menu, "Faster", lambda: window.top.speed.setValue(window.top.speed.value() + 50), "Ctrl+Up")
     menu.addSeparator()
-    window.device_menu = menu.addMenu("Device")
+    fill_devices(window, menu.addMenu("Device"))
+    fill_devices(window, window.top.device.menu())
 
 
 def _view(window: Window, menu: QMenu) -> None:

@@ -8,22 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
-PACKAGES = {
-    "libEGL.so.1": "libegl1",
-    "libGL.so.1": "libgl1",
-    "libxcb-cursor.so.0": "libxcb-cursor0",
-    "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
-    "libxkbcommon.so.0": "libxkbcommon0",
-    "libxcb-icccm.so.4": "libxcb-icccm4",
-    "libxcb-image.so.0": "libxcb-image0",
-    "libxcb-keysyms.so.1": "libxcb-keysyms1",
-    "libxcb-render-util.so.0": "libxcb-render-util0",
-    "libxcb-shape.so.0": "libxcb-shape0",
-    "libxcb-xkb.so.1": "libxcb-xkb1",
-    "libfontconfig.so.1": "libfontconfig1",
-    "libdbus-1.so.3": "libdbus-1-3",
-    "libglib-2.0.so.0": "libglib2.0-0",
-}
+from gradstudio.core import system_libraries
 
 
 class NoWindow(Exception):
@@ -32,26 +17,39 @@ class NoWindow(Exception):
 
 def missing_library(fault: BaseException) -> str | None:
     """The sentence for a system library that Qt could not load, or None where the fault is another."""
-    name = str(fault).partition(":")[0].strip()
-    if ".so" not in name:
-        return None
-    package = PACKAGES.get(name)
-    cure = f"on Debian and Ubuntu: sudo apt-get install {package}" if package else "install the package that holds it"
-    return f"the system library {name} is missing, without which Qt opens no window; {cure}"
+    found = system_libraries.missing(str(fault))
+    return f"the system library {found[0]} is missing, without which Qt opens no window; {found[1]}" if found else None
 
 
 def check() -> None:
     """Raise NoWindow where Qt would find no display or not load its platform plugin."""
     if not sys.platform.startswith("linux"):
         return
-    wanted = os.environ.get("QT_QPA_PLATFORM", "")
-    if not wanted:
-        if not (_wayland_answers() or os.environ.get("DISPLAY")):
-            raise NoWindow("there is no display to open a window on; set DISPLAY, or train without a window: gradstudio run rnn-explosion")
-        if not _wayland_answers() and not _x11_answers(os.environ["DISPLAY"]):
-            raise NoWindow(f"the display {os.environ['DISPLAY']} does not answer; train without a window: gradstudio run rnn-explosion")
-    if wanted.startswith("xcb") or (not wanted and not _wayland_answers()):
-        _load_plugin("libqxcb.so")
+    wanted = os.environ.get("QT_QPA_PLATFORM", "").partition(";")[0].partition(":")[0]
+    if wanted not in ("", "xcb") and not wanted.startswith("wayland"):
+        if not (_plugins() / f"libq{wanted}.so").exists():
+            known = sorted(plugin.stem.removeprefix("libq") for plugin in _plugins().glob("libq*.so"))
+            raise NoWindow(f"QT_QPA_PLATFORM = {wanted[:40]} is no platform of Qt's; there are: {', '.join(known)}")
+        return
+    display = os.environ.get("DISPLAY", "")
+    if wanted != "xcb" and _wayland_answers():
+        return
+    if wanted.startswith("wayland"):
+        raise NoWindow(f"no Wayland display answers, as QT_QPA_PLATFORM asks for; {_INSTEAD}")
+    if not display:
+        raise NoWindow(f"there is no display to open a window on; set DISPLAY, or {_INSTEAD}")
+    if not _x11_answers(display):
+        raise NoWindow(f"the display {display[:60]} does not answer; {_INSTEAD}")
+    _load_plugin(_plugins() / "libqxcb.so")
+
+
+_INSTEAD = "train without a window: gradstudio run rnn-explosion"
+
+
+def _plugins() -> Path:
+    import PySide6
+
+    return Path(PySide6.__file__).parent / "Qt" / "plugins" / "platforms"
 
 
 def _wayland_answers() -> bool:
@@ -84,10 +82,7 @@ def _connects(family: int, address: str | tuple[str, int]) -> bool:
         return True
 
 
-def _load_plugin(name: str) -> None:
-    import PySide6
-
-    plugin = Path(PySide6.__file__).parent / "Qt" / "plugins" / "platforms" / name
+def _load_plugin(plugin: Path) -> None:
     if not plugin.exists():
         return
     try:

@@ -86,6 +86,8 @@ class TopBar(QWidget):
         self.preset.setToolTip("The configuration that is loaded; a dot means that knobs were changed")
         self.device.setToolTip("Where it trains")
         self.export.setToolTip("Report, experiment and measurements as files")
+        for button in (self.play, self.step, self.restart, self.preset, self.device, self.export):
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
         self._lay_out()
         theme.changed.connect(self._restyle)
@@ -109,8 +111,9 @@ class TopBar(QWidget):
         title = simulator.preset.title if len(simulator.preset.title) <= 26 else simulator.preset.title[:25] + "…"
         self.preset.setText(f"{title}{' •' if changed else ''} {ARROW}")
 
-    def show_device(self, device: str) -> None:
-        self.device.setText(f"{device} {ARROW}")
+    def show_device(self, device: str, automatic: str) -> None:
+        """Show what was asked for; `automatic` is what auto comes to, as far as that is known."""
+        self.device.setText(f"{device} ({automatic}) {ARROW}" if device == "auto" and automatic else f"{device} {ARROW}")
 
     def show_speed(self, steps_per_second: float) -> None:
         self.speed_label.setText("max" if steps_per_second == UNLIMITED else f"{steps_per_second:.0f}/s")

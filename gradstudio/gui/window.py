@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings, Qt
-from PySide6.QtGui import QActionGroup, QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QFileDialog, QInputDialog, QMainWindow, QMenu, QScrollArea, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
+from PySide6.QtWidgets import QFileDialog, QInputDialog, QMainWindow, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import parse_assignment
@@ -29,6 +29,7 @@ from gradstudio.session.simulator import Simulator
 
 SIDES = (286, 800, 326)  # widths at first: knobs, plots, words
 CLOSING = 1.5  # seconds that a training thread gets to end
+WRITING = 5.0  # seconds that a file gets to be written whole
 
 
 class Window(QMainWindow):
@@ -40,7 +41,6 @@ class Window(QMainWindow):
         self.knobs, self.plots = KnobPanel(), PlotStack()
         self.happening, self.lesson = HappeningPanel(), LessonPanel()
         self.figures = FiguresBar()
-        self.device_menu: QMenu
         self._exports: list[Export] = []
         self._reported: Run | None = None  # the run whose failure was told
         self._beats = 0
@@ -120,10 +120,10 @@ class Window(QMainWindow):
         preset = old.model_copy(update={"title": title.strip(), "experiment": self.simulator.requested, "promise": None})
         try:
             path = presets.save_user_preset(preset)
+            self.simulator.rename(presets.read(path))
         except presets.PresetError as fault:
             self.message.show_error(str(fault))
             return
-        self.simulator.rename(presets.read(path))
         self.setWindowTitle(f"{preset.title} — GradStudio")
         self.knobs.forget()
         self.message.show_news(f"Saved as {path}")
@@ -181,7 +181,7 @@ class Window(QMainWindow):
         if self._beats % 8 == 0 or run.status != self._status or run is not self._shown:
             self.figures.refresh(run)
             self.happening.refresh(run)
-            self.lesson.refresh(run)
+            self.lesson.refresh(run, self.simulator.requested)
         self._status, self._shown = run.status, run
         self._beats += 1
         self._tell()
@@ -202,10 +202,10 @@ class Window(QMainWindow):
                 self.message.show_news(f"Written: {export.path}")
         if self.machine.ready and not self._devices_shown:
             self._devices_shown = True
-            self._fill_devices()
+            self.heartbeat.settle()  # with torch
             if self.machine.problem:
                 self.message.show_error(self.machine.problem)
-        self.top.show_device(str(self.simulator.requested.run.device))
+        self.top.show_device(str(self.simulator.requested.run.device), self.machine.automatic)
 
     # ---- inside
 
@@ -252,26 +252,6 @@ class Window(QMainWindow):
         self.happening.remedy_chosen.connect(self.ask_remedy)
         self.plots.gradient_norm.max_norm_moved.connect(lambda value: self.ask("clipping.max_norm", value))
         theme.changed.connect(self.figures.update)
-        for menu in (self.device_menu, self.top.device.menu()):
-            menu.aboutToShow.connect(self._fill_devices)
-        self._fill_devices()
-
-    def _fill_devices(self) -> None:
-        """The devices that can train here; until torch is loaded only those that need no looking."""
-        known = self.machine.devices or (("cpu", "CPU"),)
-        for menu in (self.device_menu, self.top.device.menu()):
-            menu.clear()
-            group = QActionGroup(menu)
-            for device, name in (("auto", "the first accelerator, or the CPU"), *known):
-                action = menu.addAction(f"{device}: {name}" if name.lower() != device else name)
-                action.setCheckable(True)
-                action.setChecked(self.simulator.requested.run.device == device)
-                action.triggered.connect(lambda _=False, device=device: self.ask("run.device", device))
-                group.addAction(action)
-            if not self.machine.ready:
-                menu.addAction("Looking for accelerators …").setEnabled(False)
-            elif len(known) == 1:
-                menu.addAction("No accelerator was found: training on the CPU").setEnabled(False)
 
     def _opened(self, path: str) -> None:
         QSettings().setValue("folder", str(Path(path).parent))
@@ -308,6 +288,8 @@ class Window(QMainWindow):
         settings.setValue("geometry", self.saveGeometry())
         settings.setValue("splitter", self.splitter.saveState())
         self.hide()
-        self.simulator.close(CLOSING)
-        self.heartbeat.stop()
+        ended = self.simulator.close(CLOSING)
+        for export in self._exports:  # asked for and nearly there
+            export.join(WRITING)
+        self.heartbeat.stop(alone=ended and not self.machine.busy and not any(export.is_alive() for export in self._exports))
         event.accept()

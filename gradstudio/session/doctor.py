@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradstudio.core import files, presets
+from gradstudio.core import files, presets, system_libraries
 
 _PACKAGES = {"torch": "torch", "PySide6": "PySide6-Essentials", "pyqtgraph": "pyqtgraph", "numpy": "numpy"}
 _FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
@@ -92,7 +92,12 @@ def _devices() -> list[Check]:
         return [Check("Devices", False, "none", str(fault))]
     except Exception as fault:  # a broken installation of torch can raise anything
         return [Check("Devices", False, f"torch cannot be loaded: {str(fault)[:200]}", "Install torch again: pip install --force-reinstall torch")]
-    return [Check("Devices", True, "; ".join(f"{name} ({title})" for name, title in found))]
+    return [Check("Devices", True, "; ".join(f"{name} ({title})" for name, title in found) + without_accelerator(found))]
+
+
+def without_accelerator(found: list[tuple[str, str]]) -> str:
+    """What to say where only the CPU can train; nothing otherwise."""
+    return "" if len(found) > 1 else "; no accelerator was found, so training runs on the CPU"
 
 
 def _display() -> list[Check]:
@@ -106,10 +111,8 @@ def _display() -> list[Check]:
         where = os.environ.get("QT_QPA_PLATFORM") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY") or "the system's own"
         return [Check("Display", True, where)]
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    library = re.search(r"(\S+\.so[.\d]*): cannot open shared object", done.stderr)
-    if library:
-        advice = "On Debian or Ubuntu: apt install libegl1 libgl1 libxkbcommon0 libdbus-1-3"
-        return [Check("Display", False, f"Qt needs the system library {library[1]}", advice)]
+    if library := system_libraries.missing(done.stderr):
+        return [Check("Display", False, f"Qt needs the system library {library[0]}", library[1])]
     told = next((line for line in lines if "display" in line.lower()), lines[0] if lines else "no window can be opened")
     return [Check("Display", False, told[:200], "The app needs a desktop (DISPLAY or WAYLAND_DISPLAY); `gradstudio run` trains without one.")]
 

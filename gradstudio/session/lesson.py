@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 
-from gradstudio.core.experiment import parse_assignment
+from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.presets import LessonStep
 from gradstudio.session.run import Run, recent_mean
 
 LEAST_ROWS = 50  # before an accuracy counts
 
 
-def is_done(step: LessonStep, run: Run) -> bool:
-    """Whether everything that the step names holds for the run now. A step that names nothing is done by running at all."""
+def is_done(step: LessonStep, run: Run, requested: Experiment) -> bool:
+    """Whether everything that the step names holds for the run now. A step that names knobs alone is done once they are
+    asked for; one that names nothing, by running at all."""
     history = run.history
+    if step.knobs and step.outcome is None and step.rule is None and step.accuracy is None:
+        return all(requested[name] == value for name, value in map(parse_assignment, step.knobs))
     if not len(history):
         return False
     if step.outcome == "nonfinite" and run.first_nonfinite_step is None:

@@ -18,6 +18,15 @@ class Machine:
         """Begin to look; returns at once."""
         self._thread.start()
 
+    @property
+    def busy(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def automatic(self) -> str:
+        """What run.device = auto comes to here; empty until that is known."""
+        return self.devices[1 if len(self.devices) > 1 else 0][0] if self.devices else ""
+
     def _look(self) -> None:
         try:
             from gradstudio.engine import devices
@@ -25,6 +34,7 @@ class Machine:
             self.devices = tuple((device.id, device.name) for device in devices.available())
         except ModuleNotFoundError as fault:
             self.problem = f"{fault.name} is not installed, so nothing can train: pip install {fault.name}"
-        except (ImportError, OSError, ValueError) as fault:
+        except Exception as fault:  # a broken torch or a broken driver can raise anything
             self.problem = f"PyTorch cannot be loaded: {str(fault).partition(chr(10))[0]}"
-        self.ready = True
+        finally:
+            self.ready = True

@@ -67,9 +67,9 @@ def run_json(run: Run) -> str:
 
 def metrics_csv(history: History) -> str:
     """A line a step. Floats read back bit for bit; NaN and Inf are spelled nan, inf, -inf."""
-    columns = []
+    columns, count = [], len(history)  # a run that still trains grows between two columns
     for name in COLUMNS:
-        values = history.column(name)
+        values = history.column(name, 0, count)
         columns.append([str(int(value)) for value in values] if name in _WHOLE else [repr(value) for value in values.tolist()])
     lines = [",".join(COLUMNS), *(",".join(row) for row in zip(*columns, strict=True))]
     return "\n".join(lines) + "\n"
@@ -77,7 +77,8 @@ def metrics_csv(history: History) -> str:
 
 def layers_npz(history: History) -> bytes:
     """One array (steps, layers) for each measure, and the layers' names, roles and sizes; readable without pickle."""
-    arrays = {name: history.layer_metric(name) for name in LAYER_METRICS}
+    count = len(history)
+    arrays = {name: history.layer_metric(name, 0, count) for name in LAYER_METRICS}
     names = np.array([layer.name for layer in history.layers], dtype=np.str_)
     roles = np.array([layer.role for layer in history.layers], dtype=np.str_)
     sizes = np.array([layer.size for layer in history.layers], dtype=np.int64)

@@ -80,6 +80,7 @@ class Run:
 
     def record(self, row: Row) -> None:
         """A step was made: keep its row, the news in it, and what the rules say of it."""
+        self.history.append(row)  # first: whoever reads of an event finds its row
         self.seconds += row.step_seconds
         if row.skipped:
             self.note("step_skipped", f"overflow at scale {row.scale:g}: update skipped", row.step)
@@ -90,7 +91,6 @@ class Run:
             self.first_nonfinite_step = row.step
             what = f"loss is {number(row.loss)}" if row.loss - row.loss != 0 else f"{row.nonfinite} gradient entries are NaN or Inf"
             self.note("nonfinite", what, row.step)
-        self.history.append(row)
         for rule in self._rules:
             finding = rule.update(self.history)
             if finding is None:
@@ -98,6 +98,11 @@ class Run:
             if finding.rule not in self.findings:
                 self.note("finding", finding.title, finding.first_step)
             self.findings[finding.rule] = finding
+
+    def weights_broke(self) -> None:
+        """The last update left weights that are NaN or Inf, though its own row was still finite."""
+        self.first_nonfinite_step = len(self.history) - 1
+        self.note("nonfinite", "the update left weights that are NaN or Inf", self.first_nonfinite_step)
 
     def end(self, status: Status, message: str, accuracy: float | None) -> None:
         """The run is over; the last thing the worker does."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gradstudio.core.experiment import KNOBS, Experiment, find_knob
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
@@ -16,6 +18,7 @@ class Simulator:
         self.speed = UNLIMITED
         self._worker: Worker | None = None
         self._leaving: list[Worker] = []  # told to stop, perhaps still in a step
+        self._sent: dict[str, Value] = {}  # live values that the worker was asked for
         self.load(preset)
 
     def load(self, preset: Preset) -> None:
@@ -37,6 +40,7 @@ class Simulator:
         if self._worker is None:
             self.run = self._new_run()
         elif find_knob(name).live and not self.run.over:
+            self._sent[name] = self.requested[name]
             self._worker.send(SetKnob(name, self.requested[name]))
 
     def set_speed(self, steps_per_second: float) -> None:
@@ -75,8 +79,9 @@ class Simulator:
     def close(self, seconds: float) -> bool:
         """Stop and wait so long at most; whether the training threads have ended."""
         self._leave()
+        end = time.monotonic() + seconds
         for worker in self._leaving:
-            worker.join(seconds / max(len(self._leaving), 1))
+            worker.join(max(end - time.monotonic(), 0))
         return not self.busy
 
     @property
@@ -98,17 +103,24 @@ class Simulator:
         """Knobs whose value was asked for and is not in force: live ones until the next step, others until a restart."""
         if not self.started:
             return set()
-        return {name for name in KNOBS if self.requested[name] != self.run.in_force[name]}
+        run = self.run
+        return {
+            name
+            for name, knob in KNOBS.items()
+            if self.requested[name] != run.in_force[name]
+            and (self._sent.get(name) == self.requested[name] if knob.live and not run.over else self.requested[name] != run.experiment[name])
+        }
 
     def _new_run(self) -> Run:
         return Run(self.preset, self.requested, self.preset.timeline)
 
     def _start(self, *, paused: bool) -> None:
+        self._sent = {}
         self._worker = Worker(self.run, paused=paused, speed=self.speed)
         self._worker.start()
 
     def _leave(self) -> None:
         if self._worker:
             self._worker.send(Stop())
-            self._leaving.append(self._worker)
+            self._leaving = [worker for worker in (*self._leaving, self._worker) if worker.is_alive()]
             self._worker = None

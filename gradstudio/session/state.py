@@ -33,8 +33,9 @@ def describe(run: Run) -> State:
     text = progress(run)
     if run.first_nonfinite_step is not None:
         step = run.first_nonfinite_step
-        loss = run.history.row(step)["loss"]
-        what = f"the loss is {number(loss)}" if loss - loss != 0 else "a gradient is NaN or Inf"
+        row = run.history.row(step)
+        broke = "a gradient is NaN or Inf" if row["nonfinite"] else "the weights are NaN or Inf"
+        what = f"the loss is {number(row['loss'])}" if not np.isfinite(row["loss"]) else broke
         return State("bad", f"Diverged: {what} at step {step:,}", _before(run, step))
     if run.status == "finished":
         accuracy = "" if run.accuracy is None else f", test accuracy {number(100 * run.accuracy)}\u00a0%"
@@ -74,12 +75,14 @@ def progress(run: Run, window: int = 500) -> str:
 def _before(run: Run, step: int) -> str:
     """How far the run had come, and how the norm grew, up to the step where it broke."""
     losses, norms = run.history.column("loss", 0, step), run.history.column("grad_norm", max(step - 50, 0), step)
-    if not np.isfinite(losses).any() or not np.isfinite(norms).any():
+    if not np.isfinite(losses).any():
         return "No step before it had a finite loss."
     best = int(np.nanargmin(np.where(np.isfinite(losses), losses, np.nan)))
+    text = f"The loss had come from {number(losses[0])} to {number(losses[best])} at step {best:,}."
+    if not np.isfinite(norms).any():
+        return text + " No gradient norm in the steps before was finite."
     low = int(np.nanargmin(norms))
     grown = norms[low:][np.isfinite(norms[low:])].max()
-    text = f"The loss had come from {number(losses[0])} to {number(losses[best])} at step {best:,}."
     return (
         text
         + f" In the {plural(len(norms) - low, 'step', 'steps')} before the end the gradient norm went from {number(norms[low])} to {number(grown)}."

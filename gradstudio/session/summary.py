@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gradstudio.core.rules import Finding
+from gradstudio.core.rules import RANK, Finding
 from gradstudio.session.run import Run
-
-_WEIGHT = {"critical": 0, "warning": 1, "info": 2}
 
 FINISHED, FAILED, REFUSED, NONFINITE, CRITICAL, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -37,9 +35,9 @@ class Figures:
 
 def figures(run: Run) -> Figures:
     """The figures of a run as far as it has come. best_loss and peak_grad_norm are the extremes of the finite values."""
-    history = run.history
-    loss, norm = history.column("loss"), history.column("grad_norm")
-    clip_coef, scale = history.column("clip_coef"), history.column("scale")
+    history, count = run.history, len(run.history)  # a run that still trains grows between two columns
+    loss, norm = history.column("loss", 0, count), history.column("grad_norm", 0, count)
+    clip_coef, scale = history.column("clip_coef", 0, count), history.column("scale", 0, count)
     return Figures(
         outcome=run.status if run.over else "stopped",
         steps=len(loss),
@@ -50,7 +48,7 @@ def figures(run: Run) -> Figures:
         accuracy=run.accuracy,
         peak_grad_norm=_extreme(np.max, norm),
         clipped_share=float((clip_coef < 1).mean()) if len(clip_coef) else None,
-        skipped_steps=int(history.column("skipped").sum()),
+        skipped_steps=int(history.column("skipped", 0, count).sum()),
         final_scale=float(scale[-1]) if len(scale) else None,
         seconds=run.seconds,
     )
@@ -58,7 +56,7 @@ def figures(run: Run) -> Figures:
 
 def ranked(run: Run) -> list[Finding]:
     """The findings of a run, most severe first, then in the order in which they began."""
-    return sorted(list(run.findings.values()), key=lambda finding: (_WEIGHT[finding.severity], finding.first_step, finding.rule))
+    return sorted(list(run.findings.values()), key=lambda finding: (-RANK[finding.severity], finding.first_step, finding.rule))
 
 
 def summarize(run: Run) -> dict[str, Any]:

@@ -7,7 +7,7 @@ else enters the thread; what leaves it are the rows and events of its Run.
 from __future__ import annotations
 
 import contextlib
-import gc
+import math
 import queue
 import threading
 import time
@@ -76,7 +76,9 @@ class Worker(threading.Thread):
         self.failure = ""  # the traceback of an exception, for whoever wants the details
 
     def send(self, command: Command) -> None:
-        """Hand a command over, from any thread. It acts before the next optimizer step."""
+        """Hand a command over, from any thread. It acts before the next optimizer step, and Stop before the first one too."""
+        if isinstance(command, Stop):
+            self._stopping = True
         self._commands.put(command)
 
     def run(self) -> None:
@@ -88,10 +90,16 @@ class Worker(threading.Thread):
         try:
             from gradstudio.engine.trainer import Trainer
 
+            if self._stopping:  # while another run had to end, or torch to load
+                status = "stopped"
+                return
             trainer = Trainer(run.experiment)
             run.begin(trainer.layers, trainer.environment)
             status = self._train(trainer)
             accuracy = trainer.evaluate() if len(run.history) else None
+            if status == "finished" and accuracy is not None and math.isnan(accuracy):
+                run.weights_broke()
+                status = "nonfinite"
         except KnobError as fault:
             status, message, run.refused = "failed", str(fault), True
         except ModuleNotFoundError as fault:
@@ -136,8 +144,12 @@ class Worker(threading.Thread):
         while self._planned and self._planned[0].step <= len(self.record.history):
             change = self._planned.pop(0)
             self._change(trainer, change.knob, change.value)
+        due: dict[object, Command] = {}
         while not self._commands.empty():
-            self._do(self._commands.get(), trainer)
+            command = self._commands.get()
+            due[command.name if isinstance(command, SetKnob) else len(due)] = command  # of one knob's values the last counts
+        for command in due.values():
+            self._do(command, trainer)
 
     def _do(self, command: Command, trainer: Trainer) -> None:
         match command:
@@ -150,7 +162,7 @@ class Worker(threading.Thread):
             case StepOnce():
                 self._paused, self._steps_due = True, self._steps_due + 1
             case Stop():
-                self._stopping = True
+                pass  # send() has said so; it only wakes a worker that waits
             case SetSpeed(speed):
                 self._speed = speed
 
@@ -171,6 +183,5 @@ def _describe(fault: BaseException) -> str:
     if isinstance(fault, ModuleNotFoundError) and fault.name == "torch":
         return "PyTorch is not installed, and nothing trains without it; install it with: pip install torch"
     if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
-        gc.collect()
         return f"Out of memory: {text[:300]} Halve problem.batch_size or model.width and restart."
     return f"{type(fault).__name__}: {text[:400]}"

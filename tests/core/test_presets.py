@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from gradstudio.core import files, presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.core.knobs import Knob, Value
+from gradstudio.core.knobs import Knob, Value, format_value
 from gradstudio.core.presets import LessonStep, Preset, PresetError, Promise
+from gradstudio.core.rules import NAMES
 
 PATH = Path("sample.toml")
 BUNDLED = sorted(files.PRESETS.glob("*.toml"))
@@ -65,6 +66,9 @@ def values(knob: Knob) -> st.SearchStrategy[Value]:
     return st.sampled_from(["auto", "cpu", "cuda", "cuda:0", "cuda:7", "mps"])
 
 
+rules = st.sampled_from(NAMES)
+assignments = st.sampled_from([f"{knob.name}={format_value(knob.default)}" for knob in KNOBS.values()])
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 experiments = st.fixed_dictionaries({}, optional={name: values(knob) for name, knob in KNOBS.items()}).map(Experiment().with_values)
 changes = st.sampled_from([knob for knob in KNOBS.values() if knob.live]).flatmap(
@@ -77,8 +81,11 @@ written = st.builds(
     title=texts.filter(bool),
     summary=texts,
     experiment=experiments,
-    lesson=st.lists(st.builds(LessonStep, text=texts, knobs=st.lists(texts, max_size=2), accuracy=st.none() | st.floats(0, 1)), max_size=3),
-    promise=st.none() | st.builds(Promise, rule=st.none() | texts, fix=st.lists(texts, max_size=2), accuracy=st.floats(0, 1)),
+    lesson=st.lists(
+        st.builds(LessonStep, text=texts, rule=st.none() | rules, knobs=st.lists(assignments, max_size=2), accuracy=st.none() | st.floats(0, 1)),
+        max_size=3,
+    ),
+    promise=st.none() | st.builds(Promise, rule=st.none() | rules, fix=st.lists(assignments, max_size=2), accuracy=st.floats(0, 1)),
     timeline=st.lists(changes, max_size=4).map(lambda made: tuple(sorted(made, key=lambda change: change.step))),
 )
 
@@ -295,9 +302,9 @@ def test_saved_preset_is_found_again(own_user_data: Path) -> None:
     assert (again.experiment, again.timeline, again.lesson, again.bundled) == (preset.experiment, preset.timeline, preset.lesson, False)
 
 
-@pytest.mark.parametrize("title", ["", "  ", "...", "/", "日本"])
+@pytest.mark.parametrize("title", ["", "  ", "...", "/", "_"])
 def test_a_title_without_a_letter_is_no_name(title: str) -> None:
-    with pytest.raises(PresetError, match="at least one letter or digit"):
+    with pytest.raises(PresetError, match="no name for a preset"):
         presets.save_user_preset(Preset(id="x", title=title, experiment=Experiment()))
 
 
@@ -312,3 +319,30 @@ def test_saving_where_nothing_can_be_written_is_a_preset_error(own_user_data: Pa
     own_user_data.write_text("a file where the folder should be")
     with pytest.raises(PresetError, match=r"sample\.toml: not a directory"):
         presets.save_user_preset(presets.parse(SAMPLE, PATH))
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ('[[lesson]]\ntext = "x"\nknobs = ["nonsense"]', "line 3: lesson.0: 'nonsense'"),
+        ('[[lesson]]\ntext = "x"\n[[lesson]]\ntext = "y"\nknobs = ["optimizer.lr=zzz"]', "line 5: lesson.1: optimizer.lr = zzz"),
+        ('[[lesson]]\ntext = "x"\nrule = "no_such"', "lesson.0: rule = no_such is not allowed; allowed: one of: nonfinite_loss"),
+        ('[promise]\nfix = ["run.seed=-1"]', "promise: run.seed = -1"),
+        ("title = 3", "title = 3 is not allowed"),
+    ],
+)
+def test_a_lesson_and_a_promise_are_checked_as_knobs_are(part: str, says: str) -> None:
+    with pytest.raises(PresetError) as fault:
+        presets.parse("schema = 1\n\n" + part + "\n", Path("mine.toml"))
+    assert says in str(fault.value) and "\n" not in str(fault.value)
+
+
+def test_saving_never_takes_another_presets_place() -> None:
+    path = presets.save_user_preset(Preset(id="x", title="Взрыв 1", experiment=Experiment()))
+    assert path.stem == "взрыв-1" and presets.load("взрыв-1").title == "Взрыв 1"
+    with pytest.raises(PresetError, match="already"):
+        presets.save_user_preset(Preset(id="y", title="ВЗРЫВ  1", experiment=Experiment()))
+    assert presets.save_user_preset(presets.load("взрыв-1")) == path
+    for title in ("", "  ", "--", "x" * 61):
+        with pytest.raises(PresetError, match="no name for a preset"):
+            presets.save_user_preset(Preset(id="z", title=title, experiment=Experiment()))

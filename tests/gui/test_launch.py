@@ -35,6 +35,49 @@ class TestDisplay:
         assert "does not answer" in refused(launch(DISPLAY="nonsense"))
 
 
+def test_a_platform_that_qt_has_not() -> None:
+    assert "nonsense is no platform" in refused(launch(QT_QPA_PLATFORM="nonsense"))
+
+
+@pytest.mark.parametrize("platform_name", ["xcb", "wayland"])
+def test_a_platform_without_its_display(platform_name: str) -> None:
+    assert "display" in refused(launch(QT_QPA_PLATFORM=platform_name)).lower()
+
+
+CLOSE_IN_MID_STEP = """
+import sys
+from PySide6.QtCore import QTimer
+from gradstudio.gui import app, window
+class Closing(window.Window):
+    def refresh(self):
+        super().refresh()
+        if self.isVisible() and not self.simulator.started:
+            self.simulator.requested = self.simulator.requested.with_texts(sys.argv[1:])
+            self.simulator.run = self.simulator._new_run()
+            self.toggle()
+        if self.simulator.run.environment and not getattr(self, "closing", False):
+            self.closing = True
+            QTimer.singleShot(500, self.close)
+window.Window = Closing
+code = app.launch("deep-sigmoid-vanishing")
+print("left by itself")
+raise SystemExit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("knobs", "by_itself"),
+    [(["run.steps=1000000"], True), (["model.width=512", "problem.batch_size=1024", "accumulation.steps=256"], False)],
+    ids=["in mid-run", "in a step that takes minutes"],
+)
+def test_closing_ends_the_program(knobs: list[str], by_itself: bool) -> None:
+    environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
+    ended = subprocess.run([sys.executable, "-c", CLOSE_IN_MID_STEP, *knobs], env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ("left by itself" in ended.stdout) == by_itself
+    assert "Traceback" not in ended.stderr and "Destroyed while" not in ended.stderr
+
+
 def test_an_unknown_preset() -> None:
     text = refused(launch("--preset", "no-such-thing", QT_QPA_PLATFORM="offscreen"))
     assert "no-such-thing" in text and "rnn-explosion" in text

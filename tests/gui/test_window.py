@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QComboBox, QLine
 from pytestqt.qtbot import QtBot
 
 from gradstudio.core import files, presets
+from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
 from gradstudio.gui.happening_panel import HappeningPanel
 from gradstudio.gui.knob_panel import KnobPanel
@@ -289,3 +290,48 @@ def test_larger_text_and_back(window: Window) -> None:
     assert window.font().pointSizeF() == pytest.approx(1.5 * before, rel=0.02)
     theme.set_zoom(1.0)
     assert window.font().pointSizeF() == pytest.approx(before)
+
+
+def test_space_after_a_click_on_restart_pauses(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) > 0, timeout=LONG)
+    press(qtbot, window.top.restart)
+    run = window.simulator.run
+    qtbot.waitUntil(lambda: len(run.history) > 0, timeout=LONG)
+    qtbot.keyClick(window.focusWidget() or window, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: run.status == "paused", timeout=LONG)
+    assert window.simulator.run is run
+
+
+def test_an_export_in_flight_is_finished_when_the_window_closes(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.export_to("report.html", str(tmp_path / "report.html"))
+    window.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text().rstrip().endswith("</html>")
+
+
+def test_the_keyboard_zooms_reads_steps_and_layers(qtbot: QtBot, window: Window) -> None:
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.refresh()
+    plot, steps = window.plots.layers, window.plots.steps
+    qtbot.keyClick(plot.widget, Qt.Key.Key_Left)
+    assert window.plots.cursor.step == 38
+    qtbot.keyClick(plot.widget, Qt.Key.Key_Down)
+    assert "hidden.0.weight" in plot.legend_label.text()
+    before = steps.last - steps.first
+    qtbot.keyClick(plot.widget, Qt.Key.Key_Plus)
+    assert steps.last - steps.first == before / 2 and not steps.following
+    qtbot.keyClick(window, Qt.Key.Key_Home)
+    assert steps.following and steps.first == 0
+
+
+def test_a_planned_change_is_told_as_such(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window()
+    window.simulator.load(window.simulator.preset.model_copy(update={"timeline": (Change(2, "optimizer.lr", 0.5),)}))
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    qtbot.waitUntil(lambda: "by the timeline: 0.5" in window.knobs.rows["optimizer.lr"].note.text(), timeout=LONG)

@@ -20,7 +20,7 @@ from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.session import output
 from gradstudio.session.run import Run
-from gradstudio.session.worker import Worker
+from gradstudio.session.worker import Stop, Worker
 
 SMALL = ["model.depth=1", "model.width=8", "problem.batch_size=8", "run.steps=8", "run.device=cpu", "run.seed=3"]
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e300, 5e-324, 0.1, 1 / 3, 1e-38]
@@ -115,3 +115,20 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(output.OutputError, match=r"run\.json cannot be written"):
         output.write(fed([1.0]), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment.toml", "run.json"]
+
+
+def test_files_of_a_run_that_still_trains_are_whole() -> None:
+    """Rows come between the reading of two columns; every file holds the rows that were there when it was begun, or more."""
+    experiment = Experiment().with_texts([*SMALL, "run.steps=1000000"])
+    run = Run(Preset(id="small", title="Small", experiment=experiment), experiment)
+    worker = Worker(run)
+    worker.start()
+    try:
+        for _ in range(30):
+            lines = output.metrics_csv(run.history).splitlines()
+            assert all(line.count(",") == len(COLUMNS) - 1 for line in lines)
+            for name in ("run.json", "layers.npz", "events.csv"):
+                assert output.FILES[name](run)
+    finally:
+        worker.send(Stop())
+        worker.join()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -197,3 +199,85 @@ def test_stops_at_the_first_nonfinite_step_or_goes_on_as_asked() -> None:
     on = trained(broken.with_value("run.stop_on_nonfinite", False))
     assert on.status == "nonfinite" and len(on.history) == 60 and on.first_nonfinite_step == run.first_nonfinite_step
     assert np.isnan(on.accuracy)
+
+
+def test_a_planned_change_is_no_wish_that_waits(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    one.load(one.preset.model_copy(update={"timeline": (Change(3, "clipping.kind", "norm"),)}))
+    for count in range(1, 6):
+        one.step()
+        until(lambda count=count: len(one.run.history) == count)
+    assert one.run.in_force.clipping.kind == "norm" and one.requested.clipping.kind == "none"
+    assert one.waiting() == set()
+
+
+def test_of_many_wishes_for_one_knob_the_last_counts(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(run__steps=100_000)
+    one.play()
+    until(lambda: len(one.run.history) > 0)
+    for value in (0.2, 0.3, 0.4, 0.5):
+        one.set("optimizer.lr", value)
+    until(lambda: one.run.in_force.optimizer.lr == 0.5)
+    steps = [change.step for change in one.run.timeline]
+    assert len(steps) == len(set(steps))
+
+
+def test_a_run_that_was_stopped_before_it_began(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(run__steps=100_000)
+    one.play()
+    until(lambda: len(one.run.history) > 0)
+    runs = [one.run]
+    for _ in range(4):
+        one.restart()
+        runs.append(one.run)
+    one.stop()
+    until(lambda: all(run.over for run in runs))
+    assert {run.status for run in runs} == {"stopped"} and one.close(10)
+
+
+def test_an_event_is_told_after_its_row() -> None:
+    """Whoever reads of the first non-finite step finds it in the history."""
+    broken = Experiment().with_values(SMALL | {"problem.input_scale": 1e25, "optimizer.lr": 1e6})
+    run = Run(Preset(id="small", title="Small", experiment=broken), broken)
+    seen: list[bool] = []
+    note = run.note
+
+    def look(kind: str, text: str, step: int | None = None) -> None:
+        if kind == "nonfinite":
+            seen.append(len(run.history) > run.first_nonfinite_step)
+        note(kind, text, step)
+
+    run.note = look
+    Worker(run).run()
+    assert seen == [True]
+
+
+def test_weights_that_break_at_the_very_last_update() -> None:
+    last = Experiment().with_values(SMALL | {"run.steps": 1, "optimizer.lr": 1e6, "loss.weight": 1e30, "model.activation": "leaky_relu"})
+    run = trained(last)
+    assert run.status == "nonfinite" and run.first_nonfinite_step == 0 and np.isnan(run.accuracy)
+    assert run.events[-2].text == "the update left weights that are NaN or Inf"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is Linux's")
+def test_out_of_memory_is_a_status_with_a_way_out() -> None:
+    code = """
+import resource, torch
+from gradstudio.core import presets
+from gradstudio.session.run import Run
+from gradstudio.session.worker import Worker
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 700_000_000, used + 700_000_000))
+preset = presets.load("deep-sigmoid-vanishing")
+experiment = preset.experiment.with_texts(["model.width=2048", "model.depth=100", "run.device=cpu"])
+run = Run(preset, experiment)
+Worker(run).run()
+print(run.status, run.message)
+small = Run(preset, preset.experiment.with_texts(["run.steps=3", "run.device=cpu"]))
+Worker(small).run()
+print(small.status)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    first, second = ended.stdout.splitlines()
+    assert first.startswith("failed Out of memory:") and "model.width" in first, ended.stderr
+    assert second == "finished"

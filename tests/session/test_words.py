@@ -14,6 +14,7 @@ from gradstudio.session.lesson import is_done
 from gradstudio.session.run import Run, recent_mean
 from gradstudio.session.state import describe
 
+PLAIN = Experiment()
 LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("head.weight", "weight", 4))
 
 
@@ -88,17 +89,33 @@ def test_hints_follow_the_rows() -> None:
 
 def test_a_lesson_step_is_done_when_all_that_it_names_holds() -> None:
     step = LessonStep(text="x", outcome="nonfinite", knobs=["clipping.kind=none"])
-    assert not is_done(step, run_of([1.0]))
-    assert is_done(step, run_of([1.0, math.nan]))
-    assert not is_done(LessonStep(text="x", knobs=["clipping.kind=norm"]), run_of([1.0]))
-    assert is_done(LessonStep(text="x", rule="nonfinite_loss"), run_of([1.0, math.nan]))
-    assert not is_done(LessonStep(text="x"), run_of([]))
+    assert not is_done(step, run_of([1.0]), PLAIN)
+    assert is_done(step, run_of([1.0, math.nan]), PLAIN)
+    assert not is_done(LessonStep(text="x", knobs=["clipping.kind=norm"]), run_of([1.0]), PLAIN)
+    assert is_done(LessonStep(text="x", rule="nonfinite_loss"), run_of([1.0, math.nan]), PLAIN)
+    assert not is_done(LessonStep(text="x"), run_of([]), PLAIN)
 
 
 def test_accuracy_counts_over_fifty_rows_and_a_nan_is_none() -> None:
     step = LessonStep(text="x", accuracy=0.5)
-    assert not is_done(step, run_of([1.0] * 49))
-    assert is_done(step, run_of([1.0] * 50))
+    assert not is_done(step, run_of([1.0] * 49), PLAIN)
+    assert is_done(step, run_of([1.0] * 50), PLAIN)
     run = run_of([1.0] * 60)
     run.record(row(60, accuracy=math.nan))
-    assert not is_done(step, run) and math.isnan(recent_mean(run.history, "accuracy"))
+    assert not is_done(step, run, PLAIN) and math.isnan(recent_mean(run.history, "accuracy"))
+
+
+def test_a_step_that_asks_for_knobs_is_done_when_they_are_asked_for() -> None:
+    step = LessonStep(text="x", knobs=["clipping.kind=norm"])
+    broken = run_of([1.0, math.nan])
+    assert not is_done(step, broken, PLAIN)
+    assert is_done(step, broken, PLAIN.with_value("clipping.kind", "norm"))
+    learned = LessonStep(text="x", knobs=["clipping.kind=norm"], outcome="finished")
+    broken.end("finished", "", 0.5)
+    assert not is_done(learned, broken, PLAIN.with_value("clipping.kind", "norm"))  # the run itself was without
+
+
+def test_norms_that_were_never_finite_hide_no_finite_loss() -> None:
+    run = run_of([2.0, 1.0], grad_norm=math.inf, nonfinite=3, skipped=True)
+    run.record(row(2, math.nan))
+    assert "from 2 to 1 at step 1" in describe(run).text and "No gradient norm" in describe(run).text

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from gradstudio.core.history import History
 
 Severity = Literal["critical", "warning", "info"]
+RANK: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,14 @@ class Finding:
     evidence: str
     meaning: str
     remedies: tuple[str, ...]
+
+    @property
+    def when(self) -> str:
+        """'step 41', or 'steps 41–60'."""
+        return f"step {self.first_step:,}" if self.first_step == self.last_step else f"steps {self.first_step:,}–{self.last_step:,}"
+
+
+NAMES = ("nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient")
 
 
 class Rule(Protocol):

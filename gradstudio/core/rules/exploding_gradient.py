@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradstudio.core.history import History
-from gradstudio.core.rules import Finding, Severity
+from gradstudio.core.rules import RANK, Finding, Severity
 from gradstudio.core.text import number
-
-_RANK: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 
 
 @dataclass
@@ -34,6 +32,7 @@ class ExplodingGradient:
     _median: float = math.inf
     _median_loss: float = math.inf
     _peak: float = 0.0  # the norm that the finding tells of
+    _peak_step: int = 0
     _loose_until: int = -1  # a large norm reached the optimizer; what the loss does up to this step is its doing
 
     def update(self, history: History) -> Finding | None:
@@ -68,11 +67,13 @@ class ExplodingGradient:
     def _keep(self, history: History, step: int, severity: Severity) -> None:
         """Tell of the largest norm so far, at the gravest that it has been."""
         known, norm = self._finding, history.row(step)["grad_norm"]
-        if known is None or norm > self._peak or _RANK[severity] > _RANK[known.severity]:
-            worst = severity if known is None else max(severity, known.severity, key=_RANK.__getitem__)
+        if known is None or norm > self._peak or RANK[severity] > RANK[known.severity]:
+            worst = severity if known is None else max(severity, known.severity, key=RANK.__getitem__)
             first = step if known is None else known.first_step
-            self._peak = max(self._peak, norm)
-            self._finding = replace(self._describe(history, step, worst), first_step=first)
+            if norm > self._peak:
+                self._peak, self._peak_step = norm, step
+            last = step if known is None else max(step, known.last_step)
+            self._finding = replace(self._describe(history, self._peak_step, worst), first_step=first, last_step=last)
         elif step > known.last_step:
             self._finding = replace(known, last_step=step)
 

@@ -7,16 +7,10 @@ import math
 import numpy as np
 import pyqtgraph as pg
 
-from gradstudio.core.text import number
+from gradstudio.core.text import number, power
 
 LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
-
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def power(base: int, exponent: int) -> str:
-    return f"{base}{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 class LogAxis(pg.AxisItem):

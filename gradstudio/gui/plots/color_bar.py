@@ -10,6 +10,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QLinearGradient, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
+from gradstudio.core.text import power
 from gradstudio.gui.plots import axes
 from gradstudio.gui.theme import theme
 
@@ -37,14 +38,15 @@ class ColorBar(QWidget):
         self.setAccessibleName("Colour scale")
         self._levels: tuple[float, float] | None = None
         self._linear = False
+        self._unit = ""
 
-    def show_levels(self, levels: tuple[float, float] | None, what: str, *, linear: bool = False) -> None:
-        """The values at the two ends: log10 of them, or themselves where `linear`; None for no scale."""
+    def show_levels(self, levels: tuple[float, float] | None, what: str, unit: str, *, linear: bool = False) -> None:
+        """The values at the two ends: log10 of them, or themselves where `linear`; None for no scale. `unit` is what they count."""
         if levels is not None and not levels[0] < levels[1]:
             levels = (levels[0], levels[0] + 1)
-        if (levels, linear) == (self._levels, self._linear):
+        if (levels, linear, unit) == (self._levels, self._linear, self._unit):
             return
-        self._levels, self._linear = levels, linear
+        self._levels, self._linear, self._unit = levels, linear, unit
         low, high = (self._text(value) for value in levels) if levels else ("", "")
         self.setToolTip(f"{what}: {low} to {high}; a non-finite value is drawn in the colour below" if levels else "")
         self.setAccessibleDescription(f"{what} from {low} to {high}")
@@ -57,12 +59,13 @@ class ColorBar(QWidget):
         font = theme.font(0.8)
         painter.setFont(font)
         line = painter.fontMetrics().height()
-        strip = QRectF(8, 6, 10, self.height() - 16 - line)
+        strip = QRectF(8, 6 + line, 10, self.height() - 16 - 2 * line)
         gradient = QLinearGradient(strip.bottomLeft(), strip.topLeft())
         for position, color in zip(np.linspace(0, 1, 16), lookup_table()[np.linspace(0, TOP, 16).astype(int)], strict=True):
             gradient.setColorAt(float(position), QColor(*map(int, color)))
         painter.fillRect(strip, gradient)
         painter.setPen(theme.color("dim"))
+        painter.drawText(QRectF(6, 1, self.width() - 6, line), Qt.AlignmentFlag.AlignVCenter, self._unit)
         low, high = self._levels
         inner = [] if self._linear or strip.height() < 4 * line or high - low < 2 else [round((low + high) / 2)]
         for value in (low, *inner, high):
@@ -77,4 +80,4 @@ class ColorBar(QWidget):
     def _text(self, value: float) -> str:
         if self._linear:
             return f"{value:g}"
-        return axes.power(10, round(value)) if not -3 <= value <= 3 else f"{10.0 ** round(value):g}"
+        return power(10, round(value)) if not -3 <= value <= 3 else f"{10.0 ** round(value):g}"

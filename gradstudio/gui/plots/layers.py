@@ -28,6 +28,14 @@ NAMES = {
     "zero_share": "share of zeros",
     "nonfinite_share": "share of NaN and Inf",
 }
+UNITS = {
+    "grad_norm": "L2 norm",
+    "weight_norm": "L2 norm",
+    "update_ratio": "ratio",
+    "largest_grad": "|entry|",
+    "zero_share": "share",
+    "nonfinite_share": "share",
+}
 SHARES = {"zero_share", "nonfinite_share"}  # on a linear scale from 0 to 1
 
 
@@ -102,7 +110,7 @@ class LayersPlot(StepPlot):
         self._levels = (0.0, 1.0)
         self._axis.names = tuple(layer.name for layer in layers)
         self.image.clear()
-        self.bar.show_levels(None, "")
+        self.bar.show_levels(None, "", "")
 
     def read(self, run: Run, start: int, stop: int) -> None:
         if len(self._axis.names) != len(run.history.layers):
@@ -125,7 +133,7 @@ class LayersPlot(StepPlot):
         self.image.setRect(bins.start - 0.5, 0, len(index) * bins.width, layers)
         self.box.setYRange(0, layers, padding=0)
         self._draw_lines(layers, bins.start + bins.count)
-        self.bar.show_levels(self._levels, NAMES[self.shown], linear=self.shown in SHARES)
+        self.bar.show_levels(self._levels, NAMES[self.shown], UNITS[self.shown], linear=self.shown in SHARES)
 
     def restyle(self) -> None:
         if hasattr(self, "bar"):
@@ -187,6 +195,15 @@ class LayersPlot(StepPlot):
         self.choice.currentIndexChanged.connect(lambda: self.choose(self.choice.currentData()))
         self.header.addSpacing(8)
         self.header.addWidget(self.choice)
+
+    def _key(self, key: int) -> bool:
+        """Up and Down choose the layer that is read."""
+        move = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(key)
+        if move is None or not self._axis.names:
+            return super()._key(key)
+        self._row = (0 if self._row is None else self._row + move) % len(self._axis.names)
+        self._say(self.run)
+        return True
 
     def _mouse_moved(self, position: QPointF) -> None:
         self._row = int(self.box.mapSceneToView(position).y()) if self.box.sceneBoundingRect().contains(position) else None

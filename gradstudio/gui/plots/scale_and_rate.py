@@ -90,6 +90,8 @@ class ScaleAndRatePlot(StepPlot):
         return f"{scale}learning rate {number(row['lr'])}"
 
     def _scaled(self) -> bool:
+        if self.run is not None and self.run.in_force.precision.dtype == "fp16" and self.run.in_force.precision.scaling != "none":
+            return True
         found = self.scale.envelope.range(0, max(self.scale.envelope.count, 1), positive=False) if hasattr(self, "scale") else None
         return found is not None and found != (1.0, 1.0)
 

@@ -13,7 +13,6 @@ from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
-from gradstudio.core.text import number
 from gradstudio.gui.plots import axes
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.theme import theme
@@ -254,13 +253,18 @@ class StepPlot(QFrame):
     def _key(self, key: int) -> bool:
         last = len(self.run.history) - 1
         here = self.cursor.step if self.cursor.step is not None else last
-        target = {Qt.Key.Key_Left: here - 1, Qt.Key.Key_Right: here + 1, Qt.Key.Key_Home: 0, Qt.Key.Key_End: last}.get(key)
+        first, width = self.steps.first, self.steps.last - self.steps.first
+        views = {
+            Qt.Key.Key_Plus: (here - width / 4, here + width / 4),
+            Qt.Key.Key_Minus: (first - width / 2, first + 1.5 * width),
+            Qt.Key.Key_PageUp: (first - width / 2, first + width / 2),
+            Qt.Key.Key_PageDown: (first + width / 2, first + 1.5 * width),
+        }
+        if key in views:
+            self.steps.zoom(*views[key])
+            return True
+        target = {Qt.Key.Key_Left: here - 1, Qt.Key.Key_Right: here + 1}.get(key)
         if target is None or last < 0:
             return False
         self.cursor.move(min(max(target, 0), last))
         return True
-
-
-def values_text(pairs: list[tuple[str, float]]) -> str:
-    """'loss 1.9 · smoothed 2': names and figures for a read-out."""
-    return " · ".join(f"{name} {number(value)}".strip() for name, value in pairs)

@@ -8,9 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from gradstudio.core.text import number
-
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+from gradstudio.core.text import number, power
 
 
 def step_axis(axes: Axes, count: int) -> None:
@@ -38,9 +36,9 @@ def log2_axis(axes: Axes, values: np.ndarray) -> None:
     every = max(1, -(-(high - low) // 4))
     axes.set_yscale("log", base=2, nonpositive="mask")
     axes.set_ylim(2.0 ** (low - 0.8), 2.0 ** (high + 0.8))
-    axes.yaxis.set_major_locator(FixedLocator([2.0**power for power in range(low, high + 1, every)]))
+    axes.yaxis.set_major_locator(FixedLocator([2.0**exponent for exponent in range(low, high + 1, every)]))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: "2" + str(round(math.log2(value))).translate(_RAISED)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power(2, round(math.log2(value)))))
 
 
 def plain_axis(axes: Axes, values: np.ndarray) -> None:
@@ -57,9 +55,9 @@ def log_ticks(low: float, high: float) -> list[float]:
     first, last = math.ceil(low), math.floor(high)
     if last - first >= 2:
         every = -(-(last - first) // 5)
-        return [10.0**power for power in range(first, last + 1, every)]
+        return [10.0**exponent for exponent in range(first, last + 1, every)]
     for steps in ((1, 3), (1, 2, 5)):
-        ticks = [digit * 10.0**power for power in range(first - 1, last + 1) for digit in steps]
+        ticks = [digit * 10.0**exponent for exponent in range(first - 1, last + 1) for digit in steps]
         ticks = [tick for tick in ticks if low <= math.log10(tick) <= high]
         if 3 <= len(ticks) <= 6:
             return ticks
@@ -70,8 +68,8 @@ def power_of_ten(value: float) -> str:
     """A tick's figure: 0.01 to 1000 as they are, powers of ten beyond as 10⁴."""
     if value <= 0 or 1e-2 <= value < 1e4:
         return number(value, 4)
-    power = round(math.log10(value))
-    return f"10{str(power).translate(_RAISED)}" if math.isclose(value, 10.0**power, rel_tol=1e-9) else number(value, 2)
+    exponent = round(math.log10(value))
+    return power(10, exponent) if math.isclose(value, 10.0**exponent, rel_tol=1e-9) else number(value, 2)
 
 
 def _log_limits(values: np.ndarray) -> tuple[float, float]:

@@ -35,7 +35,7 @@ def render(run: Run) -> str:
 
 def tone(run: Run) -> str:
     """Good, bad or warning: how the run ended."""
-    if run.status in ("nonfinite", "failed") or any(finding.severity == "critical" for finding in run.findings.values()):
+    if run.status in ("nonfinite", "failed") or any(finding.severity == "critical" for finding in list(run.findings.values())):
         return "bad"
     return "good" if run.status == "finished" else "warning"
 

@@ -155,9 +155,8 @@ def sections(run: Run) -> list[Section]:
 
 
 def _card(finding: Finding) -> Card:
-    since = f"since step {finding.first_step:,}" if finding.last_step > finding.first_step else f"at step {finding.first_step:,}"
     layers = finding.layers[:4]
     more = f" and {plural(len(finding.layers) - 4, 'other', 'others')}" if len(finding.layers) > 4 else ""
-    where = f"{since} · {', '.join(layers)}{more}" if layers else since
+    where = f"{finding.when} · {', '.join(layers)}{more}" if layers else finding.when
     lines = tuple(line for line in (finding.evidence, finding.meaning) if line)
     return Card(_TONES[finding.severity], finding.severity, finding.title, where, lines, finding.remedies)

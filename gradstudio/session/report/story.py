@@ -22,8 +22,10 @@ def headline(run: Run) -> str:
     if run.status == "failed":
         return "refused" if run.refused else f"failed after {steps}"
     if run.status == "finished":
-        critical = any(finding.severity == "critical" for finding in run.findings.values())
+        critical = any(finding.severity == "critical" for finding in list(run.findings.values()))
         return f"finished {steps}, but training was not sound" if critical else f"finished {steps}"
+    if not run.over:
+        return f"still training, {steps} so far"
     return f"stopped after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
 
 
@@ -133,8 +135,7 @@ def in_words(run: Run) -> str:
         lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {plural(found.skipped_steps, 'update', 'updates')} skipped")
     lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {run.environment.get('device', 'no device')}")
     for finding in ranked(run):
-        since = f"since step {finding.first_step:,}" if finding.last_step > finding.first_step else f"at step {finding.first_step:,}"
-        lines += ["", f"{finding.severity}: {finding.title}, {since}", f"  {finding.evidence}"]
+        lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
         if finding.remedies:
             lines.append(f"  try: {', or '.join(finding.remedies)}")
     return "\n".join(lines)

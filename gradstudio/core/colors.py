@@ -1,0 +1,32 @@
+"""The colours of the window and of reports, light and dark, each by what it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Colors:
+    background: str
+    panel: str
+    plot: str
+    line: str
+    grid: str
+    text: str
+    dim: str
+    accent: str
+    on_accent: str
+    tint: str  # the accent, faint enough to write on
+    bad: str
+    good: str
+    warning: str
+
+
+LIGHT = Colors(
+    background="#f4f5f7", panel="#ffffff", plot="#ffffff", line="#dfe2e7", grid="#edeff2", text="#1d2330", dim="#626b7a",
+    accent="#0072B2", on_accent="#ffffff", tint="#e3f0f8", bad="#C2410C", good="#00795a", warning="#9a6700",
+)  # fmt: skip
+DARK = Colors(
+    background="#14171c", panel="#1c2027", plot="#171a20", line="#2f353f", grid="#262b33", text="#e8ebf0", dim="#98a2b3",
+    accent="#56B4E9", on_accent="#0c1116", tint="#14303f", bad="#ff8a5c", good="#3ddc9f", warning="#f0c14b",
+)  # fmt: skip
