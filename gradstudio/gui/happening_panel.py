@@ -107,7 +107,7 @@ class HappeningPanel(QWidget):
         self.state = Card()
         self.findings: list[Card] = []
         self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(12, 12, 12, 0)
+        self._column.setContentsMargins(12, 12, 12, 10)
         self._column.setSpacing(9)
         self._column.addWidget(heading)
         self._column.addWidget(self.state)

@@ -33,6 +33,7 @@ class LessonPanel(QWidget):
         column.addWidget(self.heading)
         column.addWidget(self.summary)
         column.addLayout(self._grid)
+        column.addStretch(1)
         theme.changed.connect(self._restyle)
 
     def refresh(self, run: Run, requested: Experiment) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QFileDialog, QInputDialog, QMainWindow, QScrollArea, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QInputDialog, QMainWindow, QSplitter, QVBoxLayout, QWidget
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import parse_assignment
@@ -15,14 +15,13 @@ from gradstudio.core.knobs import KnobError, Value
 from gradstudio.gui import about, menus
 from gradstudio.gui.exporting import Export
 from gradstudio.gui.figures_bar import FiguresBar
-from gradstudio.gui.happening_panel import HappeningPanel
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
-from gradstudio.gui.lesson_panel import LessonPanel
 from gradstudio.gui.message_bar import MessageBar
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import TopBar
+from gradstudio.gui.words_panel import WordsPanel
 from gradstudio.session.machine import Machine
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
@@ -39,7 +38,8 @@ class Window(QMainWindow):
         self.machine = Machine()
         self.top, self.message = TopBar(), MessageBar()
         self.knobs, self.plots = KnobPanel(), PlotStack()
-        self.happening, self.lesson = HappeningPanel(), LessonPanel()
+        self.words = WordsPanel()
+        self.happening, self.lesson = self.words.happening, self.words.lesson
         self.figures = FiguresBar()
         self._exports: list[Export] = []
         self._reported: Run | None = None  # the run whose failure was told
@@ -182,6 +182,7 @@ class Window(QMainWindow):
             self.figures.refresh(run)
             self.happening.refresh(run)
             self.lesson.refresh(run, self.simulator.requested)
+            self.words.balance()
         self._status, self._shown = run.status, run
         self._beats += 1
         self._tell()
@@ -213,22 +214,10 @@ class Window(QMainWindow):
         self.setWindowTitle(f"{self.simulator.preset.title} — GradStudio")
         self.setAcceptDrops(True)
         self.setMinimumSize(900, 560)
-        words = QWidget()
-        column = QVBoxLayout(words)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self.happening)
-        column.addWidget(self.lesson)
-        column.addStretch(1)
-        right = QScrollArea()
-        right.setObjectName("right")
-        right.setWidgetResizable(True)
-        right.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        right.setWidget(words)
-        right.setAccessibleName("What is happening, and the lesson")
         self.splitter = QSplitter()
         self.splitter.setHandleWidth(1)
         self.splitter.setChildrenCollapsible(False)
-        for widget, least in ((self.knobs, 240), (self.plots, 420), (right, 240)):
+        for widget, least in ((self.knobs, 240), (self.plots, 420), (self.words, 240)):
             widget.setMinimumWidth(least)
             self.splitter.addWidget(widget)
         self.splitter.setStretchFactor(1, 1)

@@ -335,3 +335,13 @@ def test_a_planned_change_is_told_as_such(qtbot: QtBot, make_window: Callable[..
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     qtbot.waitUntil(lambda: "by the timeline: 0.5" in window.knobs.rows["optimizer.lr"].note.text(), timeout=LONG)
+
+
+def test_the_lesson_stays_in_sight_beside_many_findings(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(**BROKEN)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over and len(window.simulator.run.findings) > 1, timeout=LONG)
+    qtbot.waitUntil(lambda: any(card.isVisible() for card in window.happening.findings), timeout=LONG)
+    window.words.balance()
+    heading = window.lesson.heading
+    assert heading.mapTo(window, heading.rect().bottomLeft()).y() < window.height() - 100

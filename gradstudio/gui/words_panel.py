@@ -1,0 +1,57 @@
+"""The right side: what is happening above, the lesson below. The lesson stays in sight however much is happening."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+
+from gradstudio.gui.happening_panel import HappeningPanel
+from gradstudio.gui.lesson_panel import LessonPanel
+
+LESSON_SHARE = 0.45  # of the height, at the most, where not everything fits
+
+
+class WordsPanel(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("right")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.happening, self.lesson = HappeningPanel(), LessonPanel()
+        self._above = _scrolled(self.happening, "What is happening")
+        below = _scrolled(self.lesson, "The lesson")
+        line = QFrame()
+        line.setObjectName("rule")
+        line.setFixedHeight(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(1, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self._above)
+        layout.addWidget(line)
+        layout.addWidget(below, 1)
+
+    def balance(self) -> None:
+        """Give what is happening the height that it needs, as far as the lesson can spare it."""
+        width = self.width() - 14  # a scroll bar's width may be taken
+        needed, lesson = (_height(panel, width) for panel in (self.happening, self.lesson))
+        height = max(min(needed, self.height() - min(lesson, int(LESSON_SHARE * self.height()))), 0)
+        if height != self._above.height():
+            self._above.setFixedHeight(height)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.balance()
+
+
+def _scrolled(panel: QWidget, name: str) -> QScrollArea:
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(panel)
+    area.setAccessibleName(name)
+    area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    return area
+
+
+def _height(panel: QWidget, width: int) -> int:
+    return panel.layout().totalHeightForWidth(width)
