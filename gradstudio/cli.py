@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -192,6 +193,7 @@ def _planned(preset: Preset, steps: int, changes: list[str], experiment: Any) ->
     """The preset's own changes and those asked for, in the order of their steps."""
     from gradstudio.core import presets
     from gradstudio.core.experiment import parse_assignment
+    from gradstudio.core.knobs import KnobError
 
     entries = [{"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline]
     for text in changes:
@@ -202,7 +204,10 @@ def _planned(preset: Preset, steps: int, changes: list[str], experiment: Any) ->
             raise WrongRequest(f"--at {text[:80]} comes after the end of the run; its last step is {steps - 1}")
         name, value = parse_assignment(assignment)
         entries.append({"step": int(step), "knob": name, "value": value})
-    return presets.read_timeline(entries, experiment)
+    try:
+        return presets.read_timeline(entries, experiment)
+    except KnobError as fault:
+        raise WrongRequest(re.sub(r"^timeline\.\d+: ", "--at: ", str(fault))) from None
 
 
 def _formats(text: str) -> list[str]:

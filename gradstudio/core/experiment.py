@@ -299,6 +299,8 @@ def _unknown(name: str) -> str:
     section = name.partition(".")[0]
     if section not in TITLES:
         known = ", ".join(TITLES)
+        if "." not in name and (near := difflib.get_close_matches(section, TITLES, n=1, cutoff=0.7)):
+            return f"unknown section {section}; did you mean {near[0]}?"
         close = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}?" if close else f"sections are: {known}"
         return f"unknown knob {name}; {hint}"

@@ -144,7 +144,7 @@ class LineEditor(Editor):
     def __init__(self, knob: Knob) -> None:
         super().__init__(knob)
         self.head = self._line = Line()
-        self._line.setFixedWidth(76 if knob.kind != "text" else 110)
+        self._line.setObjectName("value")
         self._line.setAlignment(Qt.AlignmentFlag.AlignRight)
         self._line.done.connect(self._take)
         self._line.given_up.connect(lambda: self.set_value(self.value))
@@ -166,9 +166,10 @@ class LineEditor(Editor):
         text = self._line.text()
         try:
             value = Experiment().with_value(self.knob.name, self.knob.parse(text))[self.knob.name]
-        except KnobError as fault:
+        except KnobError:
             self._mark(wrong=True)
-            self.wrong.emit(str(fault).partition(" is not allowed; ")[2] or str(fault))
+            point = " (with a decimal point, not a comma)" if "," in text else ""
+            self.wrong.emit(f"allowed: {self.knob.allowed}{point}; still in force: {format_value(self.value)}")
             return
         before, self.value = self.value, value
         self.set_value(value)

@@ -79,7 +79,7 @@ class FiguresBar(QWidget):
         taken, skipped, nonfinite = self._totals
         skips = history.column("skipped", taken, count)
         bad = (history.column("nonfinite", taken, count) > 0) | (history.column("loss", taken, count) * 0 != 0)
-        self._totals = (count, skipped + int(skips.sum()), nonfinite + int((bad & (skips == 0)).sum()))
+        self._totals = (count, skipped + int(skips.sum()), nonfinite + int(bad.sum()))
         return self._totals[1:]
 
 

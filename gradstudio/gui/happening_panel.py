@@ -10,7 +10,7 @@ from gradstudio.core.experiment import parse_assignment
 from gradstudio.gui.flow_layout import FlowLayout
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
-from gradstudio.session.state import describe
+from gradstudio.session.state import State
 from gradstudio.session.summary import ranked
 
 _TONES = {"idle": "dim", "busy": "dim", "good": "good", "warning": "warning", "bad": "bad"}
@@ -113,9 +113,8 @@ class HappeningPanel(QWidget):
         self._column.addWidget(self.state)
         theme.changed.connect(self.update)
 
-    def refresh(self, run: Run) -> None:
+    def refresh(self, run: Run, state: State) -> None:
         """Show the run's state and findings as they stand."""
-        state = describe(run)
         self.state.show_text(_TONES[state.tone], state.headline, "now" if run.history and not run.over else "", state.text)
         found = ranked(run)
         while len(self.findings) < len(found):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from PySide6.QtCore import QPoint, QSettings, Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QLineEdit, QMenu, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import KNOBS
@@ -181,7 +182,7 @@ class KnobGroup(QFrame):
             shown += visible
         self.setVisible(bool(shown) or not words)
         changed = sum(row.dot.isVisibleTo(row) for row in self.rows) if not self.open else 0
-        self.button.setText(self.title + ("" if self.open or words else f"  ({changed} changed) …" if changed else "  …"))
+        self.button.setText(("▾ " if self.open or words else "▸ ") + self.title + (f" ({changed} changed)" if changed and not words else ""))
 
     def _toggle(self) -> None:
         self.open = not self.open
@@ -204,6 +205,7 @@ class KnobPanel(QWidget):
         self.search.setToolTip("Part of a knob's name, of its help or of its choices.")
         self.search.setClearButtonEnabled(True)
         self.search.textChanged.connect(self.forget)
+        QShortcut(QKeySequence(Qt.Key.Key_Escape), self.search, self.search.clear, context=Qt.ShortcutContext.WidgetShortcut)
         self.groups = [KnobGroup(title, knobs) for title, knobs in _grouped(KNOBS.values())]
         self.rows = {row.knob.name: row for group in self.groups for row in group.rows}
         for row in self.rows.values():
@@ -225,6 +227,7 @@ class KnobPanel(QWidget):
         words = self.search.text().lower().split()
         for group in self.groups:
             group.show_rows(simulator, words)
+        self.nothing.setVisible(bool(words) and not any(row.matches(words) for row in self.rows.values()))
 
     def forget(self) -> None:
         """Look again at the next refresh, whatever has changed."""
@@ -235,6 +238,11 @@ class KnobPanel(QWidget):
         column = QVBoxLayout(inner)
         column.setContentsMargins(0, 0, 0, 8)
         column.setSpacing(0)
+        self.nothing = _label("No knob has these words in its name, help or choices.", "dim")
+        self.nothing.setContentsMargins(12, 4, 12, 4)
+        self.nothing.setWordWrap(True)
+        self.nothing.hide()
+        column.addWidget(self.nothing)
         for group in self.groups:
             column.addWidget(group)
         column.addStretch(1)
@@ -243,6 +251,7 @@ class KnobPanel(QWidget):
         scroll.setWidget(inner)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setAccessibleName("Knobs")
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 8)
         top.addWidget(self.search)

@@ -16,7 +16,7 @@ class LessonPanel(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._preset: Preset | None = None
-        self._done: set[int] = set()
+        self._done = 0  # steps
         self._rows: list[tuple[QLabel, QLabel]] = []
         self.heading = QLabel()
         self.heading.setProperty("role", "heading")
@@ -40,13 +40,14 @@ class LessonPanel(QWidget):
         """Tick off what the run has shown; take up another lesson where the preset has changed."""
         if run.preset is not self._preset:
             self._take_up(run.preset)
-        now = {index for index, step in enumerate(run.preset.lesson) if index not in self._done and is_done(step, run, requested)}
-        if now:
-            self._done |= now
+        before = self._done
+        while self._done < len(run.preset.lesson) and is_done(run.preset.lesson[self._done], run, requested):
+            self._done += 1  # one after the other: a step counts once those before it are done
+        if self._done != before:
             self._restyle()
 
     def _take_up(self, preset: Preset) -> None:
-        self._preset, self._done = preset, set()
+        self._preset, self._done = preset, 0
         for labels in self._rows:
             for label in labels:
                 label.hide()
@@ -67,15 +68,14 @@ class LessonPanel(QWidget):
     def _restyle(self) -> None:
         if self._preset is None:
             return
-        count = f"  {len(self._done)} of {len(self._rows)}" if self._rows else ""
+        count = f"  {self._done} of {len(self._rows)}" if self._rows else ""
         what = "LESSON" if self._rows else "PRESET"
         self.heading.setText(f"{what} · {self._preset.title.upper()}{count}")
-        upcoming = next((index for index in range(len(self._rows)) if index not in self._done), None)
         for index, (mark, text) in enumerate(self._rows):
-            done = index in self._done
+            done, upcoming = index < self._done, index == self._done
             mark.setText("✓" if done else "○")
             mark.setStyleSheet(f"color: {theme.colors.good if done else theme.colors.dim};")
-            weight = 600 if index == upcoming else 400
-            color = theme.colors.text if done or index == upcoming else theme.colors.dim
+            weight = 600 if upcoming else 400
+            color = theme.colors.text if done or upcoming else theme.colors.dim
             text.setStyleSheet(f"font-weight: {weight}; color: {color};")
             text.setAccessibleName(f"{'Done' if done else 'To do'}: {text.text()}")

@@ -42,7 +42,7 @@ class Theme(QObject):
         mode = settings.value("theme", "system")
         self.mode = mode if mode in ("system", "light", "dark") else "system"
         try:
-            self.zoom = min(max(float(settings.value("zoom", 1.0)), 0.7), 2.5)
+            self.zoom = min(max(float(settings.value("zoom", 1.0)), 0.8), 1.5)
         except (TypeError, ValueError):
             self.zoom = 1.0
         app.setStyle("Fusion")
@@ -55,7 +55,7 @@ class Theme(QObject):
         self.apply()
 
     def set_zoom(self, zoom: float) -> None:
-        self.zoom = min(max(zoom, 0.7), 2.5)
+        self.zoom = min(max(zoom, 0.8), 1.5)
         QSettings().setValue("zoom", self.zoom)
         self.apply()
 
@@ -102,7 +102,7 @@ class Theme(QObject):
 
     def _style(self) -> str:
         """The style sheet of resources/theme.qss with the colours and sizes put in."""
-        sizes = {"small": POINTS * self.zoom * 0.88, "tiny": POINTS * self.zoom * 0.8}
+        sizes = {"small": POINTS * self.zoom * 0.88, "tiny": POINTS * self.zoom * 0.8, "number_width": round(62 * self.zoom)}
         icons = {"chevron": self._colored("chevron", "dim"), "check": self._colored("check", "on_accent")}
         return Template((RESOURCES / "theme.qss").read_text()).substitute(asdict(self.colors), **sizes, **icons)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
 
+from gradstudio.core.experiment import KNOBS
 from gradstudio.gui.editors import SLIDER_STEPS, Slider
 from gradstudio.gui.theme import theme
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.state import describe
+from gradstudio.session.state import Tone
 from gradstudio.session.worker import UNLIMITED
 
 _TONES = {"idle": "dim", "busy": "dim", "good": "accent", "warning": "warning", "bad": "bad"}
+AT_FIRST = 60.0  # steps a second: slow enough to watch, and to step in
 FASTEST = 1000.0  # steps a second at the last position before unlimited
 ARROW = "▾"
 TOP_SHARE = 0.95  # of the slider's way; beyond it is unlimited
@@ -27,7 +31,8 @@ class Pill(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.setMinimumWidth(120)
 
-    def show_state(self, role: str, text: str) -> None:
+    def show_state(self, tone: Tone, text: str) -> None:
+        role = _TONES[tone]
         if (role, text) != (self._role, self._text):
             self._role, self._text = role, text
             self.setAccessibleName(text)
@@ -72,11 +77,11 @@ class TopBar(QWidget):
         self.restart.setToolTip("Begin again from step 0 with the knobs as they are set (Ctrl+R)")
         self.speed = Slider()
         self.speed.setFixedWidth(86)
-        self.speed.setValue(SLIDER_STEPS)
+        self.speed.setValue(round(SLIDER_STEPS * TOP_SHARE * math.log(AT_FIRST) / math.log(FASTEST)))
         self.speed.setAccessibleName("Speed")
-        self.speed.setToolTip("From one step a second to as fast as it goes")
+        self.speed.setToolTip("From one step a second to as fast as it goes (Ctrl+Up, Ctrl+Down)")
         self.speed.valueChanged.connect(self._speed_moved)
-        self.speed_label = QLabel("max")
+        self.speed_label = QLabel(f"{AT_FIRST:.0f}/s")
         self.speed_label.setMinimumWidth(44)
         self.pill = Pill()
         self.preset, self.device, self.export = QPushButton(), QPushButton(), QPushButton(f"Export {ARROW}")
@@ -90,14 +95,13 @@ class TopBar(QWidget):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
         self._lay_out()
+        self._keep_widths()
         theme.changed.connect(self._restyle)
         self._restyle()
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the state of the run."""
         run = simulator.run
-        state = describe(run)
-        self.pill.show_state(_TONES[state.tone], state.headline)
         playing = run.status in ("running", "starting") and simulator.started
         if playing != self._playing:
             self._playing = playing
@@ -106,6 +110,8 @@ class TopBar(QWidget):
         self.play.setEnabled(not run.over)
         self.step.setEnabled(not run.over)
         self.restart.setEnabled(simulator.started)
+        waiting = sum(run.over or not KNOBS[name].live for name in simulator.waiting())
+        self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
         self._make_primary(self.restart if run.over else self.play)
         changed = simulator.requested != simulator.preset.experiment
         title = simulator.preset.title if len(simulator.preset.title) <= 26 else simulator.preset.title[:25] + "…"
@@ -134,6 +140,14 @@ class TopBar(QWidget):
         row.addWidget(self.pill, 1)
         for button in (self.preset, self.device, self.export):
             row.addWidget(button)
+
+    def _keep_widths(self) -> None:
+        """Room for the longest text, so that nothing moves when it changes."""
+        for button, longest in ((self.play, "Pause"), (self.restart, "Restart (9)")):
+            now = button.text()
+            button.setText(longest)
+            button.setFixedWidth(button.sizeHint().width() + 24)  # and an icon
+            button.setText(now)
 
     def _speed_moved(self, position: int) -> None:
         share = position / SLIDER_STEPS / TOP_SHARE

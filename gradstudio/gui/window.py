@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings, Qt
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QInputDialog, QMainWindow, QSplitter, QVBoxLayout, QWidget
 
 from gradstudio.core import presets
@@ -20,11 +20,12 @@ from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.message_bar import MessageBar
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.theme import theme
-from gradstudio.gui.top_bar import TopBar
+from gradstudio.gui.top_bar import AT_FIRST, TopBar
 from gradstudio.gui.words_panel import WordsPanel
 from gradstudio.session.machine import Machine
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
+from gradstudio.session.state import describe
 
 SIDES = (286, 800, 326)  # widths at first: knobs, plots, words
 CLOSING = 1.5  # seconds that a training thread gets to end
@@ -35,8 +36,9 @@ class Window(QMainWindow):
     def __init__(self, preset: presets.Preset) -> None:
         super().__init__()
         self.simulator = Simulator(preset)
+        self.simulator.set_speed(AT_FIRST)
         self.machine = Machine()
-        self.top, self.message = TopBar(), MessageBar()
+        self.top, self.message = TopBar(), MessageBar(self)
         self.knobs, self.plots = KnobPanel(), PlotStack()
         self.words = WordsPanel()
         self.happening, self.lesson = self.words.happening, self.words.lesson
@@ -50,6 +52,7 @@ class Window(QMainWindow):
         self._connect()
         self._restore()
         self.heartbeat = Heartbeat(self.refresh, self)
+        self.plots.loss.widget.setFocus()  # so that Space runs
         self.refresh()
 
     # ---- what a person asks for
@@ -97,6 +100,8 @@ class Window(QMainWindow):
             self.message.show_error(str(fault))
             return
         self.message.hide()
+        if preset == self.simulator.preset and self.simulator.started:
+            return  # it is there, with its run
         self.simulator.load(preset)
         self.setWindowTitle(f"{preset.title} — GradStudio")
         self.knobs.forget()
@@ -116,8 +121,8 @@ class Window(QMainWindow):
 
     def save_preset_as(self, title: str) -> None:
         """Save the knobs as they are set as a preset of the user's, and take it up."""
-        old = self.simulator.preset
-        preset = old.model_copy(update={"title": title.strip(), "experiment": self.simulator.requested, "promise": None})
+        old = self.simulator.preset  # whose lesson and promise are about other knobs
+        preset = presets.Preset(id=old.id, title=title.strip(), experiment=self.simulator.requested, timeline=old.timeline, path=old.path)
         try:
             path = presets.save_user_preset(preset)
             self.simulator.rename(presets.read(path))
@@ -159,6 +164,12 @@ class Window(QMainWindow):
     def toggle_full_screen(self) -> None:
         self.showNormal() if self.isFullScreen() else self.showFullScreen()
 
+    def _fit_sides(self) -> None:
+        """Give the sides the room that their text needs."""
+        self.top._keep_widths()
+        for index, least in ((0, SIDES[0] - 46), (2, SIDES[2] - 76)):
+            self.splitter.widget(index).setMinimumWidth(round(least * theme.zoom))
+
     def reset_layout(self) -> None:
         for index in (0, 2):
             self.splitter.widget(index).show()
@@ -178,9 +189,13 @@ class Window(QMainWindow):
         self.plots.refresh(self.simulator)
         self.top.refresh(self.simulator)
         self.knobs.refresh(self.simulator)
-        if self._beats % 8 == 0 or run.status != self._status or run is not self._shown:
+        new = run.status != self._status or run is not self._shown
+        if new or self._beats % 3 == 0:
             self.figures.refresh(run)
-            self.happening.refresh(run)
+        if new or self._beats % 8 == 0:
+            state = describe(run)
+            self.top.pill.show_state(state.tone, state.headline)
+            self.happening.refresh(run, state)
             self.lesson.refresh(run, self.simulator.requested)
             self.words.balance()
         self._status, self._shown = run.status, run
@@ -200,7 +215,7 @@ class Window(QMainWindow):
             if export.problem:
                 self.message.show_error(export.problem, export.details)
             else:
-                self.message.show_news(f"Written: {export.path}")
+                self.message.show_news(f"Written: {export.path}", export.path)
         if self.machine.ready and not self._devices_shown:
             self._devices_shown = True
             self.heartbeat.settle()  # with torch
@@ -213,7 +228,7 @@ class Window(QMainWindow):
     def _lay_out(self) -> None:
         self.setWindowTitle(f"{self.simulator.preset.title} — GradStudio")
         self.setAcceptDrops(True)
-        self.setMinimumSize(900, 560)
+        self.setMinimumSize(1080, 620)
         self.splitter = QSplitter()
         self.splitter.setHandleWidth(1)
         self.splitter.setChildrenCollapsible(False)
@@ -226,8 +241,7 @@ class Window(QMainWindow):
         rows = QVBoxLayout(body)
         rows.setContentsMargins(0, 0, 0, 0)
         rows.setSpacing(0)
-        for widget in (self.top, self.message):
-            rows.addWidget(widget)
+        rows.addWidget(self.top)
         rows.addWidget(self.splitter, 1)
         rows.addWidget(self.figures)
         self.setCentralWidget(body)
@@ -238,6 +252,7 @@ class Window(QMainWindow):
         self.top.restart.clicked.connect(self.restart)
         self.top.speed_changed.connect(self.simulator.set_speed)
         self.knobs.asked.connect(self.ask)
+        theme.changed.connect(self._fit_sides)
         self.happening.remedy_chosen.connect(self.ask_remedy)
         self.plots.gradient_norm.max_norm_moved.connect(lambda value: self.ask("clipping.max_norm", value))
         theme.changed.connect(self.figures.update)
@@ -254,6 +269,16 @@ class Window(QMainWindow):
         sizes = settings.value("splitter")
         if isinstance(sizes, QByteArray):
             self.splitter.restoreState(sizes)
+
+    def place_message(self) -> None:
+        """Keep the message over the plots."""
+        place = self.plots.rect()
+        place.moveTopLeft(self.plots.mapTo(self, place.topLeft()))
+        self.message.lie_over(place)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.place_message()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space:

@@ -25,7 +25,9 @@ def _share_clipped(requested: Experiment, run: Run) -> str:
     if not len(norms) or requested.clipping.kind != "norm":
         return ""
     share = float((norms > requested.clipping.max_norm).mean())
-    return f"would clip {number(100 * share, 2)} % of the last {len(norms)} steps"
+    clipping = run.in_force.clipping
+    verb = "clips" if (clipping.kind, clipping.max_norm) == ("norm", requested.clipping.max_norm) else "would clip"
+    return f"{verb} {number(100 * share, 2)} % of the last {len(norms)} steps"
 
 
 def _warmup(requested: Experiment, run: Run) -> str:

@@ -23,7 +23,7 @@ def is_done(step: LessonStep, run: Run, requested: Experiment) -> bool:
         return False
     if step.outcome == "finished" and run.status != "finished":
         return False
-    if step.rule is not None and step.rule not in run.findings:
+    if step.rule is not None and (step.rule not in run.findings or run.findings[step.rule].severity == "info"):
         return False
     if step.accuracy is not None:
         mean = recent_mean(history, "accuracy") if len(history) >= LEAST_ROWS else math.nan

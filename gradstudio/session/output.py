@@ -17,6 +17,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.session.run import Run
 from gradstudio.session.summary import summarize, to_json
 
+CHANGED = ", changed"  # behind the title of a run whose knobs are not its preset's any more
 REPORTS = ("html", "pdf")
 _WHOLE = ("step", "skipped", "nonfinite")  # columns that count
 
@@ -49,8 +50,11 @@ def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
 
 def as_preset(run: Run) -> Preset:
     """The run as a preset of its own: what it started with, and the changes that were made to it."""
-    preset = run.preset
-    return Preset(id=preset.id, title=preset.title, summary=preset.summary, experiment=run.experiment, timeline=tuple(run.timeline))
+    preset, timeline = run.preset, tuple(run.timeline)
+    if run.experiment == preset.experiment and timeline == preset.timeline:
+        return Preset(id=preset.id, title=preset.title, summary=preset.summary, experiment=run.experiment, timeline=timeline)
+    title = preset.title if preset.title.endswith(CHANGED) else preset.title + CHANGED
+    return Preset(id=preset.id, title=title, experiment=run.experiment, timeline=timeline)
 
 
 def experiment_toml(run: Run) -> str:

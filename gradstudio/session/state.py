@@ -7,8 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from gradstudio.core.rules import Finding
 from gradstudio.core.text import number, plural
 from gradstudio.session.run import Run
+
+WINDOW = 300  # steps that the words look back over
 
 Tone = Literal["idle", "busy", "good", "warning", "bad"]
 
@@ -27,49 +30,50 @@ def describe(run: Run) -> State:
         return State("idle", "Ready: press Run", _plan(run))
     if run.status == "failed":
         kept = f" The {plural(count, 'measured step is', 'measured steps are')} kept." if count else ""
-        return State("bad", f"Ended by an error at step {count:,}" if count else "Could not start", run.message + kept)
+        return State("bad", f"Ended by an error at step {count:,}" if run.environment else "Could not start", run.message + kept)
     if count == 0:
         return State("busy", "Starting", "Loading PyTorch and the data, and building the model.")
-    text = progress(run)
     if run.first_nonfinite_step is not None:
         step = run.first_nonfinite_step
         row = run.history.row(step)
         broke = "a gradient is NaN or Inf" if row["nonfinite"] else "the weights are NaN or Inf"
         what = f"the loss is {number(row['loss'])}" if not np.isfinite(row["loss"]) else broke
         return State("bad", f"Diverged: {what} at step {step:,}", _before(run, step))
+    worst, text = _critical(run), progress(run)
     if run.status == "finished":
-        accuracy = "" if run.accuracy is None else f", test accuracy {number(100 * run.accuracy)}\u00a0%"
-        return _unless_critical(run, State("good", f"Finished: loss {number(_recent(run, 'loss'))}{accuracy}", text))
+        accuracy = "" if run.accuracy is None else f": test accuracy {number(100 * run.accuracy)}\u00a0%"
+        return State("bad", f"Finished, but not sound{accuracy}", text) if worst else State("good", f"Finished{accuracy}", text)
     if run.status == "stopped":
         return State("idle", f"Stopped after {plural(count, 'step', 'steps')}", text)
     if run.status == "paused":
-        return State("idle", f"Paused at step {count:,}", text)
-    return _unless_critical(run, State("good", _trend(run), text))
+        return State("idle", f"Paused after {plural(count, 'step', 'steps')}", text)
+    return State("warning", f"{worst.title} since step {worst.first_step:,}", text) if worst else _trend(run)
 
 
-def progress(run: Run, window: int = 500) -> str:
+def progress(run: Run) -> str:
     """What the loss and the norms did over the last steps."""
     history = run.history
-    start = max(len(history) - window, 0)
+    start = max(len(history) - WINDOW, 0)
     losses, norms = history.column("loss", start), history.column("grad_norm", start)
     clipped = history.column("clipped_norm", start)
-    finite = losses[np.isfinite(losses)]
     norms, clipped = norms[np.isfinite(norms)], clipped[np.isfinite(clipped)]
-    if not len(finite):
+    ends = _ends(losses)
+    if ends is None:
         return "No step had a finite loss."
-    if len(losses) < 20:
-        sentence = f"The loss began at {number(finite[0])}"
-    else:
-        sentence = (
-            f"Over the last {plural(len(losses), 'step', 'steps')} the loss went from {number(finite[:10].mean())} to {number(finite[-10:].mean())}"
-        )
-    if not len(norms):
-        return sentence + "."
-    text = f"{sentence}; the gradient norm reached {number(norms.max())}"
-    if len(clipped) and clipped.max() < norms.max():
+    text = f"Over the last {plural(len(losses), 'step', 'steps')} the loss went from {number(ends[0])} to {number(ends[1])}"
+    if len(norms):
+        text += f"; the gradient norm reached {number(norms.max())}"
+    if len(norms) and len(clipped) and clipped.max() < norms.max():
         text += f", what the optimizer saw never exceeded {number(clipped.max())}"
     skipped = int(history.column("skipped", start).sum())
     return text + (f". The scaler skipped {plural(skipped, 'update', 'updates')}." if skipped else ".")
+
+
+def _ends(losses: np.ndarray) -> tuple[float, float] | None:
+    """Mean of the first and of the last tenth of the finite losses, or None without any."""
+    finite = losses[np.isfinite(losses)]
+    tenth = max(len(finite) // 10, 1)
+    return (float(finite[:tenth].mean()), float(finite[-tenth:].mean())) if len(finite) else None
 
 
 def _before(run: Run, step: int) -> str:
@@ -98,22 +102,16 @@ def _plan(run: Run) -> str:
     )
 
 
-def _trend(run: Run) -> str:
-    losses = run.history.column("loss", len(run.history) - 200)
-    if len(losses) < 40:
-        return f"Training: step {len(run.history):,} of {run.experiment.run.steps:,}"
-    half = len(losses) // 2
-    before, after = losses[:half].mean(), losses[half:].mean()
-    if after < 0.99 * before:
-        return "Training: the loss falls"
-    return "Training: the loss rises" if after > 1.05 * before else "Training: the loss stands still"
+def _trend(run: Run) -> State:
+    """Whether the loss falls, by the figures that `progress` tells."""
+    ends = _ends(run.history.column("loss", len(run.history) - WINDOW))
+    text = progress(run)
+    if len(run.history) < 40 or ends is None:
+        return State("good", f"Training: step {len(run.history):,} of {run.experiment.run.steps:,}", text)
+    if ends[1] < 0.98 * ends[0]:
+        return State("good", "Training: the loss falls", text)
+    return State("warning", "Training: the loss rises", text) if ends[1] > 1.05 * ends[0] else State("idle", "Training: the loss stands still", text)
 
 
-def _unless_critical(run: Run, state: State) -> State:
-    worst = next((finding for finding in list(run.findings.values()) if finding.severity == "critical"), None)
-    return State("warning", f"{worst.title} since step {worst.first_step:,}", state.text) if worst else state
-
-
-def _recent(run: Run, column: str) -> float:
-    values = run.history.column(column, len(run.history) - 20)
-    return float(values.mean())
+def _critical(run: Run) -> Finding | None:
+    return next((finding for finding in list(run.findings.values()) if finding.severity == "critical"), None)

@@ -15,6 +15,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.session.run import Run, Status
 
@@ -103,11 +104,11 @@ class Worker(threading.Thread):
         except KnobError as fault:
             status, message, run.refused = "failed", str(fault), True
         except ModuleNotFoundError as fault:
-            message, run.refused = _describe(fault), fault.name == "torch"
+            message, run.refused = _describe(fault, run.in_force), fault.name == "torch"
             self.failure = traceback.format_exc()
         except Exception as fault:  # the one place where anything that training can raise becomes a status
             status = "failed"
-            message = _describe(fault)
+            message = _describe(fault, run.in_force)
             self.failure = traceback.format_exc()
         finally:
             trainer = None  # free the model before the next one is built
@@ -177,11 +178,13 @@ class Worker(threading.Thread):
             self._do(self._commands.get(timeout=seconds), trainer)
 
 
-def _describe(fault: BaseException) -> str:
+def _describe(fault: BaseException, in_force: Experiment) -> str:
     """An exception as one sentence, with the usual way out where there is one."""
     text = str(fault).strip().partition("\n")[0] or type(fault).__name__
     if isinstance(fault, ModuleNotFoundError) and fault.name == "torch":
         return "PyTorch is not installed, and nothing trains without it; install it with: pip install torch"
     if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
         return f"Out of memory: {text[:300]} Halve problem.batch_size or model.width and restart."
-    return f"{type(fault).__name__}: {text[:400]}"
+    mistakes = [knob.name for knob, value in in_force.items() if knob.section == "mistakes" and value]
+    cause = f" (switched on: {', '.join(mistakes)})" if mistakes else ""
+    return f"{type(fault).__name__}: {text[:400]}{cause}"

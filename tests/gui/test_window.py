@@ -52,7 +52,7 @@ def test_run_to_the_end_and_restart(qtbot: QtBot, window: Window) -> None:
     press(qtbot, window.top.play)
     qtbot.waitUntil(finished(window), timeout=LONG)
     window.refresh()
-    assert window.top.pill._text.startswith("Finished: loss")
+    assert window.top.pill._text.startswith("Finished: test accuracy")
     assert not window.top.play.isEnabled()
     assert window.plots.loss.raw.envelope.count == 40
     assert "1 of 2" in window.lesson.heading.text()
@@ -131,7 +131,7 @@ def test_dragging_the_limit_in_the_plot_sets_max_norm(make_window: Callable[...,
     plot = window.plots.gradient_norm
     assert plot.limit.isVisible() and plot.limit.value() == 0
     plot.limit.setValue(np.log10(0.25))
-    plot.limit.sigDragged.emit(plot.limit)
+    plot.limit.sigPositionChangeFinished.emit(plot.limit)
     assert window.simulator.requested.clipping.max_norm == 0.25
 
 

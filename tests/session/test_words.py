@@ -69,9 +69,9 @@ def test_a_skipped_overflow_is_no_divergence() -> None:
 def test_failed_finished_stopped_paused() -> None:
     run = run_of([2.0] * 30)
     run.status = "paused"
-    assert describe(run).headline == "Paused at step 30"
+    assert describe(run).headline == "Paused after 30 steps"
     run.end("finished", "", 0.875)
-    assert describe(run).headline == "Finished: loss 2, test accuracy 87.5\u00a0%"
+    assert describe(run).headline == "Finished: test accuracy 87.5\u00a0%"
     run.status = "stopped"
     assert describe(run).headline == "Stopped after 30 steps"
     run.end("failed", "Out of memory.", None)

@@ -74,6 +74,11 @@ class LayerAxis(pg.AxisItem):
 
     names: tuple[str, ...] = ()
 
+    def show_names(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.picture = None  # what the axis has drawn and would show again
+        self.update()
+
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         every = max(1, math.ceil(14 * len(self.names) / max(size, 1)))
         return [(1.0, [row + 0.5 for row in range(0, len(self.names), every)])]

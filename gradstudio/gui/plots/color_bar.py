@@ -74,7 +74,7 @@ class ColorBar(QWidget):
             painter.drawText(QRectF(24, y, 40, line), Qt.AlignmentFlag.AlignVCenter, self._text(value))
         foot = QRectF(8, self.height() - line - 3, 10, line - 5)
         painter.fillRect(foot, theme.color("bad"))
-        painter.drawText(QRectF(24, self.height() - line - 6, 40, line), Qt.AlignmentFlag.AlignVCenter, "NaN")
+        painter.drawText(QRectF(24, self.height() - line - 6, 40, line), Qt.AlignmentFlag.AlignVCenter, "NaN Inf")
         painter.end()
 
     def _text(self, value: float) -> str:

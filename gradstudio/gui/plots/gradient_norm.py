@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt, Signal
 
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LogAxis
+from gradstudio.gui.plots.envelope import INF, NAN
 from gradstudio.gui.plots.series import Series, column, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
@@ -30,6 +31,7 @@ class GradientNormPlot(StepPlot):
         self.limit = pg.InfiniteLine(angle=0, movable=True, label="", labelOpts={"position": 0.99, "anchors": [(1, 1), (1, 1)]})
         self.limit.setZValue(8)
         self.limit.sigDragged.connect(self._dragged)
+        self.limit.sigPositionChangeFinished.connect(self._let_go)
         self.limit.setCursor(Qt.CursorShape.SizeVerCursor)
         self.plot.addItem(self.limit, ignoreBounds=True)
         self.limit.hide()
@@ -40,12 +42,13 @@ class GradientNormPlot(StepPlot):
         self.limit.setVisible(max_norm is not None)
         if max_norm is not None and not self.limit.moving:
             self.limit.setPos(math.log10(max_norm))
-        if max_norm is not None:
             self.limit.label.setText(f"max_norm {number(max_norm)} ⇕")
 
     def legend(self) -> str:
         c = theme.colors
-        return f"<span style='color:{c.accent}'>—— before clipping</span> &nbsp; <span style='color:{c.good}'>- - - after clipping</span> · log"
+        marks = [sign for flag, sign in ((NAN, "× NaN"), (INF, "▲ Inf")) if hasattr(self, "before") and len(self.before.envelope.flagged(flag))]
+        odd = f" &nbsp; <span style='color:{c.bad}'>{' '.join(marks)}</span>" if marks else ""
+        return f"<span style='color:{c.accent}'>—— before clipping</span> &nbsp; <span style='color:{c.good}'>- - - after</span>{odd} · log"
 
     def clear(self) -> None:
         self.before.clear()
@@ -57,7 +60,7 @@ class GradientNormPlot(StepPlot):
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        found = [span for series in (self.before, self.after) if (span := series.range(first, last, above=3.0))]
+        found = [span for series in (self.before, self.after) if (span := series.range(first, last, above=3.0 if self.steps.following else math.inf))]
         if self.limit.isVisible():
             found.append((self.limit.value(), self.limit.value()))
         if found:
@@ -70,12 +73,17 @@ class GradientNormPlot(StepPlot):
         if hasattr(self, "limit"):
             self.before.restyle()
             self.after.restyle()
-            self.limit.setPen(pg.mkPen(theme.color("warning"), width=1))
-            self.limit.setHoverPen(pg.mkPen(theme.color("warning"), width=3))
+            self.limit.setPen(pg.mkPen(theme.color("warning"), width=1, style=Qt.PenStyle.DotLine))
+            self.limit.setHoverPen(pg.mkPen(theme.color("warning", 90), width=13))  # as wide as what can be grabbed
             self.limit.label.setColor(theme.color("warning"))
+            self.limit.label.fill = pg.mkBrush(theme.color("plot"))
             self.limit.label.setFont(theme.font(0.8))
         self.legend_label.setText(self.legend())
         super().restyle()
+
+    def nonfinite_mark(self, run: Run, step: int) -> str:
+        norm = run.history.row(step)["grad_norm"]
+        return f"{number(norm)}, after {number(run.history.row(step - 1)['grad_norm'])}" if step and norm - norm != 0 else ""
 
     def reading(self, run: Run, step: int) -> str:
         row = run.history.row(step)
@@ -83,4 +91,7 @@ class GradientNormPlot(StepPlot):
         return f"norm {number(row['grad_norm'])}{clipped}"
 
     def _dragged(self) -> None:
+        self.limit.label.setText(f"max_norm {number(10 ** self.limit.value())} ⇕")
+
+    def _let_go(self) -> None:
         self.max_norm_moved.emit(float(f"{10 ** self.limit.value():.3g}"))

@@ -108,12 +108,12 @@ class LayersPlot(StepPlot):
         layers = self.run.history.layers if self.run else ()
         self._bins = LayerBins(len(layers))
         self._levels = (0.0, 1.0)
-        self._axis.names = tuple(layer.name for layer in layers)
+        self._axis.show_names(tuple(layer.name for layer in layers))
         self.image.clear()
         self.bar.show_levels(None, "", "")
 
     def read(self, run: Run, start: int, stop: int) -> None:
-        if len(self._axis.names) != len(run.history.layers):
+        if self._axis.names != tuple(layer.name for layer in run.history.layers):
             self.clear()
         self._bins.append(run.history.layer_metric(self.shown, start, stop))
 
@@ -138,6 +138,7 @@ class LayersPlot(StepPlot):
     def restyle(self) -> None:
         if hasattr(self, "bar"):
             self._lines.setPen(pg.mkPen(theme.color("plot"), width=1))
+            self.bar.setFixedWidth(round(axes.RIGHT_WIDTH * theme.zoom))
             self.bar.update()
         super().restyle()
 

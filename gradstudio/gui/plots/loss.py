@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pyqtgraph as pg
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number
@@ -10,9 +13,11 @@ from gradstudio.gui.plots.axes import LogAxis
 from gradstudio.gui.plots.series import Series, column, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
 SMOOTHING = 0.6
+LABELLED = 3  # of the latest changes
 
 
 class Smoother:
@@ -42,6 +47,11 @@ class LossPlot(StepPlot):
         self._smoother = Smoother()
         self.smooth = Series(self.plot, lambda *rows: self._smoother.read(*rows), "accent", z=12, marked=False, stateful=True)
         self.raw.scale = self.smooth.scale = log10
+        self._change_texts = [pg.TextItem(anchor=(0, 1)) for _ in range(LABELLED)]
+        for text in self._change_texts:
+            text.setZValue(45)
+            text.hide()
+            self.plot.addItem(text, ignoreBounds=True)
         self.restyle()
 
     def legend(self) -> str:
@@ -58,14 +68,27 @@ class LossPlot(StepPlot):
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        if found := self.raw.range(first, last, above=0.7):
+        if found := self.raw.range(first, last, above=0.7 if self.steps.following else math.inf):
             self.set_y(*found, least=0.3)
         self.raw.draw(run.history, first, last)
         self.smooth.draw(run.history, first, last)
         self.raw.draw_marks(*self.box.viewRange()[1])
 
+    def _draw_marks(self, run: Run) -> None:
+        super()._draw_marks(run)
+        changes = [event for event in list(run.events) if event.kind == "knob_changed"][-LABELLED:]
+        low, high = self.box.viewRange()[1]
+        for index, text in enumerate(self._change_texts):
+            text.setVisible(index < len(changes))
+            if index < len(changes):
+                text.setText(changes[index].text)
+                text.setPos(changes[index].step - 0.5, low + (high - low) * 0.11 * (index % 3))
+
     def restyle(self) -> None:
         if hasattr(self, "smooth"):
+            for text in self._change_texts:
+                text.setColor(theme.color("accent"))
+                text.setFont(theme.font(0.8))
             self.raw.restyle()
             self.smooth.restyle()
         super().restyle()
@@ -77,4 +100,5 @@ class LossPlot(StepPlot):
 
     def nonfinite_mark(self, run: Run, step: int) -> str:
         loss = run.history.row(step)["loss"]
-        return f"{number(loss)} · step {step:,}" if loss - loss != 0 else f"gradient not finite · step {step:,}"
+        before = f", after {number(run.history.row(step - 1)['loss'])}" if step else ""
+        return f"{number(loss)} · step {step:,}{before}" if loss - loss != 0 else f"gradient not finite · step {step:,}"

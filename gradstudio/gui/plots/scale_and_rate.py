@@ -6,7 +6,6 @@ import numpy as np
 import pyqtgraph as pg
 
 from gradstudio.core.text import number
-from gradstudio.gui.plots import axes
 from gradstudio.gui.plots.axes import LinearAxis, Log2Axis
 from gradstudio.gui.plots.series import Series, column, log2
 from gradstudio.gui.plots.shared import Cursor, StepRange
@@ -43,7 +42,7 @@ class ScaleAndRatePlot(StepPlot):
         rate = f"<span style='color:{c.good}'>- - - learning rate</span>"
         if self.run is None or not self._scaled():
             dtype = self.run.in_force.precision.dtype if self.run else "fp32"
-            return f"{dtype}: no scaler in use &nbsp; {rate} (right)"
+            return f"{dtype}: no loss scale in use &nbsp; {rate} (right)"
         skipped = int(self.run.history.column("skipped").sum()) if self._skipped() else 0
         marks = f" &nbsp; <span style='color:{c.bad}'>▼ {skipped:,} skipped</span>" if skipped else ""
         return f"<span style='color:{c.accent}'>—— scale, log₂</span>{marks} &nbsp; {rate} (right)"
@@ -60,7 +59,8 @@ class ScaleAndRatePlot(StepPlot):
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         scaled = self._scaled()
-        self.plot.getAxis("left").setStyle(showValues=scaled)
+        self.plot.getAxis("left").setStyle(showValues=scaled and bool(len(run.history)))
+        self.plot.getAxis("right").setStyle(showValues=bool(len(run.history)))
         if scaled and (found := self.scale.range(first, last)):
             self.set_y(*found, least=2.0)
             self.scale.draw(run.history, first, last)
@@ -81,7 +81,6 @@ class ScaleAndRatePlot(StepPlot):
                 series.restyle()
             self._skip_marks.setBrush(pg.mkBrush(theme.color("bad")))
             self.legend_label.setText(self.legend())
-        self.plot.getAxis("right").setWidth(axes.RIGHT_WIDTH)
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:

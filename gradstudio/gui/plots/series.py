@@ -83,7 +83,7 @@ class Series:
 
     def draw(self, history: History, first: float, last: float) -> None:
         steps, values = self._points(history, first, last)
-        self._curve.setData(steps, self.scale(values), connect="finite")
+        self._curve.setData(*_widen_lone_points(steps, self.scale(values)), connect="finite")
 
     def draw_marks(self, low: float, high: float) -> None:
         """Crosses for NaN and triangles for Inf at the top, triangles for zero at the foot of a log axis."""
@@ -101,6 +101,17 @@ class Series:
         close = Envelope(start=start)
         close.append(self._read(history, start, stop))
         return close.curve()
+
+
+def _widen_lone_points(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A point between two gaps becomes a short dash: a line through one point alone would not be seen."""
+    there = np.pad(np.isfinite(values), 1)
+    lone = np.flatnonzero(there[1:-1] & ~there[:-2] & ~there[2:])
+    if not len(lone):
+        return steps, values
+    ends = np.insert(steps, lone + 1, steps[lone] + 0.4)
+    ends[lone + np.arange(len(lone))] -= 0.4
+    return ends, np.insert(values, lone + 1, values[lone])
 
 
 def column(name: str) -> Read:

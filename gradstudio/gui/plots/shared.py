@@ -15,23 +15,27 @@ class StepRange(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = 0.0, float(SHORTEST)
+        self.most = float(SHORTEST)  # steps that can be shown at all
         self.following = True
 
     def follow(self, steps: int) -> None:
         """The run has this many rows: make room, if nobody has zoomed."""
+        self.most = max(self.most, steps * 1.25)
         if self.following and steps > self.last:
             self._set(0.0, max(steps * 1.25, SHORTEST))
 
     def zoom(self, first: float, last: float) -> None:
-        """A person chose these steps."""
-        width = max(last - first, 8.0)
+        """A person chose these steps; no more of them than the run will have."""
+        width = min(max(last - first, 8.0), self.most)
+        first = min(max(first, 0.0), self.most - width)
         self.following = False
-        self._set(max(first, 0.0), max(first, 0.0) + width)
+        self._set(first, first + width)
 
     def fit(self, steps: int) -> None:
         """Show the whole run and follow it again."""
         self.following = True
         self._set(0.0, max(steps * 1.05, SHORTEST))
+        self.changed.emit()
 
     def _set(self, first: float, last: float) -> None:
         if (first, last) != (self.first, self.last):

@@ -8,7 +8,7 @@ from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
-from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.shared import SHORTEST, Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.session.run import Run
@@ -41,6 +41,7 @@ class PlotStack(QWidget):
         run = simulator.run
         if run is not self._run:
             self._run = run
+            self.steps.most = max(1.05 * run.experiment.run.steps, SHORTEST)
             self.steps.fit(0)
         self.steps.follow(len(run.history))
         clipping = simulator.requested.clipping

@@ -51,6 +51,7 @@ class StepPlot(QFrame):
 
     title = ""
     help = ""
+    left_values = True
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: pg.AxisItem, right: pg.AxisItem | None = None) -> None:
         super().__init__()
@@ -118,6 +119,9 @@ class StepPlot(QFrame):
             axis.setPen(pg.mkPen(None))
             axis.setTickPen(theme.color("grid"))
             axis.setStyle(tickFont=theme.font(0.8), tickLength=0, tickTextOffset=6)
+        self.plot.getAxis("left").setWidth(axes.LEFT_WIDTH * theme.zoom)
+        if self.plot.getAxis("right").width() > 0:
+            self.plot.getAxis("right").setWidth(axes.RIGHT_WIDTH * theme.zoom)
         dashed = Qt.PenStyle.DashLine
         self._cursor_line.setPen(pg.mkPen(theme.color("dim"), width=1))
         self._changes_item.setPen(pg.mkPen(theme.color("accent", 130), width=1, style=dashed))
@@ -188,6 +192,7 @@ class StepPlot(QFrame):
     def _draw_all(self, run: Run) -> None:
         spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
         self.box.setXRange(self.steps.first - spare, self.steps.last, padding=0)
+        self.plot.getAxis("left").setStyle(showValues=bool(len(run.history)) and self.left_values)
         self.draw(run)
         self._draw_marks(run)
         if self.cursor.step is None:
@@ -196,7 +201,7 @@ class StepPlot(QFrame):
     def _draw_marks(self, run: Run) -> None:
         low, high = self.box.viewRange()[1]
         self._changes, self._marked = len(run.timeline), run.first_nonfinite_step
-        at = np.unique([change.step for change in list(run.timeline) if change.step > 0]).astype(float) - 0.5
+        at = np.unique([change.step for change in list(run.timeline)]).astype(float) - 0.5
         self._changes_item.setVisible(bool(len(at)))
         self._changes_item.setData(np.repeat(at, 2), np.tile([low, high], len(at)))
         step = run.first_nonfinite_step
@@ -246,6 +251,10 @@ class StepPlot(QFrame):
     def eventFilter(self, watched: QWidget, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Leave:
             self.cursor.move(None)
+        if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
+            self.setProperty("focused", event.type() == QEvent.Type.FocusIn)
+            self.style().unpolish(self)
+            self.style().polish(self)
         if event.type() == QEvent.Type.KeyPress and self.run is not None:
             return self._key(event.key())
         return False

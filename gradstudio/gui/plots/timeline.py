@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
 
 from gradstudio.core.text import plural
 from gradstudio.gui.plots.shared import Cursor, StepRange
@@ -15,6 +16,7 @@ from gradstudio.session.run import Run
 
 class Timeline(StepPlot):
     title = "Timeline"
+    left_values = False
     help = "How far the run is, the knobs that were changed on the way (circles), and the first non-finite step (cross)."
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
@@ -26,14 +28,22 @@ class Timeline(StepPlot):
         for z, item in enumerate((self._todo, self._done, self._dots, self._cross)):
             item.setZValue(60 + z)
             self.plot.addItem(item, ignoreBounds=True)
-        self.plot.getAxis("left").setStyle(showValues=False)
         bottom = self.plot.getAxis("bottom")
         bottom.setStyle(showValues=True)
         bottom.setHeight(None)
         self.plot.showGrid(y=False)
         self.box.setYRange(0, 1, padding=0)
-        self.setFixedHeight(76)
+        self._follow = QPushButton("Show the whole run")
+        self._follow.setProperty("role", "flat")
+        self._follow.setToolTip("The plots show a part of the run and do not move on with it: press to follow it again (Home)")
+        self._follow.clicked.connect(self._show_whole_run)
+        self.header.addWidget(self._follow)
+        steps.changed.connect(self._show_whether_following)
+        self._show_whether_following()
         self.restyle()
+
+    def _show_whether_following(self) -> None:
+        self._follow.setVisible(not self.steps.following)
 
     def legend(self) -> str:
         if self.run is None:
@@ -48,7 +58,7 @@ class Timeline(StepPlot):
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
-        at = np.unique([change.step for change in list(run.timeline)]).astype(float)
+        at = np.unique([change.step for change in list(run.timeline)]).astype(float) - 0.5
         self._dots.setData(at, np.full(len(at), 0.5))
         step = run.first_nonfinite_step
         self._cross.setData([] if step is None else [step], [] if step is None else [0.5])
@@ -66,9 +76,12 @@ class Timeline(StepPlot):
             self._cross.setPen(pg.mkPen(theme.color("bad"), width=2))
             self._cross.setBrush(pg.mkBrush(theme.color("bad")))
         super().restyle()
+        self.setFixedHeight(round(76 * theme.zoom))
         if hasattr(self, "_cross"):
             self.plot.getAxis("bottom").setHeight(None)
 
     def reading(self, run: Run, step: int) -> str:
-        texts = [event.text for event in list(run.events) if event.step == step and event.kind in ("knob_changed", "nonfinite", "failed")]
+        near = 0.012 * (self.steps.last - self.steps.first)  # about as wide as a mark
+        kinds = ("knob_changed", "nonfinite", "failed")
+        texts = [f"{event.text} (step {event.step:,})" for event in list(run.events) if event.kind in kinds and abs(event.step - step) <= near]
         return " · ".join(texts[-3:]) or "nothing changed"

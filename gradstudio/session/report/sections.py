@@ -102,6 +102,7 @@ def knobs(run: Run) -> Section:
     blocks: list[Block] = []
     if set_rows:
         blocks.append(Prose("● differs from its default, at the start or by a change on the way.", dim=True))
+        blocks += _against_the_preset(run)
         blocks.append(Table(("knob", "at the start", "changed to", "default"), tuple(set_rows), (0.37, 0.27, 0.18, 0.18), code=(0, 1, 2, 3)))
     blocks.append(Prose("At their default:" if set_rows else "Every knob stands at its default:", dim=True))
     half = -(-len(default_rows) // 2)
@@ -109,6 +110,16 @@ def knobs(run: Run) -> Section:
     pairs = tuple((*first, *second) for first, second in zip(left, right, strict=False))
     blocks.append(Table(("knob", "value", "knob", "value"), pairs, (0.36, 0.14, 0.37, 0.13), code=(0, 1, 2, 3)))
     return Section("knobs", "Knobs", tuple(blocks))
+
+
+def _against_the_preset(run: Run) -> list[Block]:
+    """The knobs that were set otherwise than the preset has them, or nothing."""
+    preset = run.preset.experiment
+    rows = [(knob.name, format_value(preset[knob.name]), format_value(value)) for knob, value in run.experiment.items() if preset[knob.name] != value]
+    if not rows:
+        return []
+    table = Table(("knob", f"in {run.preset.title}", "in this run"), tuple(rows), (0.4, 0.3, 0.3), code=(0, 1, 2))
+    return [Prose("Set otherwise than in the preset:"), table, Prose("All that differs from the defaults:")]
 
 
 def environment(run: Run) -> Section:

@@ -128,7 +128,9 @@ def in_words(run: Run) -> str:
     lines = [
         f"{run.title}: {headline(run)}",
         f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
-        f"  accuracy   {percent(found.accuracy)} of the test set",
+        f"  accuracy   {percent(found.accuracy)} of the test set"
+        if found.accuracy == found.accuracy
+        else "  accuracy   none: the weights are not finite",
         f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the steps",
     ]
     if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
