@@ -111,6 +111,7 @@ class HappeningPanel(QWidget):
         self._column.setSpacing(9)
         self._column.addWidget(heading)
         self._column.addWidget(self.state)
+        self._column.addStretch(1)
         theme.changed.connect(self.update)
 
     def refresh(self, run: Run, state: State) -> None:
@@ -121,7 +122,7 @@ class HappeningPanel(QWidget):
             card = Card()
             card.remedy_chosen.connect(self.remedy_chosen)
             self.findings.append(card)
-            self._column.addWidget(card)
+            self._column.insertWidget(self._column.count() - 1, card)
         for card, finding in zip(self.findings, found, strict=False):
             card.show_text(_SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, finding.meaning)
             card.offer(tuple(remedy for remedy in finding.remedies if not _in_force(remedy, run)))

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PySide6.QtCore import QPointF
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gradstudio.core.experiment import Experiment
@@ -18,6 +20,7 @@ from gradstudio.gui.plots.layers import NAMES, LayerBins
 from gradstudio.gui.plots.loss import Smoother
 from gradstudio.gui.plots.shared import StepRange
 from gradstudio.gui.plots.stack import PlotStack
+from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 
@@ -162,6 +165,39 @@ def test_the_cursor_reads_every_plot_at_one_step(shown: tuple[PlotStack, Simulat
     assert "loss 8" in stack.loss.legend_label.text() and "norm 17" in stack.gradient_norm.legend_label.text()
     stack.cursor.move(None)
     assert not stack.loss._cursor_line.isVisible() and "smoothed" in stack.loss.legend_label.text()
+
+
+@pytest.mark.parametrize("zoom", [1.0, 1.3])
+def test_a_step_stands_at_the_same_place_in_every_plot(shown: tuple[PlotStack, Simulator], zoom: float) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{}] * 60)
+    theme.set_zoom(zoom)
+    stack.refresh(simulator)
+    QApplication.processEvents()
+    places = []
+    for plot in stack.plots:
+        scene = plot.box.mapViewToScene(QPointF(42.0, plot.box.viewRange()[1][0]))
+        places.append(plot.widget.mapTo(stack, plot.widget.mapFromScene(scene)).x())
+    theme.set_zoom(1.0)
+    assert max(places) - min(places) <= 1, places
+
+
+def test_rows_of_the_layers_bear_the_names_of_the_run_shown(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{}] * 3)
+    stack.refresh(simulator)
+    other = Run(simulator.run.preset, Experiment())
+    simulator.run = other
+    stack.refresh(simulator)
+    assert stack.layers._axis.names == ()
+    other.begin(tuple(Layer(f"rnn.{name}", "weight", 4) for name in "abc"), {"device": "cpu"})
+    add(other, [{}] * 2)
+    stack.refresh(simulator)
+    QApplication.processEvents()
+    axis = stack.layers._axis
+    assert axis.names == ("rnn.a", "rnn.b", "rnn.c")
+    ticks = axis.tickValues(0, 3, 300)[0][1]
+    assert axis.tickStrings(ticks, 1, 1) == ["rnn.a", "rnn.b", "rnn.c"]
 
 
 def test_skipped_steps_are_marked(shown: tuple[PlotStack, Simulator]) -> None:

@@ -73,6 +73,7 @@ class LayerBins:
 
 class LayersPlot(StepPlot):
     title = "Layers × steps"
+    right_width = 0  # its place is the colour bar's
     help = "One row a layer, from the input at the top to the output at the bottom. A dark top is a vanishing gradient."
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
@@ -91,7 +92,6 @@ class LayersPlot(StepPlot):
         self.plot.addItem(self._lines, ignoreBounds=True)
         self.box.invertY(True)
         self.plot.showGrid(y=False)
-        self.plot.getAxis("right").setWidth(0)
         self.bar = ColorBar()
         self._add_bar()
         self._add_choice()

@@ -52,6 +52,7 @@ class StepPlot(QFrame):
     title = ""
     help = ""
     left_values = True
+    right_width = axes.RIGHT_WIDTH
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: pg.AxisItem, right: pg.AxisItem | None = None) -> None:
         super().__init__()
@@ -120,8 +121,7 @@ class StepPlot(QFrame):
             axis.setTickPen(theme.color("grid"))
             axis.setStyle(tickFont=theme.font(0.8), tickLength=0, tickTextOffset=6)
         self.plot.getAxis("left").setWidth(axes.LEFT_WIDTH * theme.zoom)
-        if self.plot.getAxis("right").width() > 0:
-            self.plot.getAxis("right").setWidth(axes.RIGHT_WIDTH * theme.zoom)
+        self.plot.getAxis("right").setWidth(self.right_width * theme.zoom)
         dashed = Qt.PenStyle.DashLine
         self._cursor_line.setPen(pg.mkPen(theme.color("dim"), width=1))
         self._changes_item.setPen(pg.mkPen(theme.color("accent", 130), width=1, style=dashed))
@@ -252,7 +252,8 @@ class StepPlot(QFrame):
         if event.type() == QEvent.Type.Leave:
             self.cursor.move(None)
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
-            self.setProperty("focused", event.type() == QEvent.Type.FocusIn)
+            by_key = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+            self.setProperty("focused", event.type() == QEvent.Type.FocusIn and by_key)
             self.style().unpolish(self)
             self.style().polish(self)
         if event.type() == QEvent.Type.KeyPress and self.run is not None:
