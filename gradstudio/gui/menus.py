@@ -9,6 +9,7 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu
 
 from gradstudio.core import presets
+from gradstudio.gui import file_dialogs
 from gradstudio.gui.theme import Mode, theme
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def fill_presets(window: Window, menu: QMenu) -> None:
             action.triggered.connect(lambda _=False, path=path: window.open_preset(path))
         menu.addSeparator()
         _add(menu, "Back to the preset's knobs", window.reset_knobs)
-        _add(menu, "Open preset…", window.choose_preset)
-        _add(menu, "Save knobs as preset…", window.save_preset)
+        _add(menu, "Open preset…", lambda: file_dialogs.open_preset(window))
+        _add(menu, "Save knobs as preset…", lambda: file_dialogs.save_preset(window))
 
     menu.setToolTipsVisible(True)
     menu.aboutToShow.connect(fill)
@@ -79,8 +80,8 @@ def fill_devices(window: Window, menu: QMenu) -> None:
 
 
 def _file(window: Window, menu: QMenu) -> None:
-    _add(menu, "Open preset…", window.choose_preset, QKeySequence.StandardKey.Open)
-    _add(menu, "Save knobs as preset…", window.save_preset, QKeySequence.StandardKey.Save)
+    _add(menu, "Open preset…", lambda: file_dialogs.open_preset(window), QKeySequence.StandardKey.Open)
+    _add(menu, "Save knobs as preset…", lambda: file_dialogs.save_preset(window), QKeySequence.StandardKey.Save)
     menu.addSeparator()
     _export(window, menu, keys=True)
     menu.addSeparator()
@@ -88,10 +89,10 @@ def _file(window: Window, menu: QMenu) -> None:
 
 
 def _export(window: Window, menu: QMenu, *, keys: bool = False) -> None:
-    _add(menu, "Report (HTML)…", lambda: window.export("report.html"), "Ctrl+E" if keys else None)
-    _add(menu, "Report (PDF)…", lambda: window.export("report.pdf"))
-    _add(menu, "Experiment (TOML)…", lambda: window.export("experiment.toml"))
-    _add(menu, "Measurements (CSV)…", lambda: window.export("metrics.csv"))
+    _add(menu, "Report (HTML)…", lambda: file_dialogs.export(window, "report.html"), "Ctrl+E" if keys else None)
+    _add(menu, "Report (PDF)…", lambda: file_dialogs.export(window, "report.pdf"))
+    _add(menu, "Experiment (TOML)…", lambda: file_dialogs.export(window, "experiment.toml"))
+    _add(menu, "Measurements (CSV)…", lambda: file_dialogs.export(window, "metrics.csv"))
 
 
 def _run(window: Window, menu: QMenu) -> None:

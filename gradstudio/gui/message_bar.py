@@ -53,7 +53,7 @@ class MessageBar(QFrame):
     def lie_over(self, place: QRect) -> None:
         """Take the width of `place`, at its top."""
         width = place.width() - 24
-        self.setGeometry(place.x() + 12, place.y() + 10, width, max(self.heightForWidth(width), self.sizeHint().height()))
+        self.setGeometry(place.x() + 12, place.y() + 10, width, self.layout().totalHeightForWidth(width))
         self.raise_()
 
     def _show(self, tone: str, text: str, details: str, file: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFileDialog, QInputDialog, QMainWindow, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMainWindow, QSplitter, QVBoxLayout, QWidget
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import parse_assignment
@@ -106,19 +105,6 @@ class Window(QMainWindow):
         self.setWindowTitle(f"{preset.title} — GradStudio")
         self.knobs.forget()
 
-    def choose_preset(self) -> None:
-        dialog = QFileDialog(self, "Open preset", str(QSettings().value("folder", str(Path.home()))), "Presets (*.toml);;All files (*)")
-        dialog.fileSelected.connect(self._opened)
-        dialog.open()
-
-    def save_preset(self) -> None:
-        dialog = QInputDialog(self)
-        dialog.setWindowTitle("Save knobs as preset")
-        dialog.setLabelText("Name of the preset")
-        dialog.setTextValue("" if self.simulator.preset.bundled else self.simulator.preset.title)
-        dialog.textValueSelected.connect(self.save_preset_as)
-        dialog.open()
-
     def save_preset_as(self, title: str) -> None:
         """Save the knobs as they are set as a preset of the user's, and take it up."""
         old = self.simulator.preset  # whose lesson and promise are about other knobs
@@ -133,23 +119,8 @@ class Window(QMainWindow):
         self.knobs.forget()
         self.message.show_news(f"Saved as {path}")
 
-    def export(self, name: str) -> None:
-        """Ask where, and write one of the run's files there."""
-        if not len(self.simulator.run.history) and name != "experiment.toml":
-            self.message.show_error("There is nothing to export yet: press Run first.")
-            return
-        folder = Path(str(QSettings().value("folder", str(Path.home()))))
-        suffix = Path(name).suffix
-        dialog = QFileDialog(self, f"Export {name}", str(folder), f"*{suffix}")
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(suffix[1:])
-        dialog.selectFile(f"{self.simulator.run.preset.id}-{name}")
-        dialog.fileSelected.connect(partial(self.export_to, name))
-        dialog.open()
-
     def export_to(self, name: str, path: str) -> None:
         """Write one of the run's files, in the background; the message bar says when it is there."""
-        QSettings().setValue("folder", str(Path(path).parent))
         self._exports.append(Export(self.simulator.run, name, Path(path)))
 
     def find_knob(self) -> None:
@@ -256,10 +227,6 @@ class Window(QMainWindow):
         self.happening.remedy_chosen.connect(self.ask_remedy)
         self.plots.gradient_norm.max_norm_moved.connect(lambda value: self.ask("clipping.max_norm", value))
         theme.changed.connect(self.figures.update)
-
-    def _opened(self, path: str) -> None:
-        QSettings().setValue("folder", str(Path(path).parent))
-        self.open_preset(Path(path))
 
     def _restore(self) -> None:
         settings = QSettings()

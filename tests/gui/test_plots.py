@@ -158,12 +158,12 @@ def test_the_cursor_reads_every_plot_at_one_step(shown: tuple[PlotStack, Simulat
     stack, simulator = shown
     simulator.run = run_of([{"loss": 1.0 + step, "grad_norm": 10.0 + step} for step in range(50)])
     stack.refresh(simulator)
-    stack.cursor.move(7)
+    stack.step_cursor.move(7)
     for plot in stack.plots:
         assert plot._cursor_line.isVisible() and plot._cursor_line.value() == 7
         assert "step 7" in plot.legend_label.text()
     assert "loss 8" in stack.loss.legend_label.text() and "norm 17" in stack.gradient_norm.legend_label.text()
-    stack.cursor.move(None)
+    stack.step_cursor.move(None)
     assert not stack.loss._cursor_line.isVisible() and "smoothed" in stack.loss.legend_label.text()
 
 

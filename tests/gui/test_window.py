@@ -319,7 +319,7 @@ def test_the_keyboard_zooms_reads_steps_and_layers(qtbot: QtBot, window: Window)
     window.refresh()
     plot, steps = window.plots.layers, window.plots.steps
     qtbot.keyClick(plot.widget, Qt.Key.Key_Left)
-    assert window.plots.cursor.step == 38
+    assert window.plots.step_cursor.step == 38
     qtbot.keyClick(plot.widget, Qt.Key.Key_Down)
     assert "hidden.0.weight" in plot.legend_label.text()
     before = steps.last - steps.first

@@ -91,6 +91,7 @@ class LayersPlot(StepPlot):
         self._lines.hide()  # drawing pairs of nothing crashes
         self.plot.addItem(self._lines, ignoreBounds=True)
         self.box.invertY(True)
+        self.plot.layout.setContentsMargins(0, 10, 0, 0)  # room for the half of the first name above its row
         self.plot.showGrid(y=False)
         self.bar = ColorBar()
         self._add_bar()
@@ -209,7 +210,7 @@ class LayersPlot(StepPlot):
     def _mouse_moved(self, position: QPointF) -> None:
         self._row = int(self.box.mapSceneToView(position).y()) if self.box.sceneBoundingRect().contains(position) else None
         super()._mouse_moved(position)
-        if self.run is not None and self.cursor.step is not None:
+        if self.run is not None and self.step_cursor.step is not None:
             self._say(self.run)
 
 

@@ -18,12 +18,12 @@ from gradstudio.session.simulator import Simulator
 class PlotStack(QWidget):
     def __init__(self) -> None:
         super().__init__()
-        self.steps, self.cursor = StepRange(), Cursor()
-        self.loss = LossPlot(self.steps, self.cursor)
-        self.gradient_norm = GradientNormPlot(self.steps, self.cursor)
-        self.layers = LayersPlot(self.steps, self.cursor)
-        self.scale_and_rate = ScaleAndRatePlot(self.steps, self.cursor)
-        self.timeline = Timeline(self.steps, self.cursor)
+        self.steps, self.step_cursor = StepRange(), Cursor()
+        self.loss = LossPlot(self.steps, self.step_cursor)
+        self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor)
+        self.layers = LayersPlot(self.steps, self.step_cursor)
+        self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor)
+        self.timeline = Timeline(self.steps, self.step_cursor)
         self._run: Run | None = None
         self._beats = 0
         layout = QVBoxLayout(self)

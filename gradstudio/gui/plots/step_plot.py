@@ -57,7 +57,7 @@ class StepPlot(QFrame):
     def __init__(self, steps: StepRange, cursor: Cursor, left: pg.AxisItem, right: pg.AxisItem | None = None) -> None:
         super().__init__()
         self.setObjectName("card")
-        self.steps, self.cursor = steps, cursor
+        self.steps, self.step_cursor = steps, cursor
         self.run: Run | None = None
         self._seen = 0
         self._changes = -1
@@ -195,7 +195,7 @@ class StepPlot(QFrame):
         self.plot.getAxis("left").setStyle(showValues=bool(len(run.history)) and self.left_values)
         self.draw(run)
         self._draw_marks(run)
-        if self.cursor.step is None:
+        if self.step_cursor.step is None:
             self._say(run)
 
     def _draw_marks(self, run: Run) -> None:
@@ -218,7 +218,7 @@ class StepPlot(QFrame):
         return ""
 
     def _cursor_moved(self) -> None:
-        step = self.cursor.step
+        step = self.step_cursor.step
         shown = step is not None and self.run is not None and 0 <= step < len(self.run.history)
         self._cursor_line.setVisible(shown)
         if shown:
@@ -227,7 +227,7 @@ class StepPlot(QFrame):
             self._say(self.run)
 
     def _say(self, run: Run) -> None:
-        step = self.cursor.step
+        step = self.step_cursor.step
         at = step if step is not None and 0 <= step < len(run.history) else None
         text = f"<b>step {at:,}</b> · {self.reading(run, at)}" if at is not None else self.legend()
         self.legend_label.setText(text)
@@ -244,13 +244,13 @@ class StepPlot(QFrame):
 
     def _mouse_moved(self, position: QPointF) -> None:
         if self.box.sceneBoundingRect().contains(position):
-            self.cursor.move(round(self.box.mapSceneToView(position).x()))
+            self.step_cursor.move(round(self.box.mapSceneToView(position).x()))
         else:
-            self.cursor.move(None)
+            self.step_cursor.move(None)
 
     def eventFilter(self, watched: QWidget, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Leave:
-            self.cursor.move(None)
+            self.step_cursor.move(None)
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
             by_key = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
             self.setProperty("focused", event.type() == QEvent.Type.FocusIn and by_key)
@@ -262,7 +262,7 @@ class StepPlot(QFrame):
 
     def _key(self, key: int) -> bool:
         last = len(self.run.history) - 1
-        here = self.cursor.step if self.cursor.step is not None else last
+        here = self.step_cursor.step if self.step_cursor.step is not None else last
         first, width = self.steps.first, self.steps.last - self.steps.first
         views = {
             Qt.Key.Key_Plus: (here - width / 4, here + width / 4),
@@ -276,5 +276,5 @@ class StepPlot(QFrame):
         target = {Qt.Key.Key_Left: here - 1, Qt.Key.Key_Right: here + 1}.get(key)
         if target is None or last < 0:
             return False
-        self.cursor.move(min(max(target, 0), last))
+        self.step_cursor.move(min(max(target, 0), last))
         return True
