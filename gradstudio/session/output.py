@@ -51,7 +51,8 @@ def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
 def as_preset(run: Run) -> Preset:
     """The run as a preset of its own: what it started with, and the changes that were made to it."""
     preset, timeline = run.preset, tuple(run.timeline)
-    if run.experiment == preset.experiment and timeline == preset.timeline:
+    same = run.experiment.model_copy(update={"run": preset.experiment.run}) == preset.experiment  # another seed changes no lesson
+    if same and timeline == preset.timeline:
         return Preset(id=preset.id, title=preset.title, summary=preset.summary, experiment=run.experiment, timeline=timeline)
     title = preset.title if preset.title.endswith(CHANGED) else preset.title + CHANGED
     return Preset(id=preset.id, title=title, experiment=run.experiment, timeline=timeline)

@@ -104,6 +104,8 @@ class Simulator:
         if not self.started:
             return set()
         run = self.run
+        if self.requested == run.in_force:
+            return set()
         return {
             name
             for name, knob in KNOBS.items()

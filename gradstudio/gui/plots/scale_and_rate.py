@@ -56,11 +56,14 @@ class ScaleAndRatePlot(StepPlot):
         for series in (self.scale, self.rate, self._skips):
             series.take(run.history, start, stop)
 
+    @property
+    def left_values(self) -> bool:
+        return self._scaled()
+
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         scaled = self._scaled()
-        self.plot.getAxis("left").setStyle(showValues=scaled and bool(len(run.history)))
-        self.plot.getAxis("right").setStyle(showValues=bool(len(run.history)))
+        self.show_values("right", bool(len(run.history)))
         if scaled and (found := self.scale.range(first, last)):
             self.set_y(*found, least=2.0)
             self.scale.draw(run.history, first, last)

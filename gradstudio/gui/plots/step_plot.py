@@ -131,6 +131,12 @@ class StepPlot(QFrame):
         self._nonfinite_text.setFont(theme.font(0.85, weight=theme.font().Weight.DemiBold))
         self.redraw()
 
+    def show_values(self, name: str, shown: bool) -> None:
+        """Write figures at an axis or not; an axis that is told what it knows would be drawn anew."""
+        axis = self.plot.getAxis(name)
+        if axis.style["showValues"] != shown:
+            axis.setStyle(showValues=shown)
+
     def set_y(self, low: float, high: float, *, least: float) -> None:
         """Move the y axis only when the data leave it or fill less than a third of it, and then with a quarter to spare."""
         now_low, now_high = self.box.viewRange()[1]
@@ -192,7 +198,7 @@ class StepPlot(QFrame):
     def _draw_all(self, run: Run) -> None:
         spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
         self.box.setXRange(self.steps.first - spare, self.steps.last, padding=0)
-        self.plot.getAxis("left").setStyle(showValues=bool(len(run.history)) and self.left_values)
+        self.show_values("left", bool(len(run.history)) and self.left_values)
         self.draw(run)
         self._draw_marks(run)
         if self.step_cursor.step is None:
