@@ -152,12 +152,13 @@ class LineEditor(Editor):
     def set_value(self, value: Value) -> None:
         self.value = value
         self._line.setText(self._text(value))
+        self._line.setCursorPosition(0)
         self._mark(wrong=False)
 
     def _text(self, value: Value) -> str:
         if isinstance(value, float):
-            short = number(value, 6)
-            return short if float(short) == value else repr(value)
+            texts = (number(value, 6), f"{value:.12g}", repr(value))
+            return next(text for text in texts if float(text) == value)
         return format_value(value)
 
     def _take(self) -> None:

@@ -71,10 +71,10 @@ class ColorBar(QWidget):
         for value in (low, *inner, high):
             y = strip.bottom() - (value - low) / (high - low) * strip.height()
             y = min(max(y - line / 2, strip.top() - 3), strip.bottom() - line + 3)
-            painter.drawText(QRectF(24, y, 40, line), Qt.AlignmentFlag.AlignVCenter, self._text(value))
+            painter.drawText(QRectF(24, y, self.width() - 24, line), Qt.AlignmentFlag.AlignVCenter, self._text(value))
         foot = QRectF(8, self.height() - line - 3, 10, line - 5)
         painter.fillRect(foot, theme.color("bad"))
-        painter.drawText(QRectF(24, self.height() - line - 6, 40, line), Qt.AlignmentFlag.AlignVCenter, "NaN Inf")
+        painter.drawText(QRectF(22, self.height() - line - 6, self.width() - 22, line), Qt.AlignmentFlag.AlignVCenter, "NaN Inf")
         painter.end()
 
     def _text(self, value: float) -> str:

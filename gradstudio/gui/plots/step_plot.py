@@ -162,6 +162,7 @@ class StepPlot(QFrame):
         self.header = QHBoxLayout()
         self.header.setContentsMargins(10, 5, 12, 0)
         self.header.addWidget(self.title_label)
+        self.header.addSpacing(10)
         self.header.addWidget(self.legend_label, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(1, 1, 1, 3)
