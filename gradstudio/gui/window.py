@@ -28,7 +28,7 @@ from gradstudio.session.state import describe
 
 SIDES = (286, 800, 326)  # widths at first: knobs, plots, words
 CLOSING = 1.5  # seconds that a training thread gets to end
-WRITING = 5.0  # seconds that a file gets to be written whole
+WRITING = 20.0  # seconds that a file gets to be written whole
 
 
 class Window(QMainWindow):
