@@ -157,7 +157,8 @@ class LineEditor(Editor):
 
     def _text(self, value: Value) -> str:
         if isinstance(value, float):
-            texts = (number(value, 6), f"{value:.12g}", repr(value))
+            whole = f"{value:.0f}" if value == round(value) and abs(value) < 1e10 else ""
+            texts = (whole or number(value, 6), f"{value:.12g}", repr(value))
             return next(text for text in texts if float(text) == value)
         return format_value(value)
 

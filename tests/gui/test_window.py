@@ -345,3 +345,10 @@ def test_the_lesson_stays_in_sight_beside_many_findings(qtbot: QtBot, make_windo
     window.words.balance()
     heading = window.lesson.heading
     assert heading.mapTo(window, heading.rect().bottomLeft()).y() < window.height() - 100
+
+
+@pytest.mark.parametrize(("value", "text"), [(65536.0, "65536"), (0.2, "0.2"), (1e-8, "1e-8"), (1e30, "1e30"), (0.1234567890123, "0.1234567890123")])
+def test_a_number_is_written_short_and_never_another(window: Window, value: float, text: str) -> None:
+    editor = window.knobs.rows["problem.input_scale"].editor
+    editor.set_value(value)
+    assert editor.head.text() == text and float(text) == value
