@@ -157,6 +157,7 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable[..., Answer]) ->
         (["run", "{small}", "--bogus"], "No such option: --bogus"),
         (["run", "{small}", "--out"], "--out"),
         (["bogus"], "No such command 'bogus'"),
+        (["my.toml"], "gradstudio --preset FILE.toml"),
         (["--preset", "x", "devices"], "--preset opens the app"),
     ],
 )
