@@ -81,10 +81,6 @@ class Knob:
             bounds.append(f"at most {high:.12g}")
         return " ".join([noun, ", ".join(bounds)]).strip()
 
-    @property
-    def acts(self) -> str:
-        return "live" if self.live else "on restart"
-
     def parse(self, text: str) -> Value:
         """The value written as `text` on a command line; KnobError where it is none of the knob's kind."""
         text = text.strip()

@@ -16,7 +16,7 @@ from gradstudio.session.hints import hint
 from gradstudio.session.simulator import Simulator
 
 CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes"}
-REPLACED = "\u21ba"  # an arrow in a circle: acts on restart
+ON_RESTART = "\u21ba"  # an arrow in a circle: acts on restart
 
 
 def _label(text: str, role: str) -> QLabel:
@@ -60,7 +60,7 @@ class KnobRow(QWidget):
         keep = self.dot.sizePolicy()
         keep.setRetainSizeWhenHidden(True)
         self.dot.setSizePolicy(keep)
-        self.label = QLabel(knob.label + (f" {REPLACED}" if mixed and not knob.live else ""))
+        self.label = QLabel(knob.label + (f" {ON_RESTART}" if mixed and not knob.live else ""))
         self.label.setToolTip(help_text(knob))
         self.label.setBuddy(self.editor.head)
         self.note = _label("", "note")
@@ -86,7 +86,7 @@ class KnobRow(QWidget):
         applies = requested.applies(name)
         self.setEnabled(applies)
         fixed = simulator.started and not simulator.run.over and not self.knob.live
-        self._set_dim(fixed or not applies)
+        _set_role(self.label, "fixed" if fixed or not applies else "")
         text, role = hint(name, requested, simulator.run), "note"
         if not applies:
             text = "applies to " + ", ".join(f"{other.partition('.')[2]} {' or '.join(map(str, values))}" for other, values in self.knob.when.items())
@@ -130,9 +130,6 @@ class KnobRow(QWidget):
         self._error = text
         self._write(text, "error" if text else "note")
 
-    def _set_dim(self, dim: bool) -> None:
-        _set_role(self.label, "fixed" if dim else "")
-
     def _menu(self, position: QPoint) -> None:
         menu = QMenu(self)
         knob = self.knob
@@ -158,7 +155,7 @@ class KnobGroup(QFrame):
         self.button.setProperty("role", "group")
         self.button.setAccessibleDescription("Opens and closes this section.")
         self.button.clicked.connect(self._toggle)
-        acts = {(True,): "live", (False,): f"{REPLACED} on restart", (False, True): f"live · {REPLACED} on restart"}[tuple(sorted(live))]
+        acts = {(True,): "live", (False,): f"{ON_RESTART} on restart", (False, True): f"live · {ON_RESTART} on restart"}[tuple(sorted(live))]
         self.acts = _label("next step" if title == "Accumulation" else acts, "note")
         header = QHBoxLayout()
         header.setContentsMargins(12, 0, 12, 0)

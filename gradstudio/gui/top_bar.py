@@ -95,7 +95,7 @@ class TopBar(QWidget):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
         self._lay_out()
-        self._keep_widths()
+        self.keep_widths()
         theme.changed.connect(self._restyle)
         self._restyle()
 
@@ -141,7 +141,7 @@ class TopBar(QWidget):
         for button in (self.preset, self.device, self.export):
             row.addWidget(button)
 
-    def _keep_widths(self) -> None:
+    def keep_widths(self) -> None:
         """Room for the longest text, so that nothing moves when it changes."""
         for button, longest in ((self.play, "Pause"), (self.restart, "Restart (9)")):
             now = button.text()

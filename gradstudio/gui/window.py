@@ -45,6 +45,7 @@ class Window(QMainWindow):
         self._exports: list[Export] = []
         self._reported: Run | None = None  # the run whose failure was told
         self._beats = 0
+        self._status, self._shown = "", None  # of the run when the words were last brought up to date
         self._devices_shown = False
         self._lay_out()
         menus.build(self)
@@ -137,7 +138,7 @@ class Window(QMainWindow):
 
     def _fit_sides(self) -> None:
         """Give the sides the room that their text needs."""
-        self.top._keep_widths()
+        self.top.keep_widths()
         for index, least in ((0, SIDES[0] - 46), (2, SIDES[2] - 76)):
             self.splitter.widget(index).setMinimumWidth(round(least * theme.zoom))
 
@@ -172,8 +173,6 @@ class Window(QMainWindow):
         self._status, self._shown = run.status, run
         self._beats += 1
         self._tell()
-
-    _status, _shown = "", None
 
     def _tell(self) -> None:
         """News that need a line of their own: a failed run, a file written, what torch has found."""

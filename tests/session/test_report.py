@@ -8,7 +8,6 @@ import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,13 +237,11 @@ def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) ->
         assert part in told
 
 
-def test_writing_by_suffix(tmp_path: Path, healthy: Run) -> None:
-    report.write_report(healthy, tmp_path / "a.html")
-    report.write_report(healthy, tmp_path / "b.PDF")
-    assert (tmp_path / "a.html").read_text().startswith("<!DOCTYPE html>")
-    assert (tmp_path / "b.PDF").read_bytes().startswith(b"%PDF")
+def test_formats_go_by_their_name(healthy: Run) -> None:
+    assert report.content(healthy, "html").startswith("<!DOCTYPE html>")
+    assert report.content(healthy, "PDF").startswith(b"%PDF")
     with pytest.raises(ValueError, match="there are: html, pdf"):
-        report.write_report(healthy, tmp_path / "c.doc")
+        report.content(healthy, "doc")
 
 
 @pytest.mark.parametrize("make", SECTIONS, ids=lambda make: make.__name__)

@@ -28,6 +28,7 @@ class GradientNormPlot(StepPlot):
         self.before = Series(self.plot, column("grad_norm"), "accent", z=12)
         self.after = Series(self.plot, column("clipped_norm"), "good", dashed=True, marked=False)
         self.before.scale = self.after.scale = log10
+        self.series = (self.before, self.after)
         self.limit = pg.InfiniteLine(angle=0, movable=True, label="", labelOpts={"position": 0.99, "anchors": [(1, 1), (1, 1)]})
         self.limit.setZValue(8)
         self.limit.sigDragged.connect(self._dragged)
@@ -46,21 +47,13 @@ class GradientNormPlot(StepPlot):
 
     def legend(self) -> str:
         c = theme.colors
-        marks = [sign for flag, sign in ((NAN, "× NaN"), (INF, "▲ Inf")) if hasattr(self, "before") and len(self.before.envelope.flagged(flag))]
+        marks = [sign for flag, sign in ((NAN, "× NaN"), (INF, "▲ Inf")) if len(self.before.envelope.flagged(flag))]
         odd = f" &nbsp; <span style='color:{c.bad}'>{' '.join(marks)}</span>" if marks else ""
         return f"<span style='color:{c.accent}'>—— before clipping</span> &nbsp; <span style='color:{c.good}'>- - - after</span>{odd} · log"
 
-    def clear(self) -> None:
-        self.before.clear()
-        self.after.clear()
-
-    def read(self, run: Run, start: int, stop: int) -> None:
-        self.before.take(run.history, start, stop)
-        self.after.take(run.history, start, stop)
-
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        found = [span for series in (self.before, self.after) if (span := series.range(first, last, above=3.0 if self.steps.following else math.inf))]
+        found = [span for series in self.series if (span := series.range(first, last, above=3.0 if self.steps.following else math.inf))]
         if self.limit.isVisible():
             found.append((self.limit.value(), self.limit.value()))
         if found:
@@ -70,15 +63,11 @@ class GradientNormPlot(StepPlot):
         self.before.draw_marks(*self.box.viewRange()[1])
 
     def restyle(self) -> None:
-        if hasattr(self, "limit"):
-            self.before.restyle()
-            self.after.restyle()
-            self.limit.setPen(pg.mkPen(theme.color("warning"), width=1, style=Qt.PenStyle.DotLine))
-            self.limit.setHoverPen(pg.mkPen(theme.color("warning", 90), width=13))  # as wide as what can be grabbed
-            self.limit.label.setColor(theme.color("warning"))
-            self.limit.label.fill = pg.mkBrush(theme.color("plot"))
-            self.limit.label.setFont(theme.font(0.8))
-        self.legend_label.setText(self.legend())
+        self.limit.setPen(pg.mkPen(theme.color("warning"), width=1, style=Qt.PenStyle.DotLine))
+        self.limit.setHoverPen(pg.mkPen(theme.color("warning", 90), width=13))  # as wide as what can be grabbed
+        self.limit.label.setColor(theme.color("warning"))
+        self.limit.label.fill = pg.mkBrush(theme.color("plot"))
+        self.limit.label.setFont(theme.font(0.8))
         super().restyle()
 
     def nonfinite_mark(self, run: Run, step: int) -> str:

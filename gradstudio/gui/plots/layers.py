@@ -137,10 +137,9 @@ class LayersPlot(StepPlot):
         self.bar.show_levels(self._levels, NAMES[self.shown], UNITS[self.shown], linear=self.shown in SHARES)
 
     def restyle(self) -> None:
-        if hasattr(self, "bar"):
-            self._lines.setPen(pg.mkPen(theme.color("plot"), width=1))
-            self.bar.setFixedWidth(round(axes.RIGHT_WIDTH * theme.zoom))
-            self.bar.update()
+        self._lines.setPen(pg.mkPen(theme.color("plot"), width=1))
+        self.bar.setFixedWidth(round(axes.RIGHT_WIDTH * theme.zoom))
+        self.bar.update()
         super().restyle()
 
     def legend(self) -> str:

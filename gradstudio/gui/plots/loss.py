@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pyqtgraph as pg
 
+from gradstudio.core.events import Event
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LogAxis
@@ -47,6 +48,8 @@ class LossPlot(StepPlot):
         self._smoother = Smoother()
         self.smooth = Series(self.plot, lambda *rows: self._smoother.read(*rows), "accent", z=12, marked=False, stateful=True)
         self.raw.scale = self.smooth.scale = log10
+        self.series = (self.raw, self.smooth)
+        self._labels: list[Event] = []
         self._change_texts = [pg.TextItem(anchor=(0, 1)) for _ in range(LABELLED)]
         for text in self._change_texts:
             text.setZValue(45)
@@ -58,13 +61,8 @@ class LossPlot(StepPlot):
         return f"raw 35 %, smoothed {SMOOTHING:g} · log"
 
     def clear(self) -> None:
-        self.raw.clear()
+        super().clear()
         self._smoother = Smoother()
-        self.smooth.clear()
-
-    def read(self, run: Run, start: int, stop: int) -> None:
-        self.raw.take(run.history, start, stop)
-        self.smooth.take(run.history, start, stop)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
@@ -75,8 +73,10 @@ class LossPlot(StepPlot):
         self.raw.draw_marks(*self.box.viewRange()[1])
 
     def _draw_marks(self, run: Run) -> None:
+        if len(run.timeline) != self._changes:  # the events of a long run are many; look through them only for a new change
+            self._labels = [event for event in list(run.events) if event.kind == "knob_changed"][-LABELLED:]
         super()._draw_marks(run)
-        changes = [event for event in list(run.events) if event.kind == "knob_changed"][-LABELLED:]
+        changes = self._labels
         low, high = self.box.viewRange()[1]
         for index, text in enumerate(self._change_texts):
             text.setVisible(index < len(changes))
@@ -85,12 +85,9 @@ class LossPlot(StepPlot):
                 text.setPos(changes[index].step - 0.5, low + (high - low) * 0.11 * (index % 3))
 
     def restyle(self) -> None:
-        if hasattr(self, "smooth"):
-            for text in self._change_texts:
-                text.setColor(theme.color("accent"))
-                text.setFont(theme.font(0.8))
-            self.raw.restyle()
-            self.smooth.restyle()
+        for text in self._change_texts:
+            text.setColor(theme.color("accent"))
+            text.setFont(theme.font(0.8))
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:

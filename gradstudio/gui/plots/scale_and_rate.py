@@ -32,6 +32,8 @@ class ScaleAndRatePlot(StepPlot):
         self.scale.scale = log2
         self.rate = Series(self._rates, column("lr"), "good", dashed=True, marked=False)
         self._skips = Series(self.plot, column("skipped"), "bad", marked=False)
+        self._skipped = 0  # steps
+        self.series = (self.scale, self.rate, self._skips)
         self._skip_marks = pg.ScatterPlotItem(symbol="t", size=8, pen=None)
         self._skip_marks.setZValue(30)
         self.plot.addItem(self._skip_marks, ignoreBounds=True)
@@ -43,18 +45,17 @@ class ScaleAndRatePlot(StepPlot):
         if self.run is None or not self._scaled():
             dtype = self.run.in_force.precision.dtype if self.run else "fp32"
             return f"{dtype}: no loss scale in use &nbsp; {rate} (right)"
-        skipped = int(self.run.history.column("skipped").sum()) if self._skipped() else 0
-        marks = f" &nbsp; <span style='color:{c.bad}'>▼ {skipped:,} skipped</span>" if skipped else ""
+        marks = f" &nbsp; <span style='color:{c.bad}'>▼ {self._skipped:,} skipped</span>" if self._skipped else ""
         return f"<span style='color:{c.accent}'>—— scale, log₂</span>{marks} &nbsp; {rate} (right)"
 
     def clear(self) -> None:
-        for series in (self.scale, self.rate, self._skips):
-            series.clear()
+        super().clear()
+        self._skipped = 0
         self._skip_marks.setData([], [])
 
     def read(self, run: Run, start: int, stop: int) -> None:
-        for series in (self.scale, self.rate, self._skips):
-            series.take(run.history, start, stop)
+        super().read(run, start, stop)
+        self._skipped += int(run.history.column("skipped", start, stop).sum())
 
     @property
     def left_values(self) -> bool:
@@ -79,11 +80,7 @@ class ScaleAndRatePlot(StepPlot):
         self.rate.draw(run.history, first, last)
 
     def restyle(self) -> None:
-        if hasattr(self, "_skip_marks"):
-            for series in (self.scale, self.rate):
-                series.restyle()
-            self._skip_marks.setBrush(pg.mkBrush(theme.color("bad")))
-            self.legend_label.setText(self.legend())
+        self._skip_marks.setBrush(pg.mkBrush(theme.color("bad")))
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:
@@ -94,12 +91,8 @@ class ScaleAndRatePlot(StepPlot):
     def _scaled(self) -> bool:
         if self.run is not None and self.run.in_force.precision.dtype == "fp16" and self.run.in_force.precision.scaling != "none":
             return True
-        found = self.scale.envelope.range(0, max(self.scale.envelope.count, 1), positive=False) if hasattr(self, "scale") else None
+        found = self.scale.envelope.range(0, max(self.scale.envelope.count, 1), positive=False)
         return found is not None and found != (1.0, 1.0)
-
-    def _skipped(self) -> bool:
-        found = self._skips.envelope.range(0, max(self._skips.envelope.count, 1), positive=False)
-        return found is not None and found[1] > 0
 
     def _set_rate_range(self, low: float, high: float) -> None:
         now_low, now_high = self._rates.viewRange()[1]

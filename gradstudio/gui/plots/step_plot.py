@@ -14,6 +14,7 @@ from PySide6.QtGui import QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.gui.plots import axes
+from gradstudio.gui.plots.series import Series
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
@@ -47,11 +48,12 @@ class StepViewBox(pg.ViewBox):
 
 
 class StepPlot(QFrame):
-    """A titled plot over steps. Subclasses draw in `read` and `draw`, and say in `reading` what stands at a step."""
+    """A titled plot over steps. Subclasses name their `series`, draw in `draw`, and say in `reading` what stands at a step."""
 
     title = ""
     help = ""
     left_values = True
+    series: tuple[Series, ...] = ()  # what it takes in of a run
     right_width = axes.RIGHT_WIDTH
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: pg.AxisItem, right: pg.AxisItem | None = None) -> None:
@@ -76,12 +78,16 @@ class StepPlot(QFrame):
 
     def read(self, run: Run, start: int, stop: int) -> None:
         """Take in the rows start to stop."""
+        for series in self.series:
+            series.take(run.history, start, stop)
 
     def draw(self, run: Run) -> None:
         """Draw what was taken in, for the steps on view."""
 
     def clear(self) -> None:
         """A new run: forget the old one's rows."""
+        for series in self.series:
+            series.clear()
 
     def reading(self, run: Run, step: int) -> str:
         """What the plot shows at one step, in words."""
@@ -113,6 +119,8 @@ class StepPlot(QFrame):
 
     def restyle(self) -> None:
         """Take on the colours of the theme."""
+        for series in self.series:
+            series.restyle()
         self.widget.setBackground(theme.colors.plot)
         for name in ("left", "bottom", "right"):
             axis = self.plot.getAxis(name)
@@ -154,7 +162,7 @@ class StepPlot(QFrame):
         self.title_label = QLabel(self.title)
         self.title_label.setProperty("role", "title")
         self.title_label.setToolTip(self.help)
-        self.legend_label = QLabel(self.legend())
+        self.legend_label = QLabel()
         self.legend_label.setProperty("role", "dim")
         self.legend_label.setTextFormat(Qt.TextFormat.RichText)
         self.legend_label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)

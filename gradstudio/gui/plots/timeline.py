@@ -7,6 +7,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 
+from gradstudio.core.knobs import format_value
 from gradstudio.core.text import plural
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
@@ -65,23 +66,23 @@ class Timeline(StepPlot):
         self._say(run)
 
     def restyle(self) -> None:
-        if hasattr(self, "_cross"):
-            cap = Qt.PenCapStyle.FlatCap
-            for item, role in ((self._todo, "line"), (self._done, "accent")):
-                pen = pg.mkPen(theme.color(role), width=5)
-                pen.setCapStyle(cap)
-                item.setPen(pen)
-            self._dots.setPen(pg.mkPen(theme.color("accent"), width=2))
-            self._dots.setBrush(pg.mkBrush(theme.color("panel")))
-            self._cross.setPen(pg.mkPen(theme.color("bad"), width=2))
-            self._cross.setBrush(pg.mkBrush(theme.color("bad")))
+        for item, role in ((self._todo, "line"), (self._done, "accent")):
+            pen = pg.mkPen(theme.color(role), width=5)
+            pen.setCapStyle(Qt.PenCapStyle.FlatCap)
+            item.setPen(pen)
+        self._dots.setPen(pg.mkPen(theme.color("accent"), width=2))
+        self._dots.setBrush(pg.mkBrush(theme.color("panel")))
+        self._cross.setPen(pg.mkPen(theme.color("bad"), width=2))
+        self._cross.setBrush(pg.mkBrush(theme.color("bad")))
         super().restyle()
         self.setFixedHeight(round(76 * theme.zoom))
-        if hasattr(self, "_cross"):
-            self.plot.getAxis("bottom").setHeight(None)
+        self.plot.getAxis("bottom").setHeight(None)
 
     def reading(self, run: Run, step: int) -> str:
         near = 0.012 * (self.steps.last - self.steps.first)  # about as wide as a mark
-        kinds = ("knob_changed", "nonfinite", "failed")
-        texts = [f"{event.text} (step {event.step:,})" for event in list(run.events) if event.kind in kinds and abs(event.step - step) <= near]
+        changes = [change for change in list(run.timeline) if abs(change.step - step) <= near]
+        texts = [f"{change.knob} = {format_value(change.value)} since step {change.step:,}" for change in changes]
+        broke = run.first_nonfinite_step
+        if broke is not None and abs(broke - step) <= near:
+            texts.append(f"first non-finite step {broke:,}")
         return " · ".join(texts[-3:]) or "nothing changed"

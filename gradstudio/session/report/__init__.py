@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from gradstudio.core import files
 from gradstudio.session.run import Run
 
 
@@ -31,8 +28,3 @@ def content(run: Run, suffix: str) -> str | bytes:
         return _FORMATS[suffix.lower()](run)
     except KeyError:
         raise ValueError(f"no report format {suffix[:20]!r}; there are: {', '.join(_FORMATS)}") from None
-
-
-def write_report(run: Run, path: Path) -> None:
-    """Write the report in the format that the file's suffix names, whole or not at all. OSError where it cannot be."""
-    files.write_whole(path, content(run, path.suffix.removeprefix(".")))
