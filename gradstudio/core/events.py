@@ -7,7 +7,9 @@ from typing import Literal
 
 from gradstudio.core.knobs import Value
 
-Kind = Literal["started", "knob_changed", "step_skipped", "outlier", "nonfinite", "finding", "finished", "stopped", "failed"]
+Kind = Literal[
+    "started", "knob_changed", "knob_refused", "loop", "step_skipped", "outlier", "compared", "nonfinite", "finding", "finished", "stopped", "failed"
+]
 
 
 @dataclass(frozen=True, slots=True)

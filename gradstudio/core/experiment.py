@@ -9,9 +9,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from gradstudio.core import combinations
 from gradstudio.core.knobs import Knob, KnobError, Section, Value, knob, read_knobs
 
-PIXELS = 64  # a digit is 8 x 8
+# Models whose layers take an activation, norms and residuals as the knobs say; the others bring their own.
+LAYERED = ("mlp", "rnn", "cnn", "gan", "policy")
 
 
 class Clipping(Section):
@@ -108,6 +110,18 @@ class Gradients(Section):
 
 
 class Loss(Section):
+    kind: Literal["auto", "naive_log", "naive_division", "naive_sqrt", "naive_exp", "naive_variance"] = knob(
+        "auto",
+        "auto is what suits the task, in its stable form. The naive ones are written by hand, as people first write them: a log of a "
+        "probability that reaches 0, a division by a prediction, a root at 0, a softmax whose exp overflows, the log of a variance that "
+        "becomes negative. Their NaN is born in the loss, where clipping does not reach.",
+        live=False,
+    )
+    eps: float = knob(
+        0.0, "What a naive loss adds where it could take the log or the root of 0 or divide by it; 0 is nothing. 1e-7 heals naive_log and naive_sqrt, "
+        "0.01 naive_variance, 0.1 naive_division; naive_exp overflows all the same.",
+        ge=0, le=1, slider=(1e-12, 1.0), logarithmic=True, when={"loss.kind": tuple(combinations.LOSS_TASKS)},
+    )  # fmt: skip
     weight: float = knob(1.0, "A factor on the loss, as in a weighted sum of losses.", ge=0, le=1e30, slider=(1e-8, 1e4), logarithmic=True)
 
 
@@ -121,35 +135,50 @@ class Model(Section):
     )  # fmt: skip
     initial_bias: float = knob(0.0, "Value of every hidden bias at step 0 (with init = default, added to torch's own).", live=False,
                                ge=-1e6, le=1e6, slider=(-4.0, 4.0), group="Initialization")  # fmt: skip
-    kind: Literal["mlp", "rnn"] = knob("mlp", "The network: mlp is a stack of fully connected layers, rnn reads a sequence step by step.", live=False)
+    kind: Literal["mlp", "rnn", "lstm", "gru", "cnn", "transformer", "gan", "policy"] = knob(
+        "mlp",
+        "The network: mlp is a stack of fully connected layers; rnn, lstm and gru read a sequence step by step; cnn slides 3 x 3 filters; "
+        "transformer attends; gan is two networks against each other, for the ring; policy acts, for the pole.",
+        live=False,
+    )
     depth: int = knob(2, "Hidden layers.", live=False, ge=1, le=100, slider=(1, 40))
     width: int = knob(128, "Units of a hidden layer.", live=False, ge=1, le=2048, slider=(8, 512), logarithmic=True, unit="units")
-    activation: Literal["tanh", "sigmoid", "relu", "leaky_relu", "gelu", "silu"] = knob("relu", "What a hidden unit does with its sum.", live=False)
-    norm: Literal["none", "batch", "layer"] = knob(
-        "none", "Normalization of each hidden layer: over the batch, or over the layer's units.", live=False
+    activation: Literal["tanh", "sigmoid", "relu", "leaky_relu", "gelu", "silu"] = knob(
+        "relu", "What a hidden unit does with its sum.", live=False, when={"model.kind": (*LAYERED, "transformer")}
     )
-    norm_position: Literal["pre", "post"] = knob(
-        "pre", "Where the norm stands: before the activation (pre) or after it and after the residual sum (post).", live=False,
-        when={"model.norm": ("batch", "layer")},
+    norm: Literal["none", "batch", "layer"] = knob(
+        "none", "Normalization of each hidden layer: over the batch, or over the layer's units. A transformer always has layer norms.",
+        live=False, when={"model.kind": LAYERED},
     )  # fmt: skip
-    residual: bool = knob(False, "Add each hidden layer's input to its output.", live=False)
+    norm_position: Literal["pre", "post"] = knob(
+        "pre", "Where the norm stands: before the activation (pre) or after it and after the residual sum (post). In a transformer: "
+        "before each branch, or after each residual sum.", live=False,
+        when=({"model.kind": LAYERED, "model.norm": ("batch", "layer")}, {"model.kind": ("transformer",)}),
+    )  # fmt: skip
+    residual: bool = knob(False, "Add each hidden layer's input to its output. A transformer always does.", live=False, when={"model.kind": LAYERED})
     checkpointing: bool = knob(
         False, "Forget activations in the forward pass and compute them again in the backward pass: less memory, more time.", live=False
     )
 
 
 class Problem(Section):
-    task: Literal["digits", "sequential_digits"] = knob(
-        "digits", "What is learned: handwritten digits as 8 x 8 images, or the same pixels one after the other.", live=False
+    task: Literal["digits", "sequential_digits", "adding", "copy", "characters", "spirals", "ring", "pole"] = knob(
+        "digits",
+        "What is learned. digits: handwritten digits as 8 x 8 images. sequential_digits: the same pixels one after the other. adding: the sum "
+        "of two marked numbers in a sequence. copy: to repeat symbols after a pause. characters: the next letter of a book. spirals: two arms "
+        "wound around each other. ring: to draw points as if from eight clusters, by a gan. pole: to balance a pole, by trial and error.",
+        live=False,
     )
     seq_len: int = knob(
-        64, "Time steps in which the 64 pixels are read: 64 is pixel by pixel, 8 is row by row. It must divide 64.", live=False, ge=1, le=PIXELS,
-        unit="steps", when={"problem.task": ("sequential_digits",)},
+        64, "Time steps of a sequence; for the pole, of an episode at most; for copy, of the pause. The 64 pixels of a digit are read in so "
+        "many steps: 64 is pixel by pixel, 8 is row by row.", live=False, ge=1, le=1000, unit="steps", slider=(1, 200),
+        when={"problem.task": ("sequential_digits", "adding", "copy", "characters", "pole")},
     )  # fmt: skip
-    batch_size: int = knob(32, "Examples in a micro-batch.", live=False, ge=1, le=1024, slider=(1, 512), logarithmic=True)
+    batch_size: int = knob(32, "Examples in a micro-batch; for the pole, episodes.", live=False, ge=1, le=1024, slider=(1, 512), logarithmic=True)
     scaling: Literal["standardized", "unit", "raw"] = knob(
-        "standardized", "What the pixels are brought to: mean 0 and deviation 1 per pixel, 0 to 1, or left at 0 to 16.", live=False
-    )
+        "standardized", "What the pixels are brought to: mean 0 and deviation 1 per pixel, 0 to 1, or left at 0 to 16.", live=False,
+        when={"problem.task": ("digits", "sequential_digits")},
+    )  # fmt: skip
     input_scale: float = knob(1.0, "A factor on every input.", live=False, ge=0, le=1e30, slider=(1e-3, 1e4), logarithmic=True)
     noise: float = knob(0.0, "Standard deviation of Gaussian noise on every input.", live=False, ge=0, le=1e6, slider=(0.0, 2.0))
     outlier_every: int = knob(0, "Every so many steps the inputs of a step are replaced by noise; 0 is never.", ge=0, le=1_000_000, unit="steps")
@@ -211,10 +240,7 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _values_that_go_together(self) -> Experiment:
-        if PIXELS % self.problem.seq_len:
-            raise KnobError(
-                f"problem.seq_len = {self.problem.seq_len} is not allowed; allowed: a divisor of {PIXELS}: 1, 2, 4, 8, 16, 32, 64 (default 64)"
-            )
+        combinations.check(self)
         device = self.run.device
         if device not in ("auto", "cpu", "cuda", "mps") and not re.fullmatch("cuda:[0-9]{1,3}", device):
             raise KnobError(f"run.device = {device[:60]} is not allowed; allowed: auto, cpu, cuda, cuda:N, mps (default auto)")
@@ -251,7 +277,8 @@ class Experiment(BaseModel):
 
     def applies(self, name: str) -> bool:
         """Whether the knob has an effect beside the other values."""
-        return all(self[other] in values for other, values in find_knob(name).when.items())
+        when = find_knob(name).when
+        return not when or any(all(self[other] in values for other, values in condition.items()) for condition in when)
 
 
 KNOBS: dict[str, Knob] = read_knobs(Experiment, TITLES)

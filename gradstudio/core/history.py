@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gradstudio.core.loop_order import Loop, unskipped
+
 BLOCK = 4096  # rows
 
 COLUMNS: dict[str, str] = {
@@ -65,6 +67,8 @@ class Row:
     accuracy: float
     step_seconds: float
     layers: np.ndarray
+    loop: Loop | None = None
+    joined_difference: float | None = None  # only where it was asked for: see engine/accumulation.py
 
     @property
     def went_nonfinite(self) -> bool:
@@ -78,6 +82,7 @@ class History:
         self._count = 0
         self._rows: list[np.ndarray] = []  # each (BLOCK, columns), float64
         self._layers: list[np.ndarray] = []  # each (BLOCK, metrics, layers), float32: 1e-38 to 1e38
+        self.loops: list[tuple[int, Loop]] = []  # the first step of each stretch of steps that made the same calls, skips aside
 
     def __len__(self) -> int:
         return self._count
@@ -91,6 +96,9 @@ class History:
         self._rows[block][line] = [getattr(row, name) for name in COLUMNS]
         with np.errstate(over="ignore"):
             self._layers[block][line] = row.layers
+        loop = row.loop and unskipped(row.loop)
+        if loop is not None and (not self.loops or self.loops[-1][1] != loop):
+            self.loops.append((row.step, loop))
         self._count += 1
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:

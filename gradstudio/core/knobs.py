@@ -7,9 +7,8 @@ file, live change, report and script all loop over what `read_knobs` finds there
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,7 +18,7 @@ from gradstudio.core.text import one_line
 
 Value = bool | int | float | str
 
-_NO_CONDITION: Mapping[str, tuple[Value, ...]] = types.MappingProxyType({})
+Condition = Mapping[str, tuple[Value, ...]]  # the names of other knobs, and the values that they must have
 
 
 class KnobError(ValueError):
@@ -53,7 +52,7 @@ class Knob:
     above_minimum: bool = False  # the minimum itself is not allowed
     slider: tuple[float, float] | None = None
     logarithmic: bool = False
-    when: Mapping[str, tuple[Value, ...]] = field(default_factory=lambda: _NO_CONDITION)
+    when: tuple[Condition, ...] = ()  # it has an effect where one of these holds; always without any
 
     @property
     def section(self) -> str:
@@ -109,11 +108,13 @@ def knob(
     group: str = "",
     slider: tuple[float, float] | None = None,
     logarithmic: bool = False,
-    when: Mapping[str, tuple[Value, ...]] = _NO_CONDITION,
+    when: Condition | tuple[Condition, ...] = (),
     **bounds: Any,
 ) -> Any:
-    """Declare a knob as a pydantic field. `bounds` are pydantic's ge, gt and le; `when` maps the name of another
-    knob to the values under which this one has an effect; `slider` is the range a slider covers."""
+    """Declare a knob as a pydantic field. `bounds` are pydantic's ge, gt and le; `when` maps the names of other
+    knobs to the values under which this one has an effect (or is several such maps, of which one must hold); `slider` is
+    the range a slider covers."""
+    when = when if isinstance(when, tuple) else (when,)
     extra = {"label": label, "unit": unit, "live": live, "group": group, "slider": slider, "logarithmic": logarithmic, "when": when}
     return Field(default, description=help, json_schema_extra=extra, **bounds)
 

@@ -1,14 +1,16 @@
-"""Micro-batches: gradients add up in .grad over several backward passes. Here is what counts and reads them."""
+"""Micro-batches: gradients add up in .grad over several backward passes. Here is what counts, reads and checks them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
-from gradstudio.engine import foreach, gradients
+from gradstudio.engine import foreach, gauges, gradients
+from gradstudio.engine.models.batch_norms import statistics_kept
+from gradstudio.engine.tasks.task import Batch
 
 
 def kept(micro_batches: int) -> int:
@@ -37,3 +39,22 @@ class UnclippedSum:
         for parameter, held, grad in zip(self._parameters, self._held, grads, strict=True):
             if held is not None:
                 parameter.grad = held.add_(grad)
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The micro-batches as the one large batch that they stand for."""
+    return Batch(torch.cat([batch.inputs for batch in batches]), torch.cat([batch.targets for batch in batches]))
+
+
+def joined_gradient(model: nn.Module, parameters: Sequence[Parameter], batch: Batch, loss: Callable[[Batch], Tensor]) -> list[Tensor]:
+    """The gradient of `loss` of one large batch, without a trace: .grad and the running statistics of batch norms stay as they are."""
+    with statistics_kept(model):
+        value = loss(batch)
+    grads = torch.autograd.grad(value, parameters, allow_unused=True)
+    return [torch.zeros_like(parameter) if grad is None else grad for parameter, grad in zip(parameters, grads, strict=True)]
+
+
+def difference(grads: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
+    """Norm of grads - reference / norm of reference, in float64. About 1e-7 is the rounding of float32."""
+    with torch.no_grad():
+        return float(gauges.ratio(gauges.norm([grad - other for grad, other in zip(grads, reference, strict=True)]), gauges.norm(reference)))

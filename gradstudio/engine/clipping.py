@@ -10,6 +10,7 @@ from torch.nn import Parameter
 
 from gradstudio.core.experiment import Clipping
 from gradstudio.engine import foreach
+from gradstudio.engine.models import in_head
 
 Named = Sequence[tuple[str, Parameter]]
 
@@ -34,22 +35,23 @@ def per_layer(parameters: Named, knobs: Clipping) -> None:
 
 @torch.no_grad()
 def agc(parameters: Named, knobs: Clipping, eps: float = 1e-3) -> None:
-    """Adaptive gradient clipping (Brock 2021, arXiv 2102.06171): the gradient of a unit is brought to agc_factor times the
-    norm of the unit's weights, taken as at least eps, where it is larger. The head is left out, as the paper says."""
+    """Adaptive gradient clipping (Brock 2021, arXiv 2102.06171, and timm.utils.agc): the gradient of a unit is brought to agc_factor
+    times the norm of the unit's weights, taken as at least eps, where it is larger. Every head is left out, as the paper says; timm
+    leaves out the last two parameters instead."""
     for name, parameter in parameters:
-        if parameter.grad is None or name.startswith("head."):
+        if parameter.grad is None or in_head(name):
             continue
         largest = unit_norm(parameter.detach()).clamp(min=eps) * knobs.agc_factor
         size = unit_norm(parameter.grad)
         clipped = parameter.grad * (largest / size.clamp(min=1e-6))
-        parameter.grad.copy_(torch.where(size > largest, clipped, parameter.grad))
+        parameter.grad.copy_(torch.where(size < largest, parameter.grad, clipped))
 
 
 def unit_norm(tensor: Tensor) -> Tensor:
     """Norm of each row of a weight (outputs, inputs...), in a shape that broadcasts against it; of a vector, one norm."""
     if tensor.ndim < 2:
-        return tensor.norm()
-    return tensor.norm(dim=tuple(range(1, tensor.ndim)), keepdim=True)
+        return torch.linalg.vector_norm(tensor)
+    return torch.linalg.vector_norm(tensor, dim=tuple(range(1, tensor.ndim)), keepdim=True)
 
 
 CLIPPING: dict[str, Callable[[Named, Clipping], None]] = {

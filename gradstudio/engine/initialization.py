@@ -1,7 +1,8 @@
 """How weights are drawn at step 0, by the name that model.init gives it.
 
-Every scheme draws one weight matrix, (outputs, inputs), in place; `gain` is model.init_gain. A hidden layer's own gain
-makes up for its activation; recurrent weights and the head have an own gain of 1.
+Every scheme draws one weight in place, (outputs, inputs) or (outputs, inputs, 3, 3), all gates of an LSTM or GRU as one; `gain` is
+model.init_gain. The own gain of a layer whose sums go through model.activation makes up for that; all others (recurrent weights, gates,
+attention, the head) have an own gain of 1.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models import named_parameters, role
-from gradstudio.engine.models.mlp import MLP
-from gradstudio.engine.models.rnn import RNN
+from gradstudio.engine.models import Network, in_head, named_parameters, role
 
 NORMAL_STD = 0.02  # as in BERT and GPT-2
-PLAIN = ("recurrent", "head")  # instead of an activation, where the scheme's own gain is 1
+PLAIN = ("recurrent", "linear")  # instead of an activation, where the scheme's own gain is 1
+ACTIVATED = {"hidden", "rnn", "expand"}  # the modules whose sums go through model.activation
 # What makes up for that which an activation takes from a layer's scale, as torch.nn.init.calculate_gain has it; gelu and silu count as relu.
 OWN_GAINS = {"relu": math.sqrt(2), "leaky_relu": math.sqrt(2), "gelu": math.sqrt(2), "silu": math.sqrt(2), "tanh": 5 / 3, "sigmoid": 1.0}
 
@@ -26,7 +26,7 @@ Scheme = Callable[[Tensor, str, float], object]
 
 
 def default(weight: Tensor, activation: str, gain: float) -> None:
-    """What torch has drawn by itself: uniform within 1/sqrt(inputs), for nn.RNN within 1/sqrt(width)."""
+    """What torch has drawn by itself: uniform within 1/sqrt(inputs), in recurrent networks within 1/sqrt(width)."""
     weight.mul_(gain)
 
 
@@ -74,7 +74,7 @@ INITIALIZERS: dict[str, Scheme] = {
 
 
 @torch.no_grad()
-def initialize(model: MLP | RNN, knobs: Model, sample: Tensor) -> None:
+def initialize(model: Network, knobs: Model, sample: Tensor) -> None:
     """Draw the weights and set the biases of a fresh model, on the CPU. `sample` is a batch of inputs, which
     only lsuv looks at. Norm layers stay as torch makes them."""
     for name, parameter in named_parameters(model):
@@ -82,14 +82,13 @@ def initialize(model: MLP | RNN, knobs: Model, sample: Tensor) -> None:
         if kind == "bias":
             _set_bias(name, parameter, knobs)
         elif kind != "norm":
-            activation = "recurrent" if kind == "recurrent" else "head" if name.startswith("head.") else knobs.activation
-            INITIALIZERS[knobs.init](parameter, activation, knobs.init_gain)
+            INITIALIZERS[knobs.init](parameter, activation_after(name, knobs), knobs.init_gain)
     if knobs.init == "lsuv":
         unit_variance(model, sample, knobs.init_gain)
 
 
 @torch.no_grad()
-def unit_variance(model: MLP | RNN, sample: Tensor, deviation: float = 1.0, tolerance: float = 0.1, tries: int = 10) -> None:
+def unit_variance(model: Network, sample: Tensor, deviation: float = 1.0, tolerance: float = 0.1, tries: int = 10) -> None:
     """Layer-sequential unit variance (Mishkin and Matas 2015): layer by layer, divide the weights by the deviation of
     the sums they make of one batch until it is within the tolerance. Sums that do not vary at all are left alone."""
     model.eval()
@@ -102,9 +101,16 @@ def unit_variance(model: MLP | RNN, sample: Tensor, deviation: float = 1.0, tole
     model.train()
 
 
+def activation_after(name: str, knobs: Model) -> str:
+    """What the sums of the weight of this name go through: model.activation, or one of PLAIN."""
+    if role(name) == "recurrent":
+        return "recurrent"
+    return knobs.activation if ACTIVATED.intersection(name.split(".")) else "linear"
+
+
 def _set_bias(name: str, bias: Tensor, knobs: Model) -> None:
     if knobs.init != "default":
         bias.zero_()
     # A recurrent layer adds two biases; only one is set, so that their sum is what was asked for.
-    if not name.startswith("head.") and "bias_hh" not in name:
+    if not in_head(name) and "bias_hh" not in name:
         bias.add_(knobs.initial_bias)

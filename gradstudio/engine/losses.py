@@ -1,16 +1,159 @@
-"""What is minimized, by name."""
+"""What is minimized, by the name that loss.kind gives it, and which share of the answers counts as right.
+
+Outputs come as the model gives them, (batch, outputs) or (batch, answers, outputs), in fp32 whatever the forward pass was in.
+The naive losses are what people write by hand: each is right on paper, and makes a NaN or Inf where the stable form of torch
+would not. `eps` is what they add against it, 0 for nothing.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gradstudio.engine.tasks.ring import ring_centers
+from gradstudio.engine.tasks.task import Goal
 
-def auto(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits (batch, classes) against labels (batch,), in fp32 whatever the logits are in."""
-    return F.cross_entropy(logits.float(), labels)
+CLOSE = 0.04  # an answer so near counts as right (Hochreiter and Schmidhuber 1997)
+MARGIN = 1.0  # by which an example shall be nearer to its class than to others
+ON_MODE = 0.3  # a point so near to a cluster counts as one of it; they are 1.5 apart
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"auto": auto}
+def cross_entropy(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    return F.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+
+
+def squared_error(outputs: Tensor, values: Tensor, eps: float) -> Tensor:
+    return F.mse_loss(outputs, values)
+
+
+def naive_log(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Binary cross-entropy of a sigmoid for each class, written out. Where it is sure enough, log 0 is multiplied by 0."""
+    p, t = torch.sigmoid(outputs), one_hot(labels, outputs)
+    return -(t * torch.log(p + eps) + (1 - t) * torch.log(1 - p + eps)).mean()
+
+
+def naive_division(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
+    """Squared error relative to the prediction, which a relu can make 0. It takes an eps of 0.1 or so: the error is divided by its square."""
+    p, t = torch.relu(outputs), one_hot(targets, outputs)
+    return (((t - p) / (p + eps)) ** 2).mean()
+
+
+def naive_sqrt(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Triplet loss with the hardest examples of a batch (Hermans 2017): the farthest of the same class shall be nearer, by MARGIN, than
+    the nearest of another class. Who is alone of its class is its own farthest, at distance 0, where the root has no slope: the loss
+    is finite and its gradient NaN."""
+    squares, alike = pairs(outputs, labels)
+    farthest = torch.sqrt((squares * alike).amax(1) + eps)
+    nearest = torch.sqrt(squares.masked_fill(alike, math.inf).amin(1) + eps)
+    return torch.relu(MARGIN + farthest - nearest).mean()
+
+
+def naive_exp(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Cross-entropy of a softmax written out. exp overflows above 88, against which eps does nothing; it helps where a probability is 0."""
+    e = torch.exp(outputs)
+    p = e / (e.sum(-1, keepdim=True) + eps)
+    return -(one_hot(labels, outputs) * torch.log(p + eps)).sum(-1).mean()
+
+
+def naive_variance(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
+    """Gaussian negative log-likelihood with a mean and a variance for each value. The variance is 1 plus an output, so that it starts
+    near 1 and nothing keeps it above 0. eps is its least value, as in torch.nn.GaussianNLLLoss."""
+    mean, output = outputs.chunk(2, -1)
+    variance = 1 + output
+    if eps > 0:
+        variance = variance.clamp(min=eps)
+    return 0.5 * (torch.log(variance) + (one_hot(targets, mean) - mean) ** 2 / variance).mean()
+
+
+def adversarial(outputs: Tensor, unused: Tensor, eps: float) -> Tensor:
+    """Least-squares GAN (Mao 2017), both players at once: the discriminator's scores of real points shall be 1 and of drawn ones 0,
+    and the generator wants its own to be 1. Outputs are those of models.gan: the three scores, then the drawn point."""
+    real, drawn, fooled = outputs[:, 0], outputs[:, 1], outputs[:, 2]
+    return ((real - 1) ** 2).mean() + (drawn**2).mean() + ((fooled - 1) ** 2).mean()
+
+
+def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
+    """REINFORCE (Williams 1992): minus the log-probability of each action that was taken times what it was worth, summed over an
+    episode, mean over episodes. Targets (batch, time steps, 3) are the action, its worth, and 1 while the episode lasted."""
+    action, worth, lasted = targets.unbind(-1)
+    taken = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    return -(taken * worth * lasted).sum(1).mean()
+
+
+def one_hot(targets: Tensor, like: Tensor) -> Tensor:
+    """Classes as rows of `like`'s width with a 1 at the class; values as they are."""
+    return targets if targets.is_floating_point() else F.one_hot(targets, like.shape[-1]).to(like.dtype)
+
+
+def pairs(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For every two examples the square of their distance and whether they are of one class, both (batch, batch)."""
+    return (outputs.unsqueeze(1) - outputs).square().sum(2), labels.unsqueeze(1) == labels
+
+
+class Loss(NamedTuple):
+    """`value` (outputs, targets, eps) is minimized; `accuracy` (outputs, targets) is the share of answers that are right;
+    `outputs` is how many outputs it needs for each value that is learned."""
+
+    value: Callable[[Tensor, Tensor, float], Tensor]
+    accuracy: Callable[[Tensor, Tensor], Tensor]
+    outputs: int = 1
+
+
+def right_class(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs.argmax(-1) == labels).float().mean()
+
+
+def close_value(outputs: Tensor, values: Tensor) -> Tensor:
+    return ((outputs - values).abs() < CLOSE).float().mean()
+
+
+def right_neighbour(outputs: Tensor, labels: Tensor) -> Tensor:
+    """An example counts as right where the nearest other one is of its class."""
+    squares, _ = pairs(outputs, labels)
+    return (labels[squares.fill_diagonal_(math.inf).argmin(1)] == labels).float().mean()
+
+
+def modes_hit(outputs: Tensor, unused: Tensor) -> Tensor:
+    """Share of the ring's clusters to which a drawn point came near."""
+    return (torch.cdist(outputs[:, 3:], ring_centers().to(outputs)) < ON_MODE).any(0).float().mean()
+
+
+def lasted(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Share of the longest possible episode that the pole stayed up."""
+    return targets[..., 2].mean()
+
+
+# What loss.kind = auto comes to for each goal of a task.
+AUTO: dict[Goal, Loss] = {
+    "classes": Loss(cross_entropy, right_class),
+    "value": Loss(squared_error, close_value),
+    "points": Loss(adversarial, modes_hit),
+    "reward": Loss(policy_gradient, lasted),
+}
+NAIVE: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "naive_log": naive_log,
+    "naive_division": naive_division,
+    "naive_sqrt": naive_sqrt,
+    "naive_exp": naive_exp,
+    "naive_variance": naive_variance,
+}
+
+
+def choose(kind: str, goal: Goal) -> Loss:
+    """The loss that loss.kind asks for, for a task with that goal."""
+    auto = AUTO[goal]
+    if kind == "naive_sqrt":
+        return Loss(naive_sqrt, right_neighbour)
+    if kind == "naive_variance":
+        return Loss(naive_variance, lambda outputs, targets: auto.accuracy(outputs.chunk(2, -1)[0], targets), outputs=2)
+    return auto if kind == "auto" else Loss(NAIVE[kind], auto.accuracy)
+
+
+def accuracy(loss: Loss, outputs: Tensor, targets: Tensor) -> float:
+    """Share of the answers that are right; NaN where any output is not finite."""
+    return loss.accuracy(outputs, targets).item() if torch.isfinite(outputs).all() else math.nan

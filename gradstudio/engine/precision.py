@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradstudio.core.experiment import Precision
+from gradstudio.core.knobs import KnobError
 from gradstudio.engine import foreach
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -80,3 +83,38 @@ def change_scaler(scaler: Scaler, name: str, knobs: Precision, device: str) -> S
     if isinstance(scaler, torch.amp.GradScaler):
         scaler.set_growth_interval(knobs.growth_interval)
     return scaler
+
+
+def possible(model: nn.Module, sample: Tensor, knobs: Precision, device: str) -> str:
+    """Why the model cannot train in this number format on this device, as torch says it; empty where it can. It is tried, on a
+    copy, for what torch can do differs from processor to processor."""
+    if knobs.dtype == "fp32":
+        return ""
+    try:
+        trial = copy.deepcopy(model).to(device)
+        with autocast(knobs, device):
+            outputs = trial(sample[:2].to(device))
+        outputs.float().sum().backward()
+    except (RuntimeError, NotImplementedError) as fault:
+        if isinstance(fault, torch.OutOfMemoryError):
+            raise
+        return str(fault).strip().partition("\n")[0]
+    return ""
+
+
+def check(model: nn.Module, sample: Tensor, knobs: Precision, device: str, kind: str) -> None:
+    """KnobError where `possible` finds a reason; it says which number formats there are instead."""
+    reason = possible(model, sample, knobs, device)
+    if reason:
+        others = [dtype for dtype in ("bf16", "fp32") if not possible(model, sample, knobs.model_copy(update={"dtype": dtype}), device)]
+        raise KnobError(
+            f"precision.dtype = {knobs.dtype} is not allowed with model.kind = {kind} on {device}, where torch cannot do it ({reason[:120]}); "
+            f"allowed: {', '.join(others)}, or another model.kind or run.device"
+        )
+
+
+def scales(scaler: Scaler) -> Literal["dynamic", "static", "none"]:
+    """What a scaler really does."""
+    if isinstance(scaler, torch.amp.GradScaler):
+        return "dynamic"
+    return "none" if scaler.get_scale() == 1 else "static"

@@ -35,11 +35,15 @@ def test_an_experiment_cannot_be_changed_in_place() -> None:
 
 @pytest.mark.parametrize("length", range(1, 65))
 def test_sequence_length_divides_the_picture(length: int) -> None:
+    digits = Experiment().with_value("problem.task", "sequential_digits")
     if 64 % length:
-        with pytest.raises(KnobError, match=rf"problem\.seq_len = {length} is not allowed; allowed: a divisor of 64"):
-            Experiment().with_value("problem.seq_len", length)
+        with pytest.raises(
+            KnobError, match=rf"problem\.seq_len = {length} is not allowed with problem\.task = sequential_digits; allowed: a divisor"
+        ):
+            digits.with_value("problem.seq_len", length)
     else:
-        assert Experiment().with_value("problem.seq_len", length)["problem.seq_len"] == length
+        assert digits.with_value("problem.seq_len", length)["problem.seq_len"] == length
+    assert Experiment().with_values({"problem.task": "adding", "problem.seq_len": length}).problem.seq_len == length
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:13", "mps"])
@@ -51,6 +55,15 @@ def test_devices(device: str) -> None:
 def test_wrong_devices(device: str) -> None:
     with pytest.raises(KnobError, match=r"run\.device = .* is not allowed; allowed: auto, cpu"):
         Experiment().with_value("run.device", device)
+
+
+def test_of_several_conditions_one_is_enough() -> None:
+    name = "model.norm_position"
+    assert not Experiment().applies(name)
+    assert Experiment().with_value("model.norm", "layer").applies(name)
+    transformer = Experiment().with_value("model.kind", "transformer")
+    assert transformer.applies(name) and not transformer.applies("model.norm")
+    assert not Experiment().with_values({"model.kind": "lstm", "model.norm": "layer"}).applies(name)
 
 
 def test_applies_follows_the_other_knobs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradstudio.core import files, presets
+from gradstudio.core.combinations import with_companions
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.core.knobs import Knob, Value, format_value
+from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 from gradstudio.core.presets import LessonStep, Preset, PresetError, Promise
 from gradstudio.core.rules import NAMES
 
@@ -67,10 +69,22 @@ def values(knob: Knob) -> st.SearchStrategy[Value]:
 
 
 rules = st.sampled_from(NAMES)
-assignments = st.sampled_from([f"{knob.name}={format_value(knob.default)}" for knob in KNOBS.values()])
+TOGETHER = ("problem.task", "problem.seq_len", "problem.batch_size", "model.kind", "model.norm", "loss.kind")  # not every value with every other
+assignments = st.sampled_from([f"{knob.name}={format_value(knob.default)}" for knob in KNOBS.values() if knob.name not in TOGETHER])
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-experiments = st.fixed_dictionaries({}, optional={name: values(knob) for name, knob in KNOBS.items()}).map(Experiment().with_values)
+
+
+def going_together(chosen: dict[str, Value]) -> Experiment:
+    """An experiment with these values, as far as they go together."""
+    experiment = Experiment()
+    for name, value in chosen.items():
+        with contextlib.suppress(KnobError):
+            experiment = with_companions(experiment, name, value)
+    return experiment
+
+
+experiments = st.fixed_dictionaries({}, optional={name: values(knob) for name, knob in KNOBS.items()}).map(going_together)
 changes = st.sampled_from([knob for knob in KNOBS.values() if knob.live]).flatmap(
     lambda knob: st.builds(Change, st.integers(0, 10**8), st.just(knob.name), values(knob))
 )
@@ -144,7 +158,8 @@ def test_an_empty_file_is_the_default_experiment() -> None:
         ("[run]\ndevice = 'a\\u000ab'", ", line 2", "run.device = "),
         ('[run]\ndevice = "a\\nb\\u001b[31m"', ", line 2", "run.device = a b"),
         ("[model]\nresidual = 1", ", line 2", "model.residual = 1 is not allowed; allowed: true or false"),
-        ("[problem]\nseq_len = 5", ", line 2", "problem.seq_len = 5"),
+        ("[problem]\ntask = 'sequential_digits'\nseq_len = 5", ", line 3", "problem.seq_len = 5"),
+        ("[problem]\ntask = 'ring'", "", "model.kind = mlp is not allowed with problem.task = ring; allowed: gan"),
         ("[clipping]\nkind = 'nrom'", ", line 2", "clipping.kind = nrom is not allowed; allowed: one of: none, norm"),
         ("[clipping]\nknid = 'norm'", ", line 2", "unknown knob clipping.knid; did you mean clipping.kind?"),
         ("\n[zzz]\nx = 1", ", line 2", "unknown knob zzz"),

@@ -7,13 +7,19 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from gradstudio.core.experiment import Clipping
+from gradstudio.core.experiment import Clipping, Model
 from gradstudio.engine.clipping import CLIPPING
+from gradstudio.engine.models import MODELS, named_parameters
+from gradstudio.engine.shape import Shape
+
+SHAPES = [
+    ("hidden.0.weight", (4, 3)), ("hidden.0.bias", (4,)), ("hidden.1.weight", (5, 2, 3, 3)), ("rnn.weight_hh_l0", (4, 4)), ("head.weight", (2, 4)),
+]  # fmt: skip
 
 
 def parameters(scale=1.0):
     made = []
-    for seed, (name, shape) in enumerate([("hidden.0.weight", (4, 3)), ("hidden.0.bias", (4,)), ("head.weight", (2, 4))]):
+    for seed, (name, shape) in enumerate(SHAPES):
         source = torch.Generator().manual_seed(seed)
         parameter = Parameter(torch.randn(shape, generator=source))
         parameter.grad = torch.randn(shape, generator=source) * scale
@@ -21,13 +27,31 @@ def parameters(scale=1.0):
     return made
 
 
+def arrays(tensors):
+    return [tensor.detach().numpy().astype(np.float64) for tensor in tensors]
+
+
 def grads(named):
-    return [parameter.grad.numpy().astype(np.float64) for _, parameter in named]
+    return arrays(parameter.grad for _, parameter in named)
 
 
 def clipped(kind, named, **knobs):
     CLIPPING[kind](named, Clipping(kind=kind, **knobs))
     return grads(named)
+
+
+def unitwise_norm(array):
+    """timm.utils.agc.unitwise_norm: one norm for a vector, one for each output of a weight."""
+    if array.ndim <= 1:
+        return np.sqrt((array**2).sum())
+    return np.sqrt((array**2).sum(axis=tuple(range(1, array.ndim)), keepdims=True))
+
+
+def adaptive(weight, grad, factor):
+    """timm.utils.agc.adaptive_clip_grad with its default eps."""
+    largest, size = np.maximum(unitwise_norm(weight), 1e-3) * factor, unitwise_norm(grad)
+    with np.errstate(invalid="ignore"):  # 0 times an infinite gradient
+        return np.where(size < largest, grad, grad * (largest / np.maximum(size, 1e-6)))
 
 
 def test_norm_scales_all_alike():
@@ -50,17 +74,42 @@ def test_per_layer_scales_each_tensor():
 
 
 @pytest.mark.parametrize("scale", [1e-12, 0.01, 1.0, 100.0])
-def test_agc_limits_each_unit_but_the_head(scale):
+def test_agc_is_timm_s(scale):
     named = parameters(scale)
     named[0][1].data[1] = 0  # a unit without weights: taken as 1e-3 long
-    weights, before = [parameter.detach().numpy().astype(np.float64) for _, parameter in named], grads(named)
+    weights, before = arrays(parameter for _, parameter in named), grads(named)
     after = clipped("agc", named, agc_factor=0.02)
-    for unit in range(4):
-        largest, size = 0.02 * max(np.linalg.norm(weights[0][unit]), 1e-3), np.linalg.norm(before[0][unit])
-        np.testing.assert_allclose(after[0][unit], before[0][unit] * (largest / max(size, 1e-6) if size > largest else 1), rtol=1e-5)
-    largest, size = 0.02 * max(np.linalg.norm(weights[1]), 1e-3), np.linalg.norm(before[1])
-    np.testing.assert_allclose(after[1], before[1] * min(1, largest / size), rtol=1e-5)
-    np.testing.assert_array_equal(after[2], before[2])
+    for (name, _), weight, one, other in zip(named, weights, before, after, strict=True):
+        np.testing.assert_allclose(other, one if name == "head.weight" else adaptive(weight, one, 0.02), rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_agc_does_with_a_nan_what_timm_does(value):
+    named = parameters()
+    for _, parameter in named:
+        parameter.grad.view(-1)[0] = value
+    expected = [adaptive(*pair, 0.01) for pair in zip(arrays(parameter for _, parameter in named[:-1]), grads(named), strict=False)]
+    for one, other in zip(expected, clipped("agc", named), strict=False):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_agc_leaves_every_head_out(kind):
+    torch.manual_seed(0)
+    named = named_parameters(MODELS[kind](Model(kind=kind, width=8, depth=2), Shape(2, 2, 3)))
+    for _, parameter in named:
+        parameter.grad = torch.randn(parameter.shape)
+    weights, before = arrays(parameter for _, parameter in named), grads(named)
+    heads = []
+    for (name, _), weight, one, other in zip(named, weights, before, clipped("agc", named), strict=True):
+        if "head" in name:
+            heads.append(name)
+            np.testing.assert_array_equal(other, one)
+        else:
+            assert np.linalg.norm(other) < np.linalg.norm(one)
+            np.testing.assert_allclose(other, adaptive(weight, one, 0.01), rtol=1e-5)
+    players = ("generator.", "discriminator.") if kind == "gan" else ("",)
+    assert heads == [f"{player}head.{part}" for player in players for part in ("weight", "bias")]
 
 
 @pytest.mark.parametrize("kind", CLIPPING)

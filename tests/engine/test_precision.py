@@ -8,6 +8,9 @@ from itertools import islice
 import pytest
 import torch
 
+from gradstudio.core.knobs import KnobError
+from gradstudio.engine.models.mlp import MLP
+
 FP16 = ["precision.dtype=fp16", "model.depth=1", "run.device=cpu"]
 
 
@@ -78,3 +81,33 @@ def test_the_growth_interval_changes_live_without_a_new_start(build):
     assert [row.scale for row in islice(steps, 4)] == [64, 64, 128, 128]
     trainer.change("precision.growth_interval", 3)
     assert [row.scale for row in islice(steps, 4)] == [256, 256, 256, 512]
+
+
+def test_what_the_device_cannot_do_is_said_before_the_run(build, monkeypatch):
+    """Where a model fails in a number format, building it does, with what to choose instead; whatever the processor can do."""
+
+    def forward(self, inputs):
+        if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16:
+            raise RuntimeError("could not create a primitive descriptor\nmore of it")
+        return whole(self, inputs)
+
+    whole = MLP.forward
+    monkeypatch.setattr(MLP, "forward", forward)
+    says = r"precision.dtype = fp16 is not allowed with model.kind = mlp on cpu, .*\(could not create a primitive descriptor\); allowed: bf16, fp32"
+    with pytest.raises(KnobError, match=says):
+        build("precision.dtype=fp16")
+    trainer = build()
+    with pytest.raises(KnobError, match=says):
+        trainer.change("precision.dtype", "fp16")
+    assert trainer.experiment.precision.dtype == "fp32"
+    next(trainer.steps())
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_an_lstm_trains_in_half_precision_or_is_refused(build, dtype):
+    try:
+        trainer = build("model.kind=lstm", f"precision.dtype={dtype}")
+    except KnobError as refusal:
+        assert "model.kind = lstm" in str(refusal) and "fp32" in str(refusal)
+    else:
+        next(trainer.steps())

@@ -1,63 +1,266 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from gradstudio.core.experiment import Problem
+from gradstudio.core.files import RESOURCES
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.digits import SCALINGS
+from gradstudio.engine.tasks.pole import FARTHEST, STEEPEST, first_states, moved
+from gradstudio.engine.tasks.ring import ring_centers
+from gradstudio.engine.tasks.spirals import TRAINING
 
 
-def digits(**knobs):
-    return TASKS[knobs.get("task", "digits")](Problem(**knobs), 0, "cpu")
+class Careful(torch.nn.Module):
+    """Pushes the cart to the side to which the pole leans and turns: logits (batch, time steps, 2)."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        lean = 1000 * (states[..., 2] + states[..., 3])
+        return torch.stack([-lean, lean], -1)
 
 
-@pytest.mark.parametrize(("knobs", "shape"), [
-    ({"task": "digits"}, (8, 8)),
-    ({"task": "sequential_digits"}, (64, 1)),
-    ({"task": "sequential_digits", "seq_len": 16}, (16, 4)),
+PLAYER = Careful()
+
+
+def task(name="digits", **knobs):
+    return TASKS[name](Problem(task=name, **knobs), 0, "cpu")
+
+
+@pytest.mark.parametrize(("name", "knobs", "inputs", "targets", "outputs"), [
+    ("digits", {}, (8, 8), (), 10),
+    ("sequential_digits", {}, (64, 1), (), 10),
+    ("sequential_digits", {"seq_len": 16}, (16, 4), (), 10),
+    ("adding", {"seq_len": 9}, (9, 2), (1,), 1),
+    ("adding", {"seq_len": 1}, (1, 2), (1,), 1),
+    ("copy", {"seq_len": 5}, (26, 10), (10,), 8),
+    ("copy", {"seq_len": 1}, (22, 10), (10,), 8),
+    ("characters", {"seq_len": 12}, (12, 41), (12,), 41),
+    ("characters", {"seq_len": 1}, (1, 41), (), 41),
+    ("spirals", {}, (1, 2), (), 2),
+    ("ring", {}, (2, 2), (), 1),
+    ("pole", {"seq_len": 30}, (30, 4), (30, 3), 2),
+    ("pole", {"seq_len": 1}, (1, 4), (1, 3), 2),
 ])  # fmt: skip
-def test_shapes(knobs, shape):
-    task = digits(batch_size=7, **knobs)
-    inputs, labels = task.next_batch()
-    assert inputs.shape == (7, *shape) and inputs.dtype == torch.float32
-    assert labels.shape == (7,) and labels.dtype == torch.int64
-    assert task.test_inputs.shape == (360, *shape) and task.inputs.shape == (1437, *shape)
-    assert (task.time_steps, task.features) == shape
+def test_shapes(name, knobs, inputs, targets, outputs):
+    small = task(name, batch_size=7, **knobs)
+    shape = small.shape
+    assert (shape.time_steps, shape.features) == inputs and shape.outputs == outputs
+    assert shape.answers == {"copy": 10, "characters": inputs[0], "pole": inputs[0]}.get(name, 1)
+    for batch in (small.next_batch(PLAYER), small.test_batch(PLAYER)):
+        assert batch.inputs.shape[1:] == inputs and batch.inputs.dtype == torch.float32
+        assert batch.targets.shape == (len(batch.inputs), *targets)
+        assert batch.targets.dtype == (torch.int64 if small.goal == "classes" else torch.float32)
+    assert len(small.next_batch(PLAYER).inputs) == 7
+    assert small.sample(20).shape == (20, 1 if name == "pole" else inputs[0], inputs[1])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_seed_is_a_stream_of_batches(name):
+    one, same = task(name, batch_size=6, seq_len=8), task(name, batch_size=6, seq_len=8)
+    same.test_batch(PLAYER), same.sample(), same.outliers(torch.zeros(3), 1.0)  # which must not disturb it
+    first, second = one.next_batch(PLAYER), one.next_batch(PLAYER)
+    for batch, again in ((first, same.next_batch(PLAYER)), (second, same.next_batch(PLAYER))):
+        assert torch.equal(batch.inputs, again.inputs) and torch.equal(batch.targets, again.targets)
+    assert not torch.equal(first.inputs, second.inputs)
+    other = TASKS[name](Problem(task=name, batch_size=6, seq_len=8), 1, "cpu").next_batch(PLAYER)
+    assert not torch.equal(first.inputs, other.inputs)
+    assert torch.equal(one.test_batch(PLAYER).inputs, one.test_batch(PLAYER).inputs)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_noise_and_scale_act_on_every_input(name):
+    knobs = {"batch_size": 200, "seq_len": 8}
+    plain, scaled, noisy = task(name, **knobs), task(name, input_scale=100.0, **knobs), task(name, noise=0.5, **knobs)
+    inputs = plain.next_batch(PLAYER).inputs
+    torch.testing.assert_close(scaled.sample(5), plain.sample(5) * 100)
+    torch.testing.assert_close(scaled.next_batch(PLAYER).inputs[:, :1], inputs[:, :1] * 100)
+    if name != "pole":  # where who sees something else goes another way
+        for clear, blurred in ((inputs, noisy.next_batch(PLAYER).inputs), (plain.test_batch(PLAYER).inputs, noisy.test_batch(PLAYER).inputs)):
+            assert (blurred - clear).std().item() == pytest.approx(0.5, rel=0.05)
+    assert torch.equal(noisy.sample(5), plain.sample(5))
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_scaling(scaling):
-    task = digits(scaling=scaling)
-    pixels = task.inputs.flatten(1).numpy()
+    pixels = task(scaling=scaling).training.inputs.flatten(1).numpy()
     if scaling == "standardized":
         np.testing.assert_allclose(pixels.mean(0), 0, atol=1e-6)
         assert set(np.round(pixels.std(0), 4).tolist()) == {0.0, 1.0}, "a pixel that never changes is 0"
     else:
         assert (pixels.min(), pixels.max()) == (0, 1 if scaling == "unit" else 16)
-    np.testing.assert_allclose(digits(scaling=scaling, input_scale=100.0).inputs, task.inputs * 100, rtol=1e-6)
 
 
 def test_an_epoch_shows_every_example_once_and_drops_the_rest():
-    task = digits(batch_size=100)
-    task.inputs = torch.arange(1437.0).view(-1, 1, 1)
-    seen = torch.cat([task.next_batch()[0].flatten() for _ in range(14)])
+    digits = task(batch_size=100)
+    digits.training = digits.training._replace(inputs=torch.arange(1437.0).view(-1, 1, 1))
+    seen = torch.cat([digits.next_batch(PLAYER).inputs.flatten() for _ in range(14)])
     assert len(seen.unique()) == 1400
-    following = torch.cat([task.next_batch()[0].flatten() for _ in range(14)])
+    following = torch.cat([digits.next_batch(PLAYER).inputs.flatten() for _ in range(14)])
     assert len(following.unique()) == 1400 and not torch.equal(seen, following)
 
 
-def test_noise_is_on_every_input_and_draws_from_its_own_generator():
-    quiet, noisy = digits(batch_size=500), digits(batch_size=500, noise=0.5)
+def test_noise_does_not_disturb_the_order():
+    quiet, noisy = task(batch_size=500), task(batch_size=500, noise=0.5)
     for _ in range(2):
-        (one, labels), (other, same) = quiet.next_batch(), noisy.next_batch()
-        assert torch.equal(labels, same)
-        assert (other - one).std().item() == pytest.approx(0.5, rel=0.02)
-    assert (noisy.test_inputs - quiet.test_inputs).std().item() == pytest.approx(0.5, rel=0.02)
+        assert torch.equal(quiet.next_batch(PLAYER).targets, noisy.next_batch(PLAYER).targets)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10, 11, 1000])
+def test_adding_marks_one_number_of_each_half(steps):
+    inputs, sums = task("adding", seq_len=steps, batch_size=300).next_batch(PLAYER)
+    numbers, markers = inputs.double().numpy().transpose(2, 0, 1)
+    assert numbers.min() >= 0 and numbers.max() < 1 and set(np.unique(markers)) <= {0.0, 1.0}
+    assert (markers[:, : steps // 2].sum(1) == (steps > 1)).all() and (markers[:, steps // 2 :].sum(1) == 1).all()
+    np.testing.assert_allclose(sums[:, 0], (numbers * markers).sum(1), rtol=1e-6)
+
+
+def test_always_answering_1_is_wrong_by_a_sixth():
+    _, sums = task("adding", batch_size=1024).test_batch(PLAYER)
+    assert ((sums - 1) ** 2).mean().item() == pytest.approx(1 / 6, rel=0.15)
+
+
+def test_copy_shows_symbols_then_blanks_then_a_delimiter_then_waits():
+    inputs, symbols = task("copy", seq_len=4, batch_size=50).next_batch(PLAYER)
+    assert (inputs.sum(2) == 1).all()
+    shown = inputs.argmax(2)
+    assert torch.equal(shown[:, :10], symbols) and set(symbols.unique().tolist()) == set(range(8))
+    assert (shown[:, 10:14] == 8).all() and (shown[:, 14] == 9).all() and (shown[:, 15:] == 8).all()
+
+
+def test_characters_answers_each_with_the_next():
+    book = (RESOURCES / "data" / "alice.txt").read_text("ascii")
+    reader = task("characters", seq_len=40, batch_size=20)
+
+    def spelled(numbers):
+        return "".join(reader.vocabulary[number] for number in numbers)
+
+    for batch, part in ((reader.next_batch(PLAYER), book[:128_777]), (reader.test_batch(PLAYER), book[128_777:])):
+        for window, following in zip(batch.inputs.argmax(2), batch.targets, strict=True):
+            assert spelled(window) + spelled(following)[-1] in part
+            assert torch.equal(window[1:], following[:-1])
+    assert spelled(reader.test_batch(PLAYER).targets.flatten()) == book[128_778:][: len(reader.test_batch(PLAYER).inputs) * 40]
+    whole = task("characters", seq_len=1)
+    assert torch.equal(whole.test_batch(PLAYER).inputs[1:, 0].argmax(1), whole.test_batch(PLAYER).targets[:-1])
+
+
+def test_the_book_holds_nothing_but_the_book():
+    data = (RESOURCES / "data" / "alice.txt").read_bytes()
+    text = data.decode("ascii")
+    assert (len(text), len(set(text))) == (143_086, 41), "as resources/data/README.md says"
+    assert b"\r" not in data and text == text.lower() and text.endswith("the end\n")
+    assert not any(word in text for word in ("gutenberg", "copyright", "license", "edition 2.9"))
+
+
+def test_spirals_are_two_arms_of_one_shape():
+    spirals = task("spirals")
+    points, arm = spirals.training.inputs[:, 0], spirals.training.targets
+    assert len(points) == TRAINING and arm.sum() == TRAINING / 2 and len(spirals.testing.inputs) == 512
+    half_turned = -points[arm == 1]
+    gaps = torch.cdist(half_turned, points[arm == 0]).amin(1)
+    assert gaps.median() < 0.1, "half a turn brings one arm to the other"
+    assert torch.cdist(points[arm == 1], points[arm == 0]).amin(1).median() > 0.2, "and they lie apart"
+    assert not torch.isin(spirals.testing.inputs[:, 0, 0], points[:, 0]).any()
+
+
+def test_ring_points_lie_at_its_clusters():
+    inputs, _ = task("ring", batch_size=1000).next_batch(PLAYER)
+    distance = torch.cdist(inputs[:, 0], ring_centers())
+    assert distance.amin(1).max() < 0.1 and set(distance.argmin(1).tolist()) == set(range(8))
+    assert inputs[:, 1].std().item() == pytest.approx(1, rel=0.1)
+
+
+# ---- the pole
+
+
+def acceleration(angle, turning, force):
+    """Linear and angular, from the two equations of motion as a linear system, solved by numpy."""
+    cart, pole, half = 1.0, 0.1, 0.5
+    lever = pole * half
+    left = [[cart + pole, lever * math.cos(angle)], [lever * math.cos(angle), 4 / 3 * lever * half]]
+    return np.linalg.solve(left, [force + lever * turning**2 * math.sin(angle), lever * 9.8 * math.sin(angle)])
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_the_pole_moves_by_its_equations_of_motion(right):
+    states = np.random.default_rng(0).normal(0, 0.3, (20, 4))
+    for before, after in zip(states, moved(states, np.full(20, right)), strict=True):
+        linear, angular = acceleration(before[2], before[3], 10.0 if right else -10.0)
+        np.testing.assert_allclose(after - before, 0.02 * np.array([before[1], linear, before[3], angular]), rtol=1e-9, atol=1e-12)
+
+
+def test_first_states_are_near_0():
+    states = first_states(500, torch.Generator().manual_seed(0))
+    assert abs(states).max() <= 0.05 and abs(states.mean()) < 0.005 and states.std() == pytest.approx(0.1 / math.sqrt(12), rel=0.05)
+
+
+class Pusher(torch.nn.Module):
+    """Always pushes right."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.full_like(states[..., 0], -50.0), torch.full_like(states[..., 0], 50.0)], -1)
+
+
+def test_episodes_end_when_the_pole_falls():
+    (states, targets), steps = task("pole", seq_len=200, batch_size=16).next_batch(Pusher()), 200
+    action, worth, lasted = targets.unbind(2)
+    lengths = lasted.sum(1).int().tolist()
+    assert max(lengths) < 12
+    for episode, length in enumerate(lengths):
+        assert lasted[episode].tolist() == [1.0] * length + [0.0] * (steps - length)
+        assert (states[episode, length:] == 0).all() and (targets[episode, length:] == 0).all() and (action[episode, :length] == 1).all()
+        assert (states[episode, :length, 2].abs() <= STEEPEST + 1e-6).all() and (states[episode, :length, 0].abs() <= FARTHEST).all()
+        discounted = [sum(0.99**later for later in range(length - step)) for step in range(length)]
+        torch.testing.assert_close(worth[episode, :length], torch.tensor(discounted), rtol=1e-5, atol=1e-5)
+
+
+def test_a_careful_player_keeps_it_up():
+    _, targets = task("pole", seq_len=200, batch_size=16).next_batch(PLAYER)
+    assert targets[..., 2].mean() > 0.9
+
+
+def test_the_player_sees_what_it_is_trained_on():
+    seen = []
+
+    class Watched(Careful):
+        def forward(self, states):
+            assert not self.training
+            seen.append(states)
+            return super().forward(states)
+
+    player = Watched().train()
+    inputs, targets = task("pole", seq_len=20, batch_size=5, noise=0.01, input_scale=3.0).next_batch(player)
+    assert torch.equal(torch.cat(seen, 1)[targets[:, : len(seen), 2] > 0], inputs[targets[..., 2] > 0])
+    assert player.training
+    player.eval()
+    task("pole", seq_len=5, batch_size=5).test_batch(player)
+    assert not player.training, "it is left in the mode it was in"
+
+
+def test_a_broken_player_just_loses():
+    class Broken(Careful):
+        def forward(self, states):
+            return super().forward(states) * math.nan
+
+    states, targets = task("pole", seq_len=50, batch_size=5).next_batch(Broken())
+    assert torch.isfinite(states).all() and torch.isfinite(targets).all() and targets[..., 2].sum(1).max() < 15
 
 
 def test_outlier_steps(train):
     plain, outliers = train(7, "accumulation.steps=2"), train(7, "accumulation.steps=2", "problem.outlier_every=3", "problem.outlier_scale=1000")
     assert [row.loss for row in plain[:3]] == [row.loss for row in outliers[:3]], "step 0 is never one"
     assert outliers[3].loss > 20 * plain[3].loss and outliers[6].loss > 20 * plain[6].loss
+
+
+@pytest.mark.parametrize(("knobs", "steps", "below"), [
+    (["problem.task=spirals", "optimizer.kind=adam", "optimizer.lr=0.02", "problem.batch_size=64"], 150, 0.6),
+    (["problem.task=adding", "problem.seq_len=4", "model.kind=gru", "optimizer.kind=adam", "optimizer.lr=0.02", "model.depth=1"], 120, 0.1),
+    (["problem.task=copy", "problem.seq_len=1", "optimizer.kind=adam", "optimizer.lr=0.01", "model.width=128", "model.depth=1"], 100, 1.0),
+    (["problem.task=characters", "problem.seq_len=8", "model.kind=lstm", "optimizer.kind=adam", "optimizer.lr=0.02", "model.depth=1"], 100, 2.9),
+])  # fmt: skip
+def test_each_task_can_be_learned(train, knobs, steps, below):
+    rows = train(steps, *knobs)
+    assert np.mean([row.loss for row in rows[-20:]]) < below

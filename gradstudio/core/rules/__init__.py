@@ -32,7 +32,7 @@ class Finding:
         return f"step {self.first_step:,}" if self.first_step == self.last_step else f"steps {self.first_step:,}–{self.last_step:,}"
 
 
-NAMES = ("nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient")
+NAMES = ("nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loop_order")
 
 
 class Rule(Protocol):
@@ -44,8 +44,9 @@ class Rule(Protocol):
 def all_rules() -> list[Rule]:
     """A fresh set of every rule, in the order of their weight."""
     from gradstudio.core.rules.exploding_gradient import ExplodingGradient
+    from gradstudio.core.rules.loop_order import LoopOrder
     from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
     from gradstudio.core.rules.vanishing_gradient import VanishingGradient
 
-    makers: tuple[Callable[[], Rule], ...] = (NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient)
+    makers: tuple[Callable[[], Rule], ...] = (NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient, LoopOrder)
     return [make() for make in makers]

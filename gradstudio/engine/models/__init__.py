@@ -11,11 +11,26 @@ from torch import nn
 
 from gradstudio.core.experiment import Model
 from gradstudio.core.history import Layer
+from gradstudio.engine.models.cnn import CNN
+from gradstudio.engine.models.gan import GAN
+from gradstudio.engine.models.gated import GRU, LSTM, Gated
 from gradstudio.engine.models.mlp import MLP
+from gradstudio.engine.models.policy import Policy
 from gradstudio.engine.models.rnn import RNN
+from gradstudio.engine.models.transformer import Transformer
+from gradstudio.engine.shape import Shape
 
-# Each takes the knobs, the time steps and features of an input, and the number of classes.
-MODELS: dict[str, Callable[[Model, int, int, int], MLP | RNN]] = {"mlp": MLP, "rnn": RNN}
+Network = MLP | RNN | Gated | CNN | Transformer | GAN
+MODELS: dict[str, Callable[[Model, Shape], Network]] = {
+    "mlp": MLP,
+    "rnn": RNN,
+    "lstm": LSTM,
+    "gru": GRU,
+    "cnn": CNN,
+    "transformer": Transformer,
+    "gan": GAN,
+    "policy": Policy,
+}
 
 
 def named_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -41,3 +56,8 @@ def _place(name: str) -> float:
     """Where a recurrent layer's parameter (weight_ih_l3, norm_l3.weight) stands. All others stand in order as they are, the head last."""
     found = re.search(r"_l(\d+)", name)
     return int(found[1]) if found else math.inf
+
+
+def in_head(name: str) -> bool:
+    """Whether the parameter of this name is part of an output layer."""
+    return "head" in name.split(".")

@@ -8,6 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gradstudio.engine.models.batch_norms import statistics_kept
+from gradstudio.engine.models.freezing import frozen, is_frozen
+
 
 def checkpointed(part: nn.Module, inputs: Tensor) -> Tensor:
     """part(inputs), with the same numbers and less memory. Nothing in a part may draw random numbers."""
@@ -15,17 +18,12 @@ def checkpointed(part: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def _contexts(part: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
-    return nullcontext(), _statistics_kept(part)
+    """For the first pass and for the second; torch asks for both before the first."""
+    return nullcontext(), _second_pass(part, frozen(part) if is_frozen(part) else nullcontext())
 
 
 @contextmanager
-def _statistics_kept(part: nn.Module) -> Iterator[None]:
-    """The second pass must not move the running mean and variance of a batch norm a second time."""
-    norms = [(module, module.momentum) for module in part.modules() if isinstance(module, nn.BatchNorm1d)]
-    for norm, _ in norms:
-        norm.momentum = 0.0
-    try:
+def _second_pass(part: nn.Module, as_before: AbstractContextManager) -> Iterator[None]:
+    # It must keep for the backward pass just what the first kept, and not move the statistics of a batch norm a second time.
+    with statistics_kept(part), as_before:
         yield
-    finally:
-        for norm, momentum in norms:
-            norm.momentum = momentum

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 from torch import Tensor, nn
@@ -11,18 +11,19 @@ from torch.nn import functional as F
 from gradstudio.core.experiment import Model
 from gradstudio.engine.models.activations import ACTIVATIONS
 from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.shape import Shape
 
-NORMS: dict[str, Callable[[int], nn.Module | None]] = {"none": lambda width: None, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+Norms = Mapping[str, Callable[[int], nn.Module | None]]
+NORMS: Norms = {"none": lambda width: None, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
-class HiddenLayer(nn.Linear):
-    """(batch, inputs) -> (batch, width): activation(norm(Wx + b)) + x with the norm before (pre), or
-    norm(activation(Wx + b) + x) with the norm after (post)."""
+class Hidden(nn.Module):
+    """What a hidden layer does with the sums that its second base class, nn.Linear or nn.Conv2d, makes of the inputs:
+    activation(norm(sums)) + inputs with the norm before (pre), or norm(activation(sums) + inputs) with the norm after (post)."""
 
-    def __init__(self, inputs: int, knobs: Model, residual: bool) -> None:
-        super().__init__(inputs, knobs.width)
+    def prepare(self, knobs: Model, norms: Norms, residual: bool) -> None:
         self.activation = ACTIVATIONS[knobs.activation]
-        self.norm = NORMS[knobs.norm](knobs.width)
+        self.norm = norms[knobs.norm](knobs.width)
         self.norm_first = knobs.norm_position == "pre"
         self.residual = residual
 
@@ -38,27 +39,45 @@ class HiddenLayer(nn.Linear):
         return output
 
 
-class MLP(nn.Module):
-    """(batch, time steps, features) -> logits (batch, classes). Inputs are flattened. The first hidden layer's input is
-    the image and no hidden layer's output, so that no residual goes around it."""
+class HiddenLayer(Hidden, nn.Linear):
+    """(batch, inputs) -> (batch, width)."""
 
-    def __init__(self, knobs: Model, time_steps: int, features: int, classes: int) -> None:
+    def __init__(self, inputs: int, knobs: Model, residual: bool) -> None:
+        super().__init__(inputs, knobs.width)
+        self.prepare(knobs, NORMS, residual)
+
+
+class MLP(nn.Module):
+    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). Inputs are flattened; where every time step
+    is to be answered, each is an example of its own, so that no answer is read off the steps to come. The first hidden layer's input
+    is the image and no hidden layer's output, so that no residual goes around it."""
+
+    def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
-        sizes = [time_steps * features] + [knobs.width] * knobs.depth
+        self.each_step = shape.each_step
+        shape = shape.of_a_step if self.each_step else shape
+        sizes = [shape.time_steps * shape.features] + [knobs.width] * knobs.depth
         self.hidden = nn.ModuleList(HiddenLayer(size, knobs, knobs.residual and index > 0) for index, size in enumerate(sizes[:-1]))
-        self.head = nn.Linear(knobs.width, classes)
+        self.head = nn.Linear(knobs.width, shape.answers * shape.outputs)
+        self.answers = shape.answers
         self.checkpointing = knobs.checkpointing
 
     def forward(self, inputs: Tensor) -> Tensor:
-        state = inputs.flatten(1)
+        state = self._flat(inputs)
         for layer in self.hidden:
             state = checkpointed(layer, state) if self.checkpointing and self.training else layer(state)
-        return self.head(state)
+        outputs = self.head(state)
+        if self.each_step:
+            return outputs.unflatten(0, inputs.shape[:2])
+        return outputs if self.answers == 1 else outputs.unflatten(1, (self.answers, -1))
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
         """In forward order, each weight and a function that computes the sums it makes, before norm and activation."""
-        state = inputs.flatten(1)
+        state = self._flat(inputs)
         for layer in cast("list[HiddenLayer]", self.hidden):
             yield layer.weight, lambda layer=layer, state=state: F.linear(state, layer.weight, layer.bias)
             state = layer(state)
         yield self.head.weight, lambda: self.head(state)
+
+    def _flat(self, inputs: Tensor) -> Tensor:
+        return inputs.flatten(0, 1) if self.each_step else inputs.flatten(1)

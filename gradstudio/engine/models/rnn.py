@@ -14,35 +14,36 @@ from gradstudio.core.experiment import Model
 from gradstudio.engine.models.activations import ACTIVATIONS
 from gradstudio.engine.models.checkpointing import checkpointed
 from gradstudio.engine.models.mlp import NORMS
+from gradstudio.engine.shape import Shape
 
 
 class RNN(nn.Module):
-    """(batch, time steps, features) -> logits (batch, classes). torch's own nn.RNN where it can do what the knobs ask,
+    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). torch's own nn.RNN where it can do what the knobs ask,
     and otherwise the same maths in a plain loop over time."""
 
-    def __init__(self, knobs: Model, time_steps: int, features: int, classes: int) -> None:
+    def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
         if knobs.activation in ("tanh", "relu") and knobs.norm == "none" and not knobs.residual:
-            self.rnn = nn.RNN(features, knobs.width, knobs.depth, nonlinearity=knobs.activation, batch_first=True)
+            self.rnn = nn.RNN(shape.features, knobs.width, knobs.depth, nonlinearity=knobs.activation, batch_first=True)
         else:
-            self.rnn = RecurrentStack(features, knobs)
-        self.head = nn.Linear(knobs.width, classes)
-        self.activation = ACTIVATIONS[knobs.activation]
+            self.rnn = RecurrentStack(shape.features, knobs)
+        self.head = nn.Linear(knobs.width, shape.outputs)
+        self.answers = shape.answers
         self.depth = knobs.depth
         self.checkpointing = knobs.checkpointing
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs, _ = checkpointed(self.rnn, inputs) if self.checkpointing and self.training else self.rnn(inputs)
-        return self.head(outputs[:, -1])
+        return self.head(outputs[:, -1] if self.answers == 1 else outputs[:, -self.answers :])
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
         """In forward order, each input weight and the head's, and a function that computes the sums it makes of its inputs.
         Recurrent weights have none of their own."""
         state = inputs
         for layer in range(self.depth):
-            weights = weights_of(self.rnn, layer)
-            yield weights.weight_ih, lambda state=state, weight=weights.weight_ih: F.linear(state, weight)
-            state = run_layer(state, weights, self.activation)
+            weight = weights_of(self.rnn, layer).weight_ih
+            yield weight, lambda state=state, weight=weight: F.linear(state, weight)
+            state = one_layer(self.rnn, layer)(state)[0] if isinstance(self.rnn, nn.RNN) else self.rnn.through(layer, state)
         yield self.head.weight, lambda: self.head(state[:, -1])
 
 
@@ -69,14 +70,18 @@ class RecurrentStack(nn.Module):
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         state = inputs
         for layer in range(self.depth):
-            norm = getattr(self, f"norm_l{layer}")
-            outputs = run_layer(state, weights_of(self, layer), self.activation, norm if self.norm_first else None)
-            if self.residual and layer > 0:
-                outputs = outputs + state
-            if norm is not None and not self.norm_first:
-                outputs = norm(outputs.flatten(0, 1)).view_as(outputs)
-            state = outputs
+            state = self.through(layer, state)
         return state, state[:, -1]
+
+    def through(self, layer: int, inputs: Tensor) -> Tensor:
+        """What one layer hands upward."""
+        norm = getattr(self, f"norm_l{layer}")
+        outputs = run_layer(inputs, weights_of(self, layer), self.activation, norm if self.norm_first else None)
+        if self.residual and layer > 0:
+            outputs = outputs + inputs
+        if norm is not None and not self.norm_first:
+            outputs = norm(outputs.flatten(0, 1)).view_as(outputs)
+        return outputs
 
 
 class Weights(NamedTuple):
@@ -103,3 +108,14 @@ def run_layer(inputs: Tensor, weights: Weights, activation: Callable[[Tensor], T
         state = activation(total if norm is None else norm(total))
         states.append(state)
     return torch.stack(states, 1)
+
+
+def one_layer(recurrent: nn.RNNBase, layer: int) -> nn.RNNBase:
+    """A layer of a stack as a network by itself, which shares its parameters."""
+    weights = weights_of(recurrent, layer)
+    kind = {"nonlinearity": recurrent.nonlinearity} if isinstance(recurrent, nn.RNN) else {}
+    # On the meta device no weights are drawn.
+    alone = type(recurrent)(weights.weight_ih.shape[1], recurrent.hidden_size, batch_first=True, device="meta", **kind)
+    for name, weight in zip(Weights._fields, weights, strict=True):
+        setattr(alone, f"{name}_l0", weight)
+    return alone

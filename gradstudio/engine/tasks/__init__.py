@@ -1,5 +1,21 @@
 """What can be learned, by the name that problem.task gives it."""
 
+from gradstudio.engine.tasks.adding import Adding
+from gradstudio.engine.tasks.characters import Characters
+from gradstudio.engine.tasks.copy import Copy
 from gradstudio.engine.tasks.digits import Digits
+from gradstudio.engine.tasks.pole import Pole
+from gradstudio.engine.tasks.ring import Ring
+from gradstudio.engine.tasks.spirals import Spirals
+from gradstudio.engine.tasks.task import Task
 
-TASKS: dict[str, type[Digits]] = {"digits": Digits, "sequential_digits": Digits}
+TASKS: dict[str, type[Task]] = {
+    "digits": Digits,
+    "sequential_digits": Digits,
+    "adding": Adding,
+    "copy": Copy,
+    "characters": Characters,
+    "spirals": Spirals,
+    "ring": Ring,
+    "pole": Pole,
+}

@@ -1,0 +1,137 @@
+"""The calls of a training loop at one step, and the order in which they are right.
+
+A right step is, as a grammar:
+
+    zero_grad  (forward backward) x N  [unscale]  [clip]  step  [update]  [schedule]
+
+with `unscale` under loss scaling, `clip` where gradients are clipped, `update` under dynamic scaling, and `schedule` unless
+the scaler skipped the step. A broken loop is seen here even where the loss looks fine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+Call = Literal["zero_grad", "forward", "backward", "unscale", "clip", "step", "step_without_scaler", "update", "schedule"]
+
+
+class Loop(NamedTuple):
+    """What a step called, in order, and what it was asked to do."""
+
+    calls: tuple[Call, ...]
+    micro_batches: int
+    clipping: bool
+    scaling: Literal["dynamic", "static", "none"]
+    skipped: bool
+
+
+def in_words(calls: tuple[Call, ...]) -> str:
+    """The calls on a line, repetitions counted: 'zero_grad, 4 x (forward, backward), clip, step, schedule'."""
+    text = ", ".join(calls)
+    for part in ("zero_grad, forward, backward, clip, schedule", "forward, backward, clip, schedule", "zero_grad, forward, backward, clip",
+                 "forward, backward, schedule", "forward, backward, clip", "zero_grad, forward, backward", "forward, backward"):  # fmt: skip
+        text = re.sub(rf"(?:(?<![\w(]){part}(?:, )?){{2,}}", lambda found, part=part: _counted(found[0], part), text)
+    return text
+
+
+def _counted(found: str, part: str) -> str:
+    count = found.count(part)
+    return f"{count} × ({part})" + (", " if found.endswith(", ") else "")
+
+
+def right(loop: Loop) -> tuple[Call, ...]:
+    """The calls of a right step that was asked to do the same."""
+    calls: list[Call] = ["zero_grad"]
+    for _ in range(loop.micro_batches):
+        calls += ["forward", "backward"]
+    if loop.scaling != "none":
+        calls.append("unscale")
+    if loop.clipping:
+        calls.append("clip")
+    calls.append("step")
+    if loop.scaling == "dynamic":
+        calls.append("update")
+    if not loop.skipped:
+        calls.append("schedule")
+    return tuple(calls)
+
+
+def unskipped(loop: Loop) -> Loop:
+    """The loop as it would have been without the scaler's skip, so that a skipped step is no other loop than its neighbours.
+    One that moved the schedule on all the same stays as it is: that is a fault."""
+    if not loop.skipped or loop.calls[-1] == "schedule":
+        return loop
+    return loop._replace(calls=(*loop.calls, "schedule"), skipped=False)
+
+
+class Fault(NamedTuple):
+    """What is wrong with the order, as a sentence, and the mistake that does it ("" where none is known to)."""
+
+    text: str
+    mistake: str
+
+
+def faults(loop: Loop) -> list[Fault]:
+    """What is wrong with the order of the calls; empty where nothing is."""
+    due = right(loop)
+    if loop.calls == due:
+        return []
+    found = [fault for broken, fault in _FAULTS if broken(loop)]
+    return found or [Fault(f"{in_words(loop.calls)} was called where {in_words(due)} is due.", "")]
+
+
+def _before(loop: Loop, one: Call, other: Call) -> bool:
+    """Whether the first `one` comes before the first `other`."""
+    calls = loop.calls
+    return one in calls and other in calls and calls.index(one) < calls.index(other)
+
+
+def _last_backward(loop: Loop) -> int:
+    return max((index for index, call in enumerate(loop.calls) if call == "backward"), default=-1)
+
+
+def _inside(loop: Loop, call: Call) -> bool:
+    """Whether `call` stands between two micro-batches, or once for each of them."""
+    return call in loop.calls[: _last_backward(loop)] if call != "zero_grad" else loop.calls.count("zero_grad") > 1
+
+
+_FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
+    (
+        lambda loop: "zero_grad" not in loop.calls,
+        Fault("zero_grad is missing: every gradient adds to those of the steps before.", "never_zero_grad"),
+    ),
+    (
+        lambda loop: _inside(loop, "zero_grad"),
+        Fault("zero_grad stands inside the loop over micro-batches: all but the last one are lost.", "zero_grad_each_micro_batch"),
+    ),
+    (
+        lambda loop: loop.calls.count("forward") < loop.micro_batches,
+        Fault("Micro-batches are missing: the gradient is divided by more of them than were added up.", "drop_last_micro_batches"),
+    ),
+    (
+        lambda loop: _inside(loop, "clip"),
+        Fault("clip stands inside the loop over micro-batches: it acts on parts of the gradient, not on their sum.", "clip_each_micro_batch"),
+    ),
+    (
+        lambda loop: _before(loop, "clip", "unscale") and not _inside(loop, "clip"),
+        Fault("clip comes before unscale: it measures gradients that still carry the loss scale.", "clip_before_unscale"),
+    ),
+    (
+        lambda loop: _before(loop, "step", "clip") or _before(loop, "step_without_scaler", "clip"),
+        Fault("clip comes after step: the weights have moved already.", "clip_after_step"),
+    ),
+    (
+        lambda loop: loop.calls.count("unscale") > 1,
+        Fault("unscale is called twice: the gradients are divided by the loss scale twice.", "unscale_twice"),
+    ),
+    (
+        lambda loop: "step_without_scaler" in loop.calls,
+        Fault("step goes around the scaler: an overflow is not skipped but reaches the weights.", "step_without_scaler"),
+    ),
+    (
+        lambda loop: _inside(loop, "schedule"),
+        Fault("schedule stands inside the loop over micro-batches: the learning rate goes too fast.", "scheduler_each_micro_batch"),
+    ),
+)

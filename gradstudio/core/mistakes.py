@@ -1,0 +1,68 @@
+"""The mistakes as a person meets them: where one can do no harm, and what hides it where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradstudio.core.experiment import Experiment
+
+SCALE_FREE = ("adam", "adamw", "rmsprop")  # optimizers that divide a gradient by its own size
+
+
+def note(name: str, knobs: Experiment) -> str:
+    """What to know about the mistake of that dotted name beside the other values: that it changes nothing here, or what
+    hides it; empty where it is in plain sight."""
+    return next((text for holds, text in _NOTES.get(name, ()) if holds(knobs)), "")
+
+
+def _one_micro_batch(knobs: Experiment) -> bool:
+    return knobs.accumulation.steps == 1
+
+
+def _no_clipping(knobs: Experiment) -> bool:
+    return knobs.clipping.kind == "none"
+
+
+def _no_scaling(knobs: Experiment) -> bool:
+    return knobs.precision.dtype != "fp16" or knobs.precision.scaling == "none"
+
+
+def _scale_free(knobs: Experiment) -> bool:
+    return knobs.optimizer.kind in SCALE_FREE
+
+
+def _fixed_rate(knobs: Experiment) -> bool:
+    return knobs.schedule.warmup_steps <= 1 and knobs.schedule.kind == "constant"
+
+
+def _not_dynamic(knobs: Experiment) -> bool:
+    return _no_scaling(knobs) or knobs.precision.scaling != "dynamic"
+
+
+_ALONE = (_one_micro_batch, "changes nothing with one micro-batch a step: raise accumulation.steps")
+_UNCLIPPED = (_no_clipping, "changes nothing without clipping")
+_UNSCALED = (_no_scaling, "changes nothing without loss scaling: take precision.dtype = fp16")
+_NOT_DYNAMIC = (_not_dynamic, "changes nothing without dynamic loss scaling: take precision.dtype = fp16")
+_RATE_FREE = (_scale_free, "the loss hardly shows it: Adam and its relatives divide a gradient by its own size; take sgd to see it")
+
+# The first that holds is said. What hides a mistake was measured: an MLP, 4 micro-batches, clipping at norm 1, a loss scale of 65536.
+_NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
+    "mistakes.clip_after_step": (_UNCLIPPED,),
+    "mistakes.clip_before_unscale": (_UNCLIPPED, _UNSCALED, _RATE_FREE),
+    "mistakes.unscale_twice": (_UNSCALED,),
+    "mistakes.step_without_scaler": (_NOT_DYNAMIC, (lambda knobs: True, "shows only where a gradient overflows")),
+    "mistakes.clip_each_micro_batch": (_UNCLIPPED, _ALONE),
+    "mistakes.unscaled_accumulation": (
+        _ALONE,
+        _RATE_FREE,
+        (lambda knobs: knobs.clipping.kind in ("norm", "per_layer"), "clipping hides it wherever it cuts the gradient to max_norm all the same"),
+    ),
+    "mistakes.zero_grad_each_micro_batch": (_ALONE, (lambda knobs: True, "the loss hardly shows it: the step only sees fewer examples")),
+    "mistakes.never_zero_grad": (
+        (lambda knobs: not _no_scaling(knobs), "the loss scale hides it: what was left is unscaled, so it is tiny beside what comes"),
+    ),
+    "mistakes.scheduler_each_micro_batch": (_ALONE, (_fixed_rate, "changes nothing without warmup or a falling schedule")),
+    "mistakes.drop_last_micro_batches": (_ALONE,),
+}

@@ -1,0 +1,51 @@
+"""Recurrent networks whose gates decide what is kept: torch's own LSTM and GRU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gradstudio.core.experiment import Model
+from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.rnn import one_layer, weights_of
+from gradstudio.engine.shape import Shape
+
+Recurrent = nn.LSTM | nn.GRU
+
+
+class Gated(nn.Module):
+    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). The gates have activations of their own,
+    so that of the knobs only width and depth apply. The recurrent part is called `lstm` or `gru`."""
+
+    def __init__(self, kind: type[Recurrent], knobs: Model, shape: Shape) -> None:
+        super().__init__()
+        self.recurrent_name = kind.__name__.lower()
+        self.add_module(self.recurrent_name, kind(shape.features, knobs.width, knobs.depth, batch_first=True))
+        self.head = nn.Linear(knobs.width, shape.outputs)
+        self.answers = shape.answers
+        self.checkpointing = knobs.checkpointing
+
+    @property
+    def recurrent(self) -> Recurrent:
+        return getattr(self, self.recurrent_name)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs, _ = checkpointed(self.recurrent, inputs) if self.checkpointing and self.training else self.recurrent(inputs)
+        return self.head(outputs[:, -1] if self.answers == 1 else outputs[:, -self.answers :])
+
+    def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
+        """In forward order, each input weight, of all gates together, and the head's, and a function that computes the sums it makes
+        of its inputs. Recurrent weights have none of their own."""
+        state = inputs
+        for layer in range(self.recurrent.num_layers):
+            weight = weights_of(self.recurrent, layer).weight_ih
+            yield weight, lambda state=state, weight=weight: F.linear(state, weight)
+            state, _ = one_layer(self.recurrent, layer)(state)
+        yield self.head.weight, lambda: self.head(state[:, -1])
+
+
+LSTM = partial(Gated, nn.LSTM)
+GRU = partial(Gated, nn.GRU)

@@ -1,0 +1,16 @@
+"""A network that acts: at every time step it says how likely each action is."""
+
+from __future__ import annotations
+
+from gradstudio.core.experiment import Model
+from gradstudio.engine.models.mlp import MLP
+from gradstudio.engine.shape import Shape
+
+
+class Policy(MLP):
+    """(batch, time steps, features) -> logits (batch, time steps, actions), for any number of time steps: it remembers nothing,
+    each step is an example of its own, for a batch norm too."""
+
+    def __init__(self, knobs: Model, shape: Shape) -> None:
+        super().__init__(knobs, shape.of_a_step)
+        self.each_step = True

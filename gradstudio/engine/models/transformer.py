@@ -1,0 +1,149 @@
+"""A transformer: every time step looks at the others (Vaswani 2017), written as in nanoGPT."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gradstudio.core.experiment import Model
+from gradstudio.engine.models.activations import ACTIVATIONS
+from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.shape import Shape
+
+# The parts of a block in forward order.
+PARTS = {"pre": ("attention_norm", "attention", "mlp_norm", "mlp"), "post": ("attention", "attention_norm", "mlp", "mlp_norm")}
+
+Sum = tuple[Tensor, Callable[[], Tensor]]
+
+
+class Transformer(nn.Module):
+    """(batch, time steps, features) -> (batch, outputs) from the mean over time, or (batch, answers, outputs), where each of the last
+    `answers` time steps is answered from what came before it and itself."""
+
+    def __init__(self, knobs: Model, shape: Shape) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(shape.features, knobs.width)
+        self.register_buffer("positions", sinusoids(shape.time_steps, knobs.width), persistent=False)
+        self.blocks = nn.ModuleList(Block(knobs, causal=shape.answers > 1) for _ in range(knobs.depth))
+        # In a pre-norm transformer nothing else would norm what the last block adds.
+        self.final_norm = nn.LayerNorm(knobs.width) if knobs.norm_position == "pre" else None
+        self.head = nn.Linear(knobs.width, shape.outputs)
+        self.answers = shape.answers
+        self.checkpointing = knobs.checkpointing
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        state = self.embedding(inputs) + self.positions
+        for block in self.blocks:
+            state = checkpointed(block, state) if self.checkpointing and self.training else block(state)
+        return self.head(self.read_out(state))
+
+    def read_out(self, state: Tensor) -> Tensor:
+        """What the head sees."""
+        if self.final_norm is not None:
+            state = self.final_norm(state)
+        return state.mean(1) if self.answers == 1 else state[:, -self.answers :]
+
+    def sums(self, inputs: Tensor) -> Iterator[Sum]:
+        """In forward order, each weight and a function that computes the sums it makes."""
+        yield _sum(self.embedding, inputs)
+        state = self.embedding(inputs) + self.positions
+        for block in cast("list[Block]", self.blocks):
+            yield from block.sums(state)
+            state = block(state)
+        yield _sum(self.head, self.read_out(state))
+
+
+class Block(nn.Module):
+    """Attention and then an MLP, each a branch beside a residual. (batch, time steps, width) -> the same."""
+
+    attention: Attention
+    attention_norm: nn.LayerNorm
+    mlp: Expansion
+    mlp_norm: nn.LayerNorm
+
+    def __init__(self, knobs: Model, causal: bool) -> None:
+        super().__init__()
+        made: dict[str, Callable[[], nn.Module]] = {
+            "attention": lambda: Attention(knobs.width, causal),
+            "attention_norm": lambda: nn.LayerNorm(knobs.width),
+            "mlp": lambda: Expansion(knobs),
+            "mlp_norm": lambda: nn.LayerNorm(knobs.width),
+        }
+        for part in PARTS[knobs.norm_position]:
+            setattr(self, part, made[part]())
+        self.norm_first = knobs.norm_position == "pre"
+
+    def forward(self, state: Tensor) -> Tensor:
+        return self.think(self.attend(state))
+
+    def attend(self, state: Tensor) -> Tensor:
+        if self.norm_first:
+            return state + self.attention(self.attention_norm(state))
+        return self.attention_norm(state + self.attention(state))
+
+    def think(self, state: Tensor) -> Tensor:
+        if self.norm_first:
+            return state + self.mlp(self.mlp_norm(state))
+        return self.mlp_norm(state + self.mlp(state))
+
+    def sums(self, state: Tensor) -> Iterator[Sum]:
+        yield from self.attention.sums(self.attention_norm(state) if self.norm_first else state)
+        state = self.attend(state)
+        yield from self.mlp.sums(self.mlp_norm(state) if self.norm_first else state)
+
+
+class Attention(nn.Module):
+    """Each time step asks (query), is asked (key) and tells (value), with four heads where the width can be divided by four."""
+
+    def __init__(self, width: int, causal: bool) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.heads = math.gcd(width, 4)
+        self.causal = causal
+
+    def forward(self, state: Tensor) -> Tensor:
+        return self.output(self.mixed(state))
+
+    def mixed(self, state: Tensor) -> Tensor:
+        """softmax(query key' / sqrt(width of a head)) value, head by head, and the heads side by side again."""
+        # (batch, time steps, width) -> (batch, heads, time steps, width of a head)
+        query, key, value = (part(state).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
+
+    def sums(self, state: Tensor) -> Iterator[Sum]:
+        for part in (self.query, self.key, self.value):
+            yield _sum(part, state)
+        yield _sum(self.output, self.mixed(state))
+
+
+class Expansion(nn.Module):
+    """A hidden layer four times as wide, for each time step by itself."""
+
+    def __init__(self, knobs: Model) -> None:
+        super().__init__()
+        self.expand = nn.Linear(knobs.width, 4 * knobs.width)
+        self.contract = nn.Linear(4 * knobs.width, knobs.width)
+        self.activation = ACTIVATIONS[knobs.activation]
+
+    def forward(self, state: Tensor) -> Tensor:
+        return self.contract(self.activation(self.expand(state)))
+
+    def sums(self, state: Tensor) -> Iterator[Sum]:
+        yield _sum(self.expand, state)
+        yield _sum(self.contract, self.activation(self.expand(state)))
+
+
+def _sum(linear: nn.Linear, inputs: Tensor) -> Sum:
+    return linear.weight, lambda: linear(inputs)
+
+
+def sinusoids(time_steps: int, width: int) -> Tensor:
+    """(time steps, width): sin and cos by turns, of waves from 2 pi to 20000 pi steps long (Vaswani 2017, section 3.5)."""
+    column = torch.arange(width)
+    angles = torch.arange(time_steps).unsqueeze(1) / 10000 ** (column // 2 * 2 / width)
+    return torch.where(column % 2 == 0, angles.sin(), angles.cos())

@@ -1,0 +1,40 @@
+"""The next character of a book, Alice's Adventures in Wonderland."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gradstudio.core.experiment import Problem
+from gradstudio.core.files import RESOURCES
+from gradstudio.engine.generators import generator
+from gradstudio.engine.shape import Shape
+from gradstudio.engine.tasks.task import Batch, Task
+
+
+class Characters(Task):
+    """Windows of problem.seq_len characters, each character to be answered with the one after it. Training sees the first nine
+    tenths of the book; the test set is the last tenth, window after window."""
+
+    def __init__(self, problem: Problem, seed: int, device: str) -> None:
+        super().__init__(problem, seed, device)
+        book = (RESOURCES / "data" / "alice.txt").read_text("ascii")
+        self.vocabulary = sorted(set(book))
+        number = {character: index for index, character in enumerate(self.vocabulary)}
+        text = torch.tensor([number[character] for character in book])
+        self.training, self.testing = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
+        self.shape = Shape(problem.seq_len, len(self.vocabulary), len(self.vocabulary), problem.seq_len)
+
+    def draw(self, examples: int, source: torch.Generator) -> Batch:
+        windows = self.training.unfold(0, self.shape.time_steps + 1, 1)
+        return self._examples(windows[torch.randint(len(windows), (examples,), generator=source)])
+
+    def test_batch(self, model: nn.Module) -> Batch:
+        windows = self.testing.unfold(0, self.shape.time_steps + 1, self.shape.time_steps)
+        return self._noisy(self._placed(self._examples(windows)), generator(self.seed, "test_noise"))
+
+    def _examples(self, windows: Tensor) -> Batch:
+        """From (examples, time steps + 1) numbers of characters."""
+        following = windows[:, 1:]
+        return Batch(F.one_hot(windows[:, :-1], self.shape.features).float(), following if self.shape.answers > 1 else following.flatten())

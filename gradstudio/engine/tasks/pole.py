@@ -1,0 +1,93 @@
+"""A pole stands on a cart and falls; the model pushes the cart left or right to keep it up."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.experiment import Problem
+from gradstudio.engine.generators import generator
+from gradstudio.engine.shape import Shape
+from gradstudio.engine.tasks.task import TESTS, Batch, Task
+
+# Barto, Sutton and Anderson 1983, "Neuronlike adaptive elements that can solve difficult learning control problems", without friction.
+GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02  # m/s^2, kg, kg, m, N, s in a time step
+FARTHEST, STEEPEST = 2.4, math.radians(12)  # m, rad; beyond either an episode ends
+START = 0.05  # each number of a first state is within so much of 0
+DISCOUNT = 0.99
+SHAKES = 10  # random pushes before a state is shown to an initialization
+
+
+class Pole(Task):
+    """Inputs (episodes, problem.seq_len, 4) are the states that the model saw: place, speed, angle, angular speed; 0 after the end.
+    Targets (episodes, problem.seq_len, 3) are what it did (1 is right), what that was worth, and 1 while the episode lasted."""
+
+    goal = "reward"
+
+    def __init__(self, problem: Problem, seed: int, device: str) -> None:
+        super().__init__(problem, seed, device)
+        self.shape = Shape(problem.seq_len, 4, 2, problem.seq_len)
+
+    def next_batch(self, model: nn.Module) -> Batch:
+        """Episodes played by the model as it is now."""
+        return self._play(model, self.problem.batch_size, self.order_generator, self.noise_generator)
+
+    def test_batch(self, model: nn.Module) -> Batch:
+        return self._play(model, TESTS, generator(self.seed, "test"), generator(self.seed, "test_noise"))
+
+    def sample(self, examples: int = 256) -> Tensor:
+        """States (examples, 1, 4) after some random pushes."""
+        source = generator(self.seed, "test")
+        state = first_states(examples, source)
+        for _ in range(SHAKES):
+            state = moved(state, torch.rand(examples, generator=source).numpy() < 0.5)
+        return self._shown(state).inputs.cpu()
+
+    def _play(self, model: nn.Module, episodes: int, source: torch.Generator, noise_source: torch.Generator) -> Batch:
+        """The model acts as in evaluation and is left in the mode it was in. It sees the noise that it is trained with."""
+        inputs, action, lasted = (torch.zeros(episodes, self.problem.seq_len, *size) for size in ((4,), (), ()))
+        state = first_states(episodes, source)
+        training = model.training
+        model.eval()
+        for step in range(self.problem.seq_len):
+            lasting = (abs(state[:, 0]) <= FARTHEST) & (abs(state[:, 2]) <= STEEPEST)
+            if not lasting.any():
+                break
+            seen = self._noisy(self._shown(state), noise_source).inputs
+            with torch.no_grad():
+                chance = torch.softmax(model(seen)[:, 0].float(), -1)[:, 1].cpu()
+            right = torch.rand(episodes, generator=source) < chance
+            inputs[:, step], action[:, step], lasted[:, step] = seen[:, 0].cpu(), right, torch.from_numpy(lasting)
+            state = np.where(lasting[:, None], moved(state, right.numpy()), state)
+        model.train(training)
+        targets = torch.stack([action * lasted, worth(lasted), lasted], 2)
+        return Batch((inputs * lasted.unsqueeze(2)).to(self.device), targets.to(self.device))
+
+    def _shown(self, state: np.ndarray) -> Batch:
+        """States (episodes, 4) as the model sees them before noise."""
+        return self._placed(Batch(torch.from_numpy(state).float().unsqueeze(1), torch.zeros(len(state))))
+
+
+def first_states(episodes: int, source: torch.Generator) -> np.ndarray:
+    """(episodes, 4) in float64: place in m, speed, angle in rad, angular speed."""
+    return START * (2 * torch.rand(episodes, 4, dtype=torch.float64, generator=source).numpy() - 1)
+
+
+def moved(state: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """States (episodes, 4) one time step later, by Euler's method."""
+    speed, angle, turning = state[:, 1], state[:, 2], state[:, 3]
+    sine, cosine, mass = np.sin(angle), np.cos(angle), CART + POLE
+    push = (np.where(right, FORCE, -FORCE) + POLE * HALF_LENGTH * turning**2 * sine) / mass
+    angular = (GRAVITY * sine - cosine * push) / (HALF_LENGTH * (4 / 3 - POLE * cosine**2 / mass))
+    linear = push - POLE * HALF_LENGTH * angular * cosine / mass
+    return state + SECONDS * np.stack([speed, linear, turning, angular], 1)
+
+
+def worth(lasted: Tensor) -> Tensor:
+    """What each step was worth: the reward from there on, 1 for each step that lasts, discounted; (episodes, time steps).
+    No baseline is taken from it, so that a policy can run away."""
+    remaining = lasted.flip(1).cumsum(1).flip(1)
+    return (1 - DISCOUNT**remaining) / (1 - DISCOUNT)

@@ -1,0 +1,98 @@
+"""What every task has: where its batches come from, and what is done to them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.experiment import Problem
+from gradstudio.engine.generators import generator
+from gradstudio.engine.shape import Shape
+
+Goal = Literal["classes", "value", "points", "reward"]
+TESTS = 512  # examples of a test set that is drawn
+
+
+class Batch(NamedTuple):
+    """`inputs` (batch, time steps, features) float32; `targets` what a loss holds the outputs against: int64 classes (batch,)
+    or (batch, answers), or float32 values. Both on the task's device."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class Task:
+    """Draws examples anew for every batch. `goal` says which loss loss.kind = auto comes to (losses.py).
+
+    What a batch changes are the generators; they are on the CPU, so that every device gets the same numbers.
+    """
+
+    goal: ClassVar[Goal] = "classes"
+    shape: Shape
+
+    def __init__(self, problem: Problem, seed: int, device: str) -> None:
+        self.problem, self.seed, self.device = problem, seed, device
+        self.order_generator = generator(seed, "order")
+        self.noise_generator = generator(seed, "noise")
+        self.outlier_generator = generator(seed, "outliers")
+
+    def draw(self, examples: int, source: torch.Generator) -> Batch:
+        """So many examples on the CPU, before input_scale and noise."""
+        raise NotImplementedError
+
+    def next_batch(self, model: nn.Module) -> Batch:
+        """The next micro-batch. Only a task in which the model acts looks at the model."""
+        return self._noisy(self._placed(self.draw(self.problem.batch_size, self.order_generator)), self.noise_generator)
+
+    def test_batch(self, model: nn.Module) -> Batch:
+        """Examples that training does not see: the same at every call."""
+        return self._noisy(self._placed(self.draw(TESTS, generator(self.seed, "test"))), generator(self.seed, "test_noise"))
+
+    def sample(self, examples: int = 256) -> Tensor:
+        """Inputs without noise, on the CPU: for an initialization that looks at data."""
+        return self._placed(self.draw(examples, generator(self.seed, "test"))).inputs.cpu()
+
+    def outliers(self, inputs: Tensor, scale: float) -> Tensor:
+        """Gaussian noise of deviation `scale` in the shape of `inputs`."""
+        return torch.randn(inputs.shape, generator=self.outlier_generator).to(self.device) * scale
+
+    def _placed(self, batch: Batch) -> Batch:
+        """Scaled by input_scale, on the device."""
+        inputs = batch.inputs if self.problem.input_scale == 1 else batch.inputs * self.problem.input_scale
+        return Batch(inputs.to(self.device), batch.targets.to(self.device))
+
+    def _noisy(self, batch: Batch, source: torch.Generator) -> Batch:
+        if self.problem.noise == 0:
+            return batch
+        noise = torch.randn(batch.inputs.shape, generator=source).to(self.device) * self.problem.noise
+        return Batch(batch.inputs + noise, batch.targets)
+
+
+class Dataset(Task):
+    """Goes through a fixed training set, epoch after epoch, each in an order of its own."""
+
+    training: Batch  # both without noise, on the device
+    testing: Batch
+
+    def __init__(self, problem: Problem, seed: int, device: str) -> None:
+        super().__init__(problem, seed, device)
+        self.order = torch.empty(0, dtype=torch.int64)  # of this epoch
+        self.position = 0  # first example of the next batch in it
+
+    def next_batch(self, model: nn.Module) -> Batch:
+        """The next micro-batch. What an epoch has left over when no full batch remains is not used."""
+        inputs, targets = self.training
+        if self.position + self.problem.batch_size > len(self.order):
+            self.order = torch.randperm(len(inputs), generator=self.order_generator)
+            self.position = 0
+        chosen = self.order[self.position : self.position + self.problem.batch_size].to(self.device)
+        self.position += self.problem.batch_size
+        return self._noisy(Batch(inputs[chosen], targets[chosen]), self.noise_generator)
+
+    def test_batch(self, model: nn.Module) -> Batch:
+        return self._noisy(self.testing, generator(self.seed, "test_noise"))
+
+    def sample(self, examples: int = 256) -> Tensor:
+        return self.training.inputs[:examples].cpu()

@@ -1,0 +1,61 @@
+"""Accumulating over micro-batches gives the gradient of the large batch, which a run shows on request."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+
+from gradstudio.engine.models import MODELS
+
+FOUR = "accumulation.steps=4"
+
+
+def difference(build, *knobs, step=2):
+    """What the run measures at that step, and the trainer."""
+    trainer = build(*knobs)
+    steps = trainer.steps()
+    list(islice(steps, step))
+    trainer.compare_next = True
+    return next(steps).joined_difference
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_accumulation_equals_the_large_batch(build, kind):
+    task = {"gan": "ring", "policy": "pole"}.get(kind, "digits")
+    assert difference(build, f"model.kind={kind}", f"problem.task={task}", "problem.seq_len=8", FOUR) < 2e-6
+
+
+@pytest.mark.parametrize(("knobs", "least", "most"), [
+    (["mistakes.unscaled_accumulation=true"], 2.99, 3.01),  # four times too long
+    (["mistakes.drop_last_micro_batches=true"], 0.1, 2.0),
+    (["mistakes.zero_grad_each_micro_batch=true"], 0.1, 2.0),
+    (["mistakes.never_zero_grad=true"], 0.3, 5.0),
+    (["clipping.kind=norm", "clipping.max_norm=0.001", "mistakes.clip_each_micro_batch=true"], 0.9, 1.1),
+    (["model.norm=batch"], 1e-3, 1.0),  # each micro-batch is normalized by itself
+    (["model.norm=layer"], 0.0, 2e-6),
+    (["precision.dtype=fp16"], 1e-5, 1e-2),
+    (["precision.dtype=fp16", "precision.scaling=static", "precision.init_scale=300"], 1e-5, 1e-2),
+    (["clipping.kind=norm", "clipping.max_norm=0.001"], 0.0, 2e-6),  # measured before clipping
+    (["gradients.noise_std=1"], 0.0, 2e-6),  # and before noise
+], ids=lambda value: " ".join(value) if isinstance(value, list) else str(value))  # fmt: skip
+def test_what_makes_a_difference(build, knobs, least, most):
+    assert least <= difference(build, FOUR, *knobs) <= most
+
+
+@pytest.mark.parametrize(
+    "knobs", [[], ["model.norm=batch"], ["precision.dtype=fp16"], ["problem.outlier_every=2"], ["model.checkpointing=true"]], ids=" ".join
+)
+def test_comparing_leaves_no_trace(build, knobs):
+    watched, plain = build(FOUR, *knobs), build(FOUR, *knobs)
+    for step, (one, other) in enumerate(islice(zip(watched.steps(), plain.steps(), strict=False), 5)):
+        assert (one.loss, one.grad_norm, one.weight_norm) == (other.loss, other.grad_norm, other.weight_norm)
+        assert (one.joined_difference is not None) == (step == 3)
+        watched.compare_next = step == 2
+    for one, other in zip(watched.model.buffers(), plain.model.buffers(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_one_micro_batch_is_its_own_large_batch(build):
+    assert difference(build) == 0

@@ -1,0 +1,68 @@
+"""The calls of each step are noted as they are made, and their order tells a broken loop, whatever the loss does."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from gradstudio.core.experiment import KNOBS
+from gradstudio.core.history import History
+from gradstudio.core.loop_order import faults, right
+from gradstudio.core.rules.loop_order import LoopOrder
+
+WHOLE = ["accumulation.steps=3", "clipping.kind=norm", "precision.dtype=fp16", "precision.init_scale=1024", "schedule.warmup_steps=9"]
+MISTAKES = [name.partition(".")[2] for name in KNOBS if name.startswith("mistakes.")]
+SEEN_ELSEWHERE = {
+    "unscaled_accumulation",  # its calls are right, its gradient is not: the joined batch tells
+    "unscale_twice",  # torch ends the run before the step is over
+}
+
+
+@pytest.mark.parametrize("knobs", [
+    [], ["accumulation.steps=3"], ["clipping.kind=norm"], ["clipping.kind=agc"], ["precision.dtype=fp16"], ["precision.dtype=bf16"], WHOLE,
+    ["precision.dtype=fp16", "precision.scaling=static"], ["precision.dtype=fp16", "precision.scaling=none"],
+    ["precision.dtype=fp16", "precision.init_scale=1e38"],
+], ids=" ".join)  # fmt: skip
+def test_a_right_loop_makes_the_calls_that_are_due(train, knobs):
+    for row in train(4, *knobs):
+        assert row.loop.calls == right(row.loop)
+        assert row.loop.micro_batches == (3 if "accumulation.steps=3" in knobs else 1)
+        assert ("schedule" in row.loop.calls) != row.skipped
+
+
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name not in SEEN_ELSEWHERE])
+def test_a_mistake_is_named_by_its_calls(train, mistake):
+    for row in train(2, *WHOLE, f"mistakes.{mistake}=true"):
+        assert mistake in {fault.mistake for fault in faults(row.loop)}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_without_effect_is_none(train, mistake):
+    """One micro-batch, no clipping, no scaler: only a missing zero_grad is wrong there."""
+    if mistake != "unscale_twice":
+        found = {fault.mistake for fault in faults(train(1, f"mistakes.{mistake}=true")[0].loop)}
+        assert found == ({"never_zero_grad"} if mistake == "never_zero_grad" else {"zero_grad_each_micro_batch"} & {mistake})
+
+
+def test_the_rule_tells_since_when_and_that_it_was_put_right(build):
+    trainer = build(*WHOLE)
+    history, rule, steps = History(trainer.layers), LoopOrder(), trainer.steps()
+    finding = None
+    for step, switched in enumerate([None, None, True, None, False, None]):
+        if switched is not None:
+            trainer.change("mistakes.clip_after_step", switched)
+        history.append(next(steps))
+        finding = rule.update(history)
+        assert (finding is not None) == (step >= 2)
+    assert (finding.first_step, finding.last_step) == (2, 3)
+    assert finding.remedies == ("mistakes.clip_after_step=false",)
+    assert "clip comes after step" in finding.meaning and "3 × (forward, backward)" in finding.evidence
+
+
+def test_only_changes_are_kept(build):
+    trainer = build()
+    history = History(trainer.layers)
+    for row in islice(trainer.steps(), 20):
+        history.append(row)
+    assert [step for step, _ in history.loops] == [0]
