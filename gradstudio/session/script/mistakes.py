@@ -1,0 +1,56 @@
+"""How a mistake stands in a script: in its place and marked, behind an `if` where it is switched during the run."""
+
+from __future__ import annotations
+
+from gradstudio.core import mistakes
+from gradstudio.core.experiment import KNOBS
+from gradstudio.session.script.plan import Lines, Plan
+
+MARK = "# MISTAKE"
+NAMES = [name.partition(".")[2] for name in KNOBS if name.startswith("mistakes.")]
+
+
+def ever(plan: Plan, name: str) -> bool:
+    return plan.ever(f"mistakes.{name}", True)
+
+
+def always(plan: Plan, name: str) -> bool:
+    return plan.values(f"mistakes.{name}") == [True]
+
+
+def switch(plan: Plan, *names: str) -> str:
+    """A condition that holds while one of these mistakes is on; "" where none ever is, "True" where one always is."""
+    if any(always(plan, name) for name in names):
+        return "True"
+    return " or ".join(plan.text(f"mistakes.{name}") for name in names if ever(plan, name))
+
+
+def wrong(plan: Plan, lines: Lines, name: str, text: str, why: str, depth: int, condition: str = "") -> None:
+    """A line that only the mistake has, under a condition of its own where it needs one."""
+    if not ever(plan, name):
+        return
+    switched = "" if always(plan, name) else plan.text(f"mistakes.{name}")
+    guard = " and ".join(part for part in (switched, condition) if part)
+    comment = f"  {MARK} {name}: {why}"
+    if guard:
+        lines.add(f"if {guard}:{comment}", depth)
+        lines.add(text, depth + 1)
+    else:
+        lines.add(text + comment, depth)
+
+
+def right(plan: Plan, lines: Lines, names: tuple[str, ...], text: str, depth: int) -> None:
+    """Lines that are left out while one of these mistakes is on."""
+    condition = switch(plan, *names)
+    if condition == "True":
+        return
+    if condition:
+        lines.add(f"if not {condition}:" if " or " not in condition else f"if not ({condition}):", depth)
+    lines.add(text, depth + bool(condition))
+
+
+def unseen(plan: Plan, lines: Lines, text: str) -> None:
+    """A comment for each mistake that is on though nothing in the script shows it, as it changes nothing here."""
+    for name in NAMES:
+        if ever(plan, name) and f"{MARK} {name}" not in text:
+            lines.add(f"{MARK} {name}: {mistakes.note(f'mistakes.{name}', plan.experiment) or 'changes nothing here'}")

@@ -1,0 +1,62 @@
+"""What a script is to repeat: the values a run starts with, and which of them change on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import Value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment and its timeline, asked knob by knob. What stays as it is stands in the script as a literal, where it acts;
+    what changes is an attribute of the script's `knobs`."""
+
+    experiment: Experiment
+    timeline: tuple[Change, ...] = ()
+
+    def __getitem__(self, name: str) -> Value:
+        """The value at the start."""
+        return self.experiment[name]
+
+    def changes(self, name: str) -> bool:
+        """Whether the knob takes another value during the run."""
+        return len(self.values(name)) > 1
+
+    def values(self, name: str) -> list[Value]:
+        """Every value that the knob has at some step, the first one first."""
+        return list(dict.fromkeys([self[name], *(change.value for change in self.timeline if change.knob == name)]))
+
+    def ever(self, name: str, *values: Value) -> bool:
+        """Whether the knob has one of these values at some step."""
+        return any(value in values for value in self.values(name))
+
+    def text(self, name: str) -> str:
+        """The knob in an expression: its value as Python writes it, or the name under which the script keeps what changes."""
+        return f"knobs.{variable(name)}" if self.changes(name) else literal(self[name])
+
+
+def literal(value: Value) -> str:
+    """A value as Python writes it, texts in double quotes."""
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def variable(name: str) -> str:
+    """'clipping_max_norm' for clipping.max_norm."""
+    return name.replace(".", "_")
+
+
+@dataclass
+class Lines:
+    """Lines of a program, indented by four spaces for each level of `depth`."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, text: str = "", depth: int = 0) -> None:
+        """One or more lines; an empty text is an empty line."""
+        self.lines += ["    " * depth + line if line else "" for line in text.split("\n")]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)

@@ -1,0 +1,93 @@
+"""Loss scaling in a script: which kinds it needs, and what stands around the backward pass and the step for them."""
+
+from __future__ import annotations
+
+from gradstudio.session.script.plan import Lines, Plan, literal
+
+_DEFAULTS = {"init_scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000}
+
+
+def kinds(plan: Plan) -> set[str]:
+    """Every kind of scaling that is in force at some step: dynamic, static, none."""
+    dtype, scaling = plan["precision.dtype"], plan["precision.scaling"]
+    found = {scaling if dtype == "fp16" else "none"}
+    for change in plan.timeline:
+        dtype = change.value if change.knob == "precision.dtype" else dtype
+        scaling = change.value if change.knob == "precision.scaling" else scaling
+        found.add(scaling if dtype == "fp16" else "none")
+    return {str(kind) for kind in found}
+
+
+def rebuilt(plan: Plan) -> bool:
+    """Whether the scaler begins anew during the run."""
+    return (plan.changes("precision.dtype") or plan.changes("precision.scaling")) and kinds(plan) != {"none"}
+
+
+def dynamic(plan: Plan) -> bool:
+    """Whether the script has a GradScaler."""
+    return "dynamic" in kinds(plan)
+
+
+def _arguments(plan: Plan) -> str:
+    """Of a GradScaler, beside the device: what differs from torch's own."""
+    values = {name: plan.text(f"precision.{name}") for name, value in _DEFAULTS.items() if plan.values(f"precision.{name}") != [value]}
+    return "".join(f", {name}={value}" for name, value in values.items())
+
+
+def _is(plan: Plan, kind: str) -> str:
+    """A condition for this kind of scaling, of what changes during the run."""
+    wanted = {"precision.dtype": "fp16", "precision.scaling": kind}
+    return " and ".join(f"{plan.text(name)} == {literal(value)}" for name, value in wanted.items() if plan.changes(name))
+
+
+def function(plan: Plan, lines: Lines) -> None:
+    """What makes a scaler anew, where the run does."""
+    if rebuilt(plan) and dynamic(plan):
+        lines.add("def new_scaler():")
+        lines.add('"""It does nothing while it is not enabled."""', 1)
+        lines.add(f"return torch.amp.GradScaler(device.type{_arguments(plan)}, enabled={_is(plan, 'dynamic')})", 1)
+
+
+def build(plan: Plan, lines: Lines) -> None:
+    """Before the loop."""
+    if dynamic(plan):
+        lines.add("scaler = new_scaler()" if rebuilt(plan) else f"scaler = torch.amp.GradScaler(device.type{_arguments(plan)})")
+    if "static" in kinds(plan):
+        _set_scale(plan, lines, 0)
+
+
+def apply_change(plan: Plan, lines: Lines) -> None:
+    """Inside the loop over the timeline, after a value was set."""
+    if rebuilt(plan) and dynamic(plan):
+        lines.add('if name in ("precision_dtype", "precision_scaling"):', 3)
+        lines.add("scaler = new_scaler()", 4)
+    if rebuilt(plan) and "static" in kinds(plan):
+        _set_scale(plan, lines, 3)
+    if dynamic(plan) and plan.changes("precision.growth_interval"):
+        lines.add('if name == "precision_growth_interval":', 3)
+        lines.add("scaler.set_growth_interval(value)", 4)
+
+
+def _set_scale(plan: Plan, lines: Lines, depth: int) -> None:
+    condition = _is(plan, "static")
+    lines.add(f"scale = {literal(plan['precision.init_scale'])}{f' if {condition} else 1.0' if condition else '  # fixed, without any check'}", depth)
+
+
+def backward(plan: Plan, share: str) -> str:
+    """The backward pass of a share of the loss."""
+    if "static" in kinds(plan):
+        share += " * scale"
+    if dynamic(plan):
+        return f"scaler.scale({share}).backward()"
+    return f"{share}.backward()" if share == "loss" else f"({share}).backward()"
+
+
+def unscales(plan: Plan) -> list[str]:
+    """What takes the scale out of the gradients."""
+    found = ["scaler.unscale_(optimizer)"] if dynamic(plan) else []
+    return found + (["for parameter in model.parameters():\n    parameter.grad.mul_(1 / scale)"] if "static" in kinds(plan) else [])
+
+
+def divided(plan: Plan) -> str:
+    """What takes the scale out of a norm."""
+    return (" / scaler.get_scale()" if dynamic(plan) else "") + (" / scale" if "static" in kinds(plan) else "")

@@ -1,0 +1,327 @@
+"""The engine trains as plain PyTorch does: the script of an experiment prints the numbers of its run.
+
+To the last bit on the CPU, where both do the same operations in the same order; within 1e-5 in fp16, where a norm can be measured
+before or after the scale is taken out of it, until the first step that is not finite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import random
+import subprocess
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from gradstudio.core import presets
+from gradstudio.core.combinations import with_companions
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
+from gradstudio.core.knobs import Knob, KnobError, Value
+from gradstudio.engine.trainer import Trainer
+from gradstudio.session.script import script
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about what a mistake does
+
+STEPS = 6
+SMALL = {
+    "run.steps": STEPS, "run.device": "cpu", "model.width": 12, "model.depth": 2, "problem.batch_size": 8, "problem.seq_len": 8,
+}  # fmt: skip
+
+Figures = list[tuple[float, float]]
+
+# Every entry of every table at least once (test_the_matrix_is_whole), and what interacts in pairs. STEP:knob=value is a live change.
+CASES = """
+model.kind=mlp problem.task=spirals
+model.kind=mlp problem.task=adding
+model.kind=mlp problem.task=copy
+model.kind=mlp problem.task=characters
+model.kind=mlp problem.task=characters problem.seq_len=1
+model.kind=mlp model.checkpointing=true model.norm=batch model.norm_position=post model.residual=true model.depth=4
+model.kind=rnn problem.task=sequential_digits
+model.kind=rnn model.depth=3 model.norm=layer model.residual=true
+model.kind=rnn model.norm=batch model.norm_position=post model.activation=gelu model.residual=true
+model.kind=rnn model.activation=silu model.norm=batch model.checkpointing=true
+model.kind=lstm problem.task=adding model.init=he model.initial_bias=1
+model.kind=lstm problem.task=copy model.init=lsuv model.init_gain=0.8
+model.kind=gru problem.task=characters model.init=lsuv
+model.kind=cnn model.norm=batch model.residual=true
+model.kind=cnn model.norm=layer model.norm_position=post problem.task=copy model.checkpointing=true
+model.kind=cnn model.init=lsuv model.norm=batch model.activation=leaky_relu
+model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
+model.kind=transformer
+model.kind=transformer model.norm_position=post problem.task=characters model.init=lsuv
+model.kind=transformer model.width=13 problem.task=copy model.checkpointing=true model.init=orthogonal model.activation=tanh
+problem.task=ring model.kind=gan
+problem.task=ring model.kind=gan model.norm=layer model.residual=true model.checkpointing=true clipping.kind=agc
+problem.task=ring model.kind=gan model.init=lsuv accumulation.steps=2 mistakes.clip_each_micro_batch=true clipping.kind=norm
+problem.task=pole model.kind=policy
+problem.task=pole model.kind=policy model.norm=batch accumulation.steps=3 problem.noise=0.01 problem.input_scale=2
+problem.task=pole model.kind=policy model.init=lsuv model.checkpointing=true
+model.init=he model.init_gain=1.3 model.initial_bias=0.1
+model.init=xavier model.kind=transformer model.init_gain=0.7
+model.init=orthogonal model.activation=tanh model.kind=rnn model.initial_bias=0.2
+model.init=lsuv model.init_gain=0.5 model.norm=batch model.depth=4
+model.init=lsuv model.kind=rnn problem.task=copy model.depth=3
+model.init=lsuv model.kind=rnn model.norm=layer model.residual=true
+model.init=zeros model.activation=sigmoid
+model.init=normal model.init_gain=2
+model.init_gain=1.5 model.initial_bias=-0.5 model.kind=gru
+loss.kind=naive_log 3:loss.eps=1e-7
+loss.kind=naive_log problem.task=characters model.kind=gru loss.eps=1e-7
+loss.kind=naive_division loss.eps=0.5 problem.task=adding
+loss.kind=naive_sqrt loss.eps=1e-12
+loss.kind=naive_exp problem.scaling=raw problem.input_scale=100
+loss.kind=naive_exp problem.task=copy model.kind=gru loss.eps=1e-6
+loss.kind=naive_variance 2:loss.eps=0.01
+loss.kind=naive_variance problem.task=adding loss.eps=0.01 model.kind=rnn
+problem.noise=0.3 problem.scaling=unit problem.outlier_every=2 problem.input_scale=3 accumulation.steps=2
+problem.task=spirals problem.noise=0.1 problem.input_scale=2 4:problem.outlier_every=1 5:problem.outlier_scale=10
+optimizer.kind=adam optimizer.lr=0.01 optimizer.beta1=0.8 optimizer.beta2=0.9 optimizer.weight_decay=0.1
+optimizer.kind=adam 2:optimizer.lr=0.3 3:optimizer.beta1=0.5 4:optimizer.eps=0.01
+optimizer.kind=adamw optimizer.lr=0.01
+optimizer.kind=rmsprop optimizer.lr=0.01 3:optimizer.momentum=0.5
+optimizer.momentum=0.9 2:optimizer.lr=0.3 3:optimizer.momentum=0.5 4:optimizer.weight_decay=0.2
+schedule.warmup_steps=4 schedule.kind=cosine schedule.total_steps=5
+schedule.warmup_steps=4 3:schedule.kind=linear 3:schedule.total_steps=7 4:schedule.warmup_steps=0 4:optimizer.lr=0.5
+schedule.kind=linear schedule.total_steps=4
+accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 2:accumulation.steps=1 4:clipping.kind=value 4:clipping.clip_value=0.001
+clipping.kind=norm clipping.max_norm=0.1 3:clipping.max_norm=0.01 optimizer.kind=adam
+clipping.kind=value clipping.clip_value=0.001 model.kind=rnn
+clipping.kind=agc model.kind=transformer
+clipping.kind=per_layer clipping.max_norm=0.05 model.kind=lstm problem.task=adding
+clipping.kind=per_layer 3:clipping.kind=agc
+gradients.centralize=true gradients.noise_std=0.01 model.kind=cnn
+2:gradients.centralize=true 3:gradients.noise_std=0.01 model.kind=rnn model.norm=batch
+loss.weight=0.001 3:loss.weight=100
+precision.dtype=bf16 model.kind=transformer optimizer.kind=adamw
+precision.dtype=fp16 model.kind=cnn model.norm=batch
+precision.dtype=fp16 precision.init_scale=1e30 precision.backoff_factor=0.0001 schedule.warmup_steps=5
+precision.dtype=fp16 precision.scaling=static precision.init_scale=1000
+precision.dtype=fp16 precision.scaling=none
+precision.dtype=fp16 precision.growth_interval=2 precision.growth_factor=3 accumulation.steps=2 clipping.kind=norm
+2:precision.dtype=fp16 4:precision.scaling=static 5:precision.dtype=bf16
+precision.dtype=fp16 3:precision.growth_interval=1
+run.stop_on_nonfinite=false optimizer.lr=1e6
+run.deterministic=false run.seed=11
+accumulation.steps=2 clipping.kind=norm clipping.max_norm=0.1 mistakes.clip_each_micro_batch=true mistakes.never_zero_grad=true mistakes.zero_grad_each_micro_batch=true
+""".strip().splitlines()
+MISTAKES = [name for name in KNOBS if name.startswith("mistakes.")]
+AROUND_A_MISTAKE = (
+    "",
+    "precision.dtype=fp16",
+    "precision.dtype=fp16 precision.scaling=static precision.init_scale=128",
+    "model.kind=rnn clipping.kind=value",
+)
+CASES += [
+    f"accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 schedule.warmup_steps=9 {around} {switched}".replace("  ", " ")
+    for mistake in MISTAKES
+    for around in AROUND_A_MISTAKE
+    for switched in (f"{mistake}=true", f"2:{mistake}=true 4:{mistake}=false")
+]
+
+
+def read(case: str) -> tuple[Experiment, tuple[Change, ...]]:
+    """The experiment and timeline of a line of CASES."""
+    live = [part for part in case.split() if ":" in part.partition("=")[0]]
+    experiment = Experiment().with_values(SMALL).with_texts([part for part in case.split() if part not in live])
+    entries = []
+    for part in live:
+        step, _, assignment = part.partition(":")
+        name, value = parse_assignment(assignment)
+        entries.append({"step": int(step), "knob": name, "value": value})
+    return experiment, presets.read_timeline(entries, experiment)
+
+
+def engine(experiment: Experiment, timeline: tuple[Change, ...]) -> tuple[Figures, str]:
+    """Loss and norm of every step, and the error that ended the run."""
+    trainer, figures, due = Trainer(experiment), [], list(timeline)
+    steps = trainer.steps()
+    while len(figures) < experiment.run.steps:
+        while due and due[0].step <= len(figures):
+            change = due.pop(0)
+            if trainer.experiment[change.knob] != change.value:
+                trainer.change(change.knob, change.value)
+        try:
+            row = next(steps)
+        except RuntimeError as fault:
+            return figures, str(fault)
+        figures.append((row.loss, row.grad_norm))
+        if row.went_nonfinite and trainer.experiment.run.stop_on_nonfinite:
+            break
+    return figures, ""
+
+
+def plain(program: str) -> tuple[Figures, str]:
+    """What the script prints, and the error that ended it."""
+    printed, error = io.StringIO(), ""
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(program, "train.py", "exec"), {"__name__": "__main__"})
+        except RuntimeError as fault:
+            error = str(fault)
+    figures = []
+    for number, line in enumerate(printed.getvalue().splitlines()):
+        step, loss, norm = line.split()
+        assert int(step) == number
+        figures.append((float(loss), float(norm)))
+    return figures, error
+
+
+def is_exact(experiment: Experiment, timeline: tuple[Change, ...]) -> bool:
+    """Whether both do the same operations in the same order."""
+    return experiment.precision.dtype != "fp16" and all(change.value != "fp16" for change in timeline)
+
+
+def compare(experiment: Experiment, timeline: tuple[Change, ...]) -> None:
+    """The run and the script give the same numbers and end in the same way."""
+    exact, program = is_exact(experiment, timeline), script(experiment, timeline)
+    (measured, error), (printed, other_error) = engine(experiment, timeline), plain(program)
+    assert error == other_error
+    for row, line in zip_longest(measured, printed):
+        assert row is not None and line is not None, "one ended before the other"
+        for one, other in zip(row, line, strict=True):
+            if math.isnan(one) or math.isnan(other):
+                assert math.isnan(one) and math.isnan(other)
+            elif exact:
+                assert one == other
+            else:
+                assert one == pytest.approx(other, rel=1e-5, abs=0)
+        if not exact and not all(map(math.isfinite, row)):
+            break
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_prints_the_numbers_of_the_run(case: str) -> None:
+    compare(*read(case))
+
+
+def test_the_matrix_is_whole() -> None:
+    """Every choice of every knob, and every other knob with a value that is not its default."""
+    seen = {(part.partition("=")[0].rpartition(":")[2], part.partition("=")[2]) for case in CASES for part in case.split()}
+    named = {name for name, _ in seen} | set(SMALL)
+    for knob in KNOBS.values():
+        assert knob.name in named, f"no case sets {knob.name}"
+        for choice in knob.choices:
+            assert choice == knob.default or (knob.name, choice) in seen, f"no case has {knob.name}={choice}"
+
+
+# ---- experiments that nobody thought of
+
+VALUES: dict[str, tuple[Value, ...]] = {
+    "problem.seq_len": (1, 2, 8, 16), "problem.batch_size": (2, 5, 8), "model.depth": (1, 2, 3), "model.width": (4, 12, 13),
+    "optimizer.lr": (0.01, 0.1, 1.0), "run.seed": (0, 3, 99), "accumulation.steps": (1, 2, 3), "clipping.max_norm": (0.01, 0.1, 1.0),
+    "clipping.clip_value": (1e-3, 0.1), "clipping.agc_factor": (0.01, 0.1), "precision.init_scale": (1.0, 128.0, 1000.0, 65536.0, 1e30),
+    "precision.growth_factor": (2.0, 3.0), "precision.backoff_factor": (0.5, 0.1), "precision.growth_interval": (1, 2, 2000),
+    "schedule.warmup_steps": (0, 1, 3, 9), "schedule.total_steps": (3, 7, 1000), "optimizer.momentum": (0.0, 0.9),
+    "optimizer.beta1": (0.9, 0.5, 0.0), "optimizer.beta2": (0.999, 0.9), "optimizer.eps": (1e-8, 1e-3), "optimizer.weight_decay": (0.0, 0.01),
+    "gradients.noise_std": (0.0, 0.01), "loss.eps": (0.0, 1e-7, 0.1), "loss.weight": (1.0, 0.01, 30.0), "model.init_gain": (1.0, 0.5, 1.7),
+    "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2), "problem.outlier_every": (0, 2, 3),
+    "problem.outlier_scale": (10.0, 1e3),
+}  # fmt: skip
+OURS = [knob for knob in KNOBS.values() if knob.name not in ("run.steps", "run.device", "run.deterministic")]
+
+
+def draw(source: random.Random, knob: Knob) -> Value:
+    if knob.kind == "bool":
+        return source.random() < 0.5
+    return source.choice(knob.choices or VALUES[knob.name])
+
+
+def experiment_of(seed: int) -> tuple[Experiment, tuple[Change, ...]]:
+    """A random experiment with a random timeline, the same for the same seed."""
+    source, experiment = random.Random(seed), Experiment().with_values(SMALL)
+    for knob in OURS:
+        often = {"problem.task": 1.0, "model.kind": 1.0}.get(knob.name, 0.12 if knob.section == "mistakes" else 0.35)
+        if source.random() < often:
+            experiment = with_companions(experiment, knob.name, draw(source, knob))
+    live = [knob for knob in OURS if knob.live]
+    chosen = [source.choice(live) for _ in range(source.randint(0, 6))]
+    entries = [{"step": source.randrange(STEPS), "knob": knob.name, "value": draw(source, knob)} for knob in chosen]
+    return experiment, presets.read_timeline(entries, experiment)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_prints_the_numbers_of_a_random_run(seed: int) -> None:
+    experiment, timeline = experiment_of(seed)
+    try:
+        Trainer(experiment)
+        compare(experiment, timeline)
+    except KnobError:
+        pytest.skip("this processor cannot do it in that precision, and says so")
+
+
+# ---- as a program
+
+
+@pytest.mark.parametrize("preset", ["rnn-explosion", "gan-ring", "pole-collapse"])
+def test_runs_by_itself(preset: str, tmp_path: Path) -> None:
+    """With torch and numpy alone, in a fresh interpreter: the numbers of the preset's run."""
+    loaded = presets.load(preset)
+    experiment = loaded.experiment.with_values({"run.steps": 20, "run.device": "cpu"})
+    program = tmp_path / "train.py"
+    program.write_text(script(experiment, loaded.timeline, title=loaded.title), encoding="utf-8")
+    block = tmp_path / "gradstudio.py"
+    block.write_text("raise ImportError('the script must not need it')\n")
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, cwd=tmp_path, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{step} {loss} {norm}" for step, (loss, norm) in enumerate(engine(experiment, loaded.timeline)[0])]
+
+
+def test_every_script_is_clean(tmp_path: Path) -> None:
+    """No name that is not there, no import that is not used, no line that Python would warn about."""
+    for number, case in enumerate(CASES):
+        (tmp_path / f"case_{number}.py").write_text(script(*read(case), title=case), encoding="utf-8")
+    for seed in range(80):
+        (tmp_path / f"random_{seed}.py").write_text(script(*experiment_of(seed)), encoding="utf-8")
+    rules = ["--isolated", "--select", "E,F,W,I,B,UP", "--ignore", "E501,B905,B023,UP015", "--line-length", "150", "--target-version", "py311"]
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", *rules, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_marked(mistake: str) -> None:
+    """Where it stands, or at the top with the reason why it changes nothing."""
+    short = mistake.partition(".")[2]
+    seen = script(*read(f"accumulation.steps=2 clipping.kind=norm precision.dtype=fp16 schedule.warmup_steps=5 {mistake}=true"))
+    assert f"# MISTAKE {short}" in seen[seen.index("for step in") :]
+    assert "# MISTAKE" not in script(*read("accumulation.steps=2 clipping.kind=norm precision.dtype=fp16"))
+    alone = script(*read(f"{mistake}=true"))
+    if short != "never_zero_grad":  # it does harm wherever it stands
+        assert f"# MISTAKE {short}" in alone
+
+
+def test_what_is_switched_off_is_not_there() -> None:
+    program = script(Experiment())
+    for word in ("autocast", "scaler", "scheduler", "clip_grad", "noise", "knobs.", "TIMELINE", "checkpoint", "norm(x"):
+        assert word not in program, word
+    assert len(program.splitlines()) < 75
+
+
+@pytest.mark.parametrize(("knob", "written"), [
+    ("clipping.kind=norm", "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
+    ("precision.dtype=fp16", "torch.amp.GradScaler"),
+    ("accumulation.steps=4", "(loss / 4).backward()"),
+    ("schedule.warmup_steps=100", "torch.optim.lr_scheduler.LambdaLR"),
+    ("optimizer.kind=adamw", "torch.optim.AdamW"),
+    ("model.checkpointing=true", "from torch.utils.checkpoint import checkpoint"),
+])  # fmt: skip
+def test_uses_torch_s_own(knob: str, written: str) -> None:
+    assert written in script(*read(knob))
+
+
+def test_a_title_cannot_break_out() -> None:
+    program = script(Experiment().with_values(SMALL), title='"""\nimport os\\')
+    compile(program, "train.py", "exec")
+    assert "import os" not in program.splitlines()
+
+
+def test_a_change_that_changes_nothing_is_left_out() -> None:
+    assert "TIMELINE" not in script(*read("3:optimizer.lr=0.1"))
