@@ -13,8 +13,8 @@ import typer
 
 if TYPE_CHECKING:
     from gradstudio.core.events import Change
+    from gradstudio.core.experiment import Experiment
     from gradstudio.core.presets import Preset
-    from gradstudio.session.run import Run
 
 INTERNAL, WRONG, INTERRUPTED = 1, 2, 130
 
@@ -28,6 +28,11 @@ presets_app = typer.Typer(help="List the presets, or print one.", context_settin
 app.add_typer(presets_app, name="presets")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Set a knob. Repeatable.")]
+Changes = Annotated[list[str] | None, typer.Option("--at", metavar="STEP:KNOB=VALUE", help="Change a live knob at that step. Repeatable.")]
+Steps = Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps.")]
+Seed = Annotated[int | None, typer.Option(metavar="S", help="Seed of weights, batches and noise.")]
+Device = Annotated[str | None, typer.Option(metavar="D", help="auto, cpu, cuda:0, mps; see `gradstudio devices`.")]
 
 
 class WrongRequest(ValueError):
@@ -112,11 +117,15 @@ def show_preset(preset: Annotated[str, typer.Argument(metavar="ID", help="A pres
 @app.command(help="Train without a window. Exit code: 0 finished, 2 wrong request, 3 non-finite, 4 critical finding, 130 interrupted.")
 def run(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A preset's id, or the path of a TOML file.")],
-    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Set a knob. Repeatable.")] = None,
-    changes: Annotated[list[str] | None, typer.Option("--at", metavar="STEP:KNOB=VALUE", help="Change a live knob at that step. Repeatable.")] = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps.")] = None,
-    seed: Annotated[int | None, typer.Option(metavar="S", help="Seed of weights, batches and noise.")] = None,
-    device: Annotated[str | None, typer.Option(metavar="D", help="auto, cpu, cuda:0, mps; see `gradstudio devices`.")] = None,
+    assignments: Assignments = None,
+    changes: Changes = None,
+    compare: Annotated[
+        list[int] | None,
+        typer.Option(metavar="STEP", min=0, help="Hold that step's accumulated gradient against that of one large batch. Repeatable."),
+    ] = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    device: Device = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the run's files here.")] = None,
     report: Annotated[
         str, typer.Option(metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into a folder named as the run.")
@@ -125,9 +134,13 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     from gradstudio.session import foreground, output, summary
+    from gradstudio.session.run import Run
 
-    flags = {"run.steps": steps, "run.seed": seed, "run.device": device}
-    record = _prepare(source, assignments or [], changes or [], {name: value for name, value in flags.items() if value is not None})
+    preset, experiment, timeline = _requested(source, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device})
+    for step in compare or []:
+        if step >= experiment.run.steps:
+            raise WrongRequest(f"--compare {step} comes after the end of the run; its last step is {experiment.run.steps - 1}")
+    record = Run(preset, experiment, timeline, tuple(compare or []))
     formats = _formats(report)
     folder = out or (Path(record.id) if formats else None)
     if folder:
@@ -148,6 +161,22 @@ def run(
     if folder and not quiet and not record.refused:
         (_complain if as_json else _say)(f"files in {folder}")
     raise typer.Exit(summary.exit_code(record))
+
+
+@app.command(help="Print the plain PyTorch program of an experiment or a run: it needs only torch and numpy, and prints the run's step, loss "
+             "and gradient norm.")  # fmt: skip
+def script(
+    source: Annotated[str, typer.Argument(metavar="SOURCE|RUN", help="A preset's id, a TOML file, or a folder that `run --out` has written.")],
+    assignments: Assignments = None,
+    changes: Changes = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    device: Device = None,
+) -> None:
+    from gradstudio.session.script import script as program
+
+    preset, experiment, timeline = _requested(source, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device})
+    _say(program(experiment, timeline, title=preset.title, threads=os.environ.get("GRADSTUDIO_THREADS", "1")).rstrip("\n"))
 
 
 @app.command(help="List what can train here.")
@@ -178,18 +207,21 @@ def examine(as_json: Json = False) -> None:
     raise typer.Exit(0 if all(check.ok for check in checks) else 1)
 
 
-def _prepare(source: str, assignments: list[str], changes: list[str], flags: dict[str, Any]) -> Run:
-    """The run that was asked for; PresetError, KnobError or WrongRequest where it cannot be."""
+def _requested(
+    source: str, assignments: list[str] | None, changes: list[str] | None, flags: dict[str, Any]
+) -> tuple[Preset, Experiment, tuple[Change, ...]]:
+    """What was asked for, and its live changes; PresetError, KnobError or WrongRequest where it cannot be."""
     from gradstudio.core import presets
     from gradstudio.core.experiment import parse_assignment
-    from gradstudio.session.run import Run
 
-    preset = presets.load(source)
-    experiment = preset.experiment.with_values({**dict(parse_assignment(text) for text in assignments), **flags})
-    return Run(preset, experiment, _planned(preset, experiment.run.steps, changes, experiment))
+    written = Path(source) / "experiment.toml"  # by --out
+    preset = presets.load(written if written.is_file() else source)
+    given = {name: value for name, value in flags.items() if value is not None}
+    experiment = preset.experiment.with_values({**dict(parse_assignment(text) for text in assignments or []), **given})
+    return preset, experiment, _planned(preset, experiment.run.steps, changes or [], experiment)
 
 
-def _planned(preset: Preset, steps: int, changes: list[str], experiment: Any) -> tuple[Change, ...]:
+def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
     """The preset's own changes and those asked for, in the order of their steps."""
     from gradstudio.core import presets
     from gradstudio.core.experiment import parse_assignment

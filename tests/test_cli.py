@@ -74,7 +74,7 @@ def test_version_and_help(gradstudio: Callable[..., Answer]) -> None:
     assert gradstudio("--version") == (0, f"gradstudio {__version__}\n", "")
     answer = gradstudio("--help")
     assert answer.code == 0
-    for command in ("run", "presets", "devices", "doctor"):
+    for command in ("run", "script", "presets", "devices", "doctor"):
         assert command in answer.out
     assert gradstudio("run", "--help").code == 0
 
@@ -151,6 +151,17 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable[..., Answer]) ->
         (["run", "{small}", "--seed", "-1"], "run.seed = -1 is not allowed"),
         (["run", "{small}", "--device", "tpu"], "run.device = tpu is not allowed"),
         (["run", "{small}", "--device", "cuda:77"], "run.device = cuda:77 is not allowed; allowed here: auto, cpu"),
+        (["run", "{small}", "--compare", "6"], "--compare 6 comes after the end of the run; its last step is 5"),
+        (["run", "{small}", "--compare", "-1"], "--compare"),
+        (["run", "{small}", "--set", "problem.task=ring"], "model.kind = mlp is not allowed with problem.task = ring; allowed: gan"),
+        (
+            ["run", "{small}", "--set", "model.kind=lstm", "--at", "2:precision.dtype=bf16"],
+            "timeline at step 2: precision.dtype = bf16 is not allowed",
+        ),
+        (["script", "nope"], "no preset nope; there are: "),
+        (["script", "{small}", "--set", "optimizer.lr=fast"], "optimizer.lr = fast is not allowed"),
+        (["script", "{small}", "--at", "6:optimizer.lr=1"], "its last step is 5"),
+        (["script", "/proc"], "/proc"),
         (["run", "{small}", "--report", "docx"], "allowed: html, pdf"),
         (["run", "{small}", "--out", "{small}"], "cannot be written"),
         (["run", "{small}", "--out", "/proc/here"], "cannot be written"),
@@ -181,7 +192,7 @@ def test_out_writes_everything_and_the_file_repeats_the_run(gradstudio: Callable
     answer = gradstudio("run", small, "--seed", "5", "--set", "optimizer.momentum=0.9", *changes, "--out", first, "--report", "html,pdf")
     assert answer.code == 0, answer.err
     assert f"files in {first}" in answer.out
-    names = ["events.csv", "experiment.toml", "layers.npz", "metrics.csv", "report.html", "report.pdf", "run.json"]
+    names = ["events.csv", "experiment.toml", "layers.npz", "metrics.csv", "report.html", "report.pdf", "run.json", "train.py"]
     assert sorted(path.name for path in first.iterdir()) == names
     told = json.loads((first / "run.json").read_text())
     assert [(change["step"], change["knob"]) for change in told["timeline"]] == [(2, "optimizer.lr"), (4, "clipping.kind")]
@@ -204,6 +215,35 @@ def test_a_report_without_out_goes_into_a_folder_named_as_the_run(
     folder = small.parent / json.loads(answer.out)["run"]
     assert (folder / "report.html").exists()
     assert f"files in {folder.name}" in answer.err
+
+
+def test_the_program_is_printed_alone_and_repeats_the_run(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+    changes = ["--set", "optimizer.momentum=0.9", "--at", "3:optimizer.lr=0.03", "--seed", "5"]
+    folder = tmp_path / "out"
+    assert gradstudio("run", small, *changes, "--out", folder, "-q").code == 0
+    answer = gradstudio("script", small, *changes)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == (folder / "train.py").read_text().replace("Small, changed", "Small")
+    assert gradstudio("script", folder).out.splitlines()[1:] == answer.out.splitlines()[1:]  # but for the title
+    done = subprocess.run([sys.executable, "-"], input=answer.out, capture_output=True, text=True, timeout=100, check=True)
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [[str(step), loss] for step, loss in enumerate(column(folder, "loss"))]
+
+
+def test_printing_the_program_needs_no_torch(small: Path) -> None:
+    done = apart("script", small, "--steps", "3", before="sys.modules['torch'] = None")
+    assert (done.returncode, done.stderr) == (0, "")
+    compile(done.stdout, "train.py", "exec")
+
+
+def test_comparisons_are_in_every_answer(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+    asked = ["--set", "accumulation.steps=4", "--compare", "1", "--compare", "4"]
+    told = json.loads(gradstudio("run", small, *asked, "--out", tmp_path, "--report", "html", "--json").out)["comparisons"]
+    assert [entry["step"] for entry in told] == [1, 4] and all(entry["difference"] < 1e-6 for entry in told)
+    assert json.loads((tmp_path / "run.json").read_text())["comparisons"] == told
+    assert "differed from that of the joined batch" in (tmp_path / "report.html").read_text()
+    words = gradstudio("run", small, *asked, "--set", "mistakes.unscaled_accumulation=true").out
+    assert "compared   step 1: accumulated gradient and joined batch differ by 3 (relative norm)" in words
+    assert "mistake    mistakes.unscaled_accumulation" in words
 
 
 def test_devices(gradstudio: Callable[..., Answer]) -> None:

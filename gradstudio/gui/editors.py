@@ -22,6 +22,7 @@ class Editor(QObject):
     """`head` stands beside the knob's label, `foot` under both, or is None."""
 
     changed = Signal(object)  # the new value, checked
+    slid = Signal(object, bool)  # where a slider came to, and whether keys moved it; the values around may not all go with the other knobs
     wrong = Signal(str)  # why what was typed is not allowed; empty once it is
     head: QWidget
     foot: QWidget | None = None
@@ -219,7 +220,7 @@ class NumberEditor(LineEditor):
             self.value = value
             self._line.setText(self._text(value))
             self._mark(wrong=False)
-            self.changed.emit(value)
+            self.slid.emit(value, not self._slider.isSliderDown())
 
 
 _EDITORS: dict[str, Callable[[Knob], Editor]] = {
@@ -244,7 +245,10 @@ def editor_for(knob: Knob) -> Editor:
     return editor
 
 
-def help_text(knob: Knob) -> str:
-    """A tooltip: what the knob does, what it may be, when it acts."""
+def help_text(knob: Knob, note: str = "") -> str:
+    """A tooltip: what the knob does, what it may be, when it acts, and what there is to know beside the other knobs."""
     when = "acts at the next step" if knob.live else "acts on restart"
-    return f"<p><b>{knob.name}</b><br>{escape(knob.help)}</p><p>{escape(knob.allowed)}; default {escape(format_value(knob.default))}; {when}</p>"
+    more = f"<p>{escape(note[0].upper() + note[1:])}.</p>" if note else ""
+    return (
+        f"<p><b>{knob.name}</b><br>{escape(knob.help)}</p>{more}<p>{escape(knob.allowed)}; default {escape(format_value(knob.default))}; {when}</p>"
+    )

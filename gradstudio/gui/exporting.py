@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from gradstudio.core import files
@@ -13,15 +14,13 @@ _drawing = threading.Lock()  # matplotlib's settings belong to the whole process
 
 
 class Export(threading.Thread):
-    """Writes one of a run's files and keeps what became of it: `done`, then `problem` (empty where it went well) and `details`.
+    """Writes a file and keeps what became of it: `done`, then `problem` (empty where it went well) and `details`. `content` makes
+    what it will hold, in this thread."""
 
-    `name` says which file, as `gradstudio run --out` names them: report.html, report.pdf, experiment.toml, metrics.csv.
-    """
-
-    def __init__(self, run: Run, name: str, path: Path) -> None:
+    def __init__(self, content: Callable[[], str | bytes], path: Path) -> None:
         super().__init__(name=f"writing {path.name}", daemon=True)
         self.path = path
-        self._of, self._name = run, name
+        self._content = content
         self.done = False
         self.problem = ""
         self.details = ""
@@ -37,10 +36,12 @@ class Export(threading.Thread):
             self.details = traceback.format_exc()
         self.done = True
 
-    def _content(self) -> str | bytes:
-        from gradstudio.session import output, report  # matplotlib comes with them
 
-        if self._name.startswith("report."):
-            with _drawing:
-                return report.content(self._of, Path(self._name).suffix[1:])
-        return output.FILES[self._name](self._of)
+def content(run: Run, name: str) -> str | bytes:
+    """One of a run's files, by the name that `gradstudio run --out` gives it: report.html, experiment.toml, train.py."""
+    from gradstudio.session import output, report  # matplotlib comes with them
+
+    if name.startswith("report."):
+        with _drawing:
+            return report.content(run, Path(name).suffix[1:])
+    return output.FILES[name](run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,18 +35,28 @@ def save_preset(window: Window) -> None:
 
 
 def export(window: Window, name: str) -> None:
-    """Where to write one of the run's files: report.html, report.pdf, experiment.toml or metrics.csv."""
+    """Where to write one of the run's files: report.html, report.pdf, experiment.toml, train.py or metrics.csv."""
     run = window.simulator.run
-    if not len(run.history) and name != "experiment.toml":
+    if not len(run.history) and name not in ("experiment.toml", "train.py"):
         window.message.show_error("There is nothing to export yet: press Run first.")
         return
+    _ask_where(window, f"Export {name}", f"{run.preset.id}-{name}", partial(window.export_to, name))
+
+
+def save_code(window: Window) -> None:
+    """Where to write the program as the code panel shows it now."""
+    text = window.side.code.text
+    _ask_where(window, "Save the program", f"{window.simulator.preset.id}-train.py", lambda path: window.write(lambda: text, path))
+
+
+def _ask_where(window: Window, title: str, name: str, chosen: Callable[[str], object]) -> None:
     suffix = Path(name).suffix
-    dialog = QFileDialog(window, f"Export {name}", _folder(), f"*{suffix}")
+    dialog = QFileDialog(window, title, _folder(), f"*{suffix}")
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
     dialog.setDefaultSuffix(suffix[1:])
-    dialog.selectFile(f"{run.preset.id}-{name}")
+    dialog.selectFile(name)
     dialog.fileSelected.connect(_remember)
-    dialog.fileSelected.connect(partial(window.export_to, name))
+    dialog.fileSelected.connect(chosen)
     dialog.open()
 
 

@@ -8,14 +8,20 @@ from PySide6.QtCore import QPoint, QSettings, Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QLineEdit, QMenu, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
+from gradstudio.core import mistakes
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob, Value, format_value
 from gradstudio.gui.editors import editor_for, help_text
 from gradstudio.gui.theme import theme
-from gradstudio.session.hints import hint
+from gradstudio.session.hints import applies_to, hint
 from gradstudio.session.simulator import Simulator
 
 CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes"}
+COMPARING = (
+    "Holds the gradient that a step's micro-batches add up to against that of the same examples as one large batch: the norm of the "
+    "difference, relative. About 1e-7 is rounding in fp32, 1e-2 in bf16. More is another gradient: a mistake in the loop, or a norm "
+    "over the batch, which sees each micro-batch by itself."
+)
 ON_RESTART = "\u21ba"  # an arrow in a circle: acts on restart
 
 
@@ -43,6 +49,7 @@ class KnobRow(QWidget):
     """One knob: a dot where it differs from the preset, its label, its editor, and a line for what there is to say."""
 
     asked = Signal(str, object)
+    slid = Signal(str, object, bool)
 
     def __init__(self, knob: Knob, *, mixed: bool) -> None:
         super().__init__()
@@ -50,6 +57,7 @@ class KnobRow(QWidget):
         self._preset_value: Value = knob.default
         self.editor = editor_for(knob)
         self.editor.changed.connect(lambda value: self.asked.emit(knob.name, value))
+        self.editor.slid.connect(lambda value, by_keys: self.slid.emit(knob.name, value, by_keys))
         self.editor.wrong.connect(self._show_error)
         self.dot = QPushButton("●")
         self.dot.setFixedWidth(12)
@@ -87,9 +95,10 @@ class KnobRow(QWidget):
         self.setEnabled(applies)
         fixed = simulator.started and not simulator.run.over and not self.knob.live
         _set_role(self.label, "fixed" if fixed or not applies else "")
-        text, role = hint(name, requested, simulator.run), "note"
+        text, grave = hint(name, requested, simulator.run)
+        role = "waiting" if grave else "note"
         if not applies:
-            text = "applies to " + ", ".join(f"{other.partition('.')[2]} {' or '.join(map(str, values))}" for other, values in self.knob.when.items())
+            text, role = applies_to(self.knob), "note"
         elif waiting:
             when = "applies on restart" if not self.knob.live or simulator.run.over else "waits for the next step"
             text, role = f"{when}; in force: {format_value(simulator.run.in_force[name])}", "waiting"
@@ -98,9 +107,15 @@ class KnobRow(QWidget):
         if self._error:
             text, role = self._error, "error"
         self._write(text, role)
+        if self.knob.section == "mistakes":
+            self.label.setToolTip(help_text(self.knob, mistakes.note(name, requested)))
+
+    def add_button(self, button: QPushButton) -> None:
+        """A button of its own, left of the value."""
+        self._head.insertWidget(2, button)
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
+        head = self._head = QHBoxLayout()
         head.setContentsMargins(0, 0, 0, 0)
         head.setSpacing(4)
         head.addWidget(self.dot)
@@ -191,6 +206,8 @@ class KnobPanel(QWidget):
     """Every knob, in the order in which one reaches for them, with a search."""
 
     asked = Signal(str, object)
+    slid = Signal(str, object, bool)
+    compare_asked = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,6 +224,15 @@ class KnobPanel(QWidget):
         self.rows = {row.knob.name: row for group in self.groups for row in group.rows}
         for row in self.rows.values():
             row.asked.connect(self.asked)
+            row.slid.connect(self.slid)
+        self.compare = QPushButton("compare")
+        self.compare.setProperty("role", "flat")
+        self.compare.setAccessibleName("Compare with the large batch")
+        self.compare.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.compare.clicked.connect(self.compare_asked)
+        for part in (self.compare, self.rows["accumulation.steps"].note):
+            part.setToolTip(COMPARING)
+        self.rows["accumulation.steps"].add_button(self.compare)
         self._shown: tuple | None = None
         self._lay_out()
         theme.changed.connect(self.forget)
@@ -215,12 +241,14 @@ class KnobPanel(QWidget):
         """Show the knobs as they stand; cheap where nothing has changed."""
         run = simulator.run
         waiting = simulator.waiting()
-        state = (id(simulator.requested), id(run), run.status, simulator.started, frozenset(waiting), len(run.history) // 50)
+        state = (id(simulator.requested), id(run), run.status, simulator.started, frozenset(waiting), len(run.history) // 50, len(run.compared))
         if state == self._shown:
             return
         self._shown = state
         for name, row in self.rows.items():
             row.show_state(simulator, waiting=name in waiting)
+        self.compare.setVisible(simulator.requested.accumulation.steps > 1 or bool(run.compared))
+        self.compare.setEnabled(not run.over)
         words = self.search.text().lower().split()
         for group in self.groups:
             group.show_rows(simulator, words)

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QMenu
 
 from gradstudio.core import presets
 from gradstudio.gui import file_dialogs
+from gradstudio.gui.knob_panel import COMPARING
 from gradstudio.gui.theme import Mode, theme
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _file(window: Window, menu: QMenu) -> None:
 def _export(window: Window, menu: QMenu, *, keys: bool = False) -> None:
     _add(menu, "Report (HTML)…", lambda: file_dialogs.export(window, "report.html"), "Ctrl+E" if keys else None)
     _add(menu, "Report (PDF)…", lambda: file_dialogs.export(window, "report.pdf"))
+    _add(menu, "Script (train.py)…", lambda: file_dialogs.export(window, "train.py"))
     _add(menu, "Experiment (TOML)…", lambda: file_dialogs.export(window, "experiment.toml"))
     _add(menu, "Measurements (CSV)…", lambda: file_dialogs.export(window, "metrics.csv"))
 
@@ -100,6 +102,9 @@ def _run(window: Window, menu: QMenu) -> None:
     _add(menu, "Step", window.step, "F10")
     _add(menu, "Restart", window.restart, "Ctrl+R")
     _add(menu, "Stop", window.stop, "Ctrl+.")
+    menu.addSeparator()
+    _add(menu, "Compare with the large batch", window.compare, "Ctrl+B").setToolTip(COMPARING)
+    menu.setToolTipsVisible(True)
     menu.addSeparator()
     _add(menu, "Slower", lambda: window.top.speed.setValue(window.top.speed.value() - 50), "Ctrl+Down")
     _add(menu, "Faster", lambda: window.top.speed.setValue(window.top.speed.value() + 50), "Ctrl+Up")
@@ -124,10 +129,11 @@ def _view(window: Window, menu: QMenu) -> None:
     _add(menu, "Normal text", lambda: theme.set_zoom(1.0), "Ctrl+0")
     menu.addSeparator()
     _add(menu, "Find a knob", window.find_knob, QKeySequence.StandardKey.Find)
-    _add(menu, "Knobs", lambda: window.toggle_side(0), "Ctrl+1")
-    _add(menu, "Words and lesson", lambda: window.toggle_side(2), "Ctrl+2")
+    _add(menu, "Knobs", window.sides.toggle_knobs, "Ctrl+1")
+    _add(menu, "Words and lesson", lambda: window.sides.toggle_page("words"), "Ctrl+2")
+    _add(menu, "Code", lambda: window.sides.toggle_page("code"), "Ctrl+3")
     _add(menu, "Full screen", window.toggle_full_screen, "F11")
-    _add(menu, "Reset layout", window.reset_layout)
+    _add(menu, "Reset layout", window.sides.reset)
 
 
 def _help(window: Window, menu: QMenu) -> None:

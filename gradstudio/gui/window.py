@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QMainWindow, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import parse_assignment
-from gradstudio.core.knobs import KnobError, Value
-from gradstudio.gui import about, menus
-from gradstudio.gui.exporting import Export
+from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.gui import about, file_dialogs, menus
+from gradstudio.gui.exporting import Export, content
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.message_bar import MessageBar
 from gradstudio.gui.plots.stack import PlotStack
+from gradstudio.gui.side_panel import SidePanel
+from gradstudio.gui.sides import Sides
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import AT_FIRST, TopBar
-from gradstudio.gui.words_panel import WordsPanel
 from gradstudio.session.machine import Machine
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.state import describe
 
-SIDES = (286, 800, 326)  # widths at first: knobs, plots, words
 CLOSING = 1.5  # seconds that a training thread gets to end
 WRITING = 20.0  # seconds that a file gets to be written whole
 
@@ -39,7 +40,9 @@ class Window(QMainWindow):
         self.machine = Machine()
         self.top, self.message = TopBar(), MessageBar(self)
         self.knobs, self.plots = KnobPanel(), PlotStack()
-        self.words = WordsPanel()
+        self.side = SidePanel()
+        self.sides = Sides(self.knobs, self.plots, self.side)
+        self.words = self.side.words
         self.happening, self.lesson = self.words.happening, self.words.lesson
         self.figures = FiguresBar()
         self._exports: list[Export] = []
@@ -76,21 +79,35 @@ class Window(QMainWindow):
         self.simulator.stop()
 
     def ask(self, name: str, value: Value) -> None:
-        """Set a knob; what is not allowed is said and changes nothing."""
+        """Set a knob; what is not allowed is said and changes nothing, and what had to change with it is said too."""
         try:
-            self.simulator.set(name, value)
+            others = self.simulator.set(name, value)
         except KnobError as fault:
             self.message.show_error(str(fault))
+        else:
+            if others:
+                told = " and ".join(f"{other} = {format_value(new)}" for other, new in others.items())
+                self.message.show_news(f"{name} = {format_value(value)} needs {told}, so {'that was' if len(others) == 1 else 'those were'} set too.")
         self.knobs.forget()
+
+    def slide(self, name: str, value: Value, by_keys: bool) -> None:
+        """Set a knob to where its slider came to, or to what is near it and goes with the other knobs."""
+        self.ask(name, self.simulator.nearest(name, value, onwards=by_keys))
+
+    def compare(self) -> None:
+        """Hold the next step's accumulated gradient against that of one large batch."""
+        if self.simulator.run.over:
+            self.message.show_error("The run is over, so there is no next step to compare: press Restart first.")
+        else:
+            self.simulator.compare()
 
     def ask_remedy(self, remedy: str) -> None:
         for name, value in map(parse_assignment, remedy.split()):
             self.ask(name, value)
 
     def reset_knobs(self) -> None:
-        for knob, value in self.simulator.preset.experiment.items():
-            if self.simulator.requested[knob.name] != value:
-                self.ask(knob.name, value)
+        self.simulator.reset()
+        self.knobs.forget()
 
     def open_preset(self, source: str | Path) -> None:
         """Load a preset; one that cannot be read is said and changes nothing."""
@@ -122,30 +139,20 @@ class Window(QMainWindow):
 
     def export_to(self, name: str, path: str) -> None:
         """Write one of the run's files, in the background; the message bar says when it is there."""
-        self._exports.append(Export(self.simulator.run, name, Path(path)))
+        run = self.simulator.run
+        self.write(lambda: content(run, name), path)
+
+    def write(self, made: Callable[[], str | bytes], path: str) -> None:
+        """Write a file in the background."""
+        self._exports.append(Export(made, Path(path)))
 
     def find_knob(self) -> None:
-        self.splitter.widget(0).show()
+        self.knobs.show()
         self.knobs.search.setFocus()
         self.knobs.search.selectAll()
 
-    def toggle_side(self, index: int) -> None:
-        side = self.splitter.widget(index)
-        side.setVisible(not side.isVisible())
-
     def toggle_full_screen(self) -> None:
         self.showNormal() if self.isFullScreen() else self.showFullScreen()
-
-    def _fit_sides(self) -> None:
-        """Give the sides the room that their text needs."""
-        self.top.keep_widths()
-        for index, least in ((0, SIDES[0] - 46), (2, SIDES[2] - 76)):
-            self.splitter.widget(index).setMinimumWidth(round(least * theme.zoom))
-
-    def reset_layout(self) -> None:
-        for index in (0, 2):
-            self.splitter.widget(index).show()
-        self.splitter.setSizes(list(SIDES))
 
     def show_keys(self) -> None:
         about.show_keys(self)
@@ -161,6 +168,7 @@ class Window(QMainWindow):
         self.plots.refresh(self.simulator)
         self.top.refresh(self.simulator)
         self.knobs.refresh(self.simulator)
+        self.side.code.refresh(self.simulator)
         new = run.status != self._status or run is not self._shown
         if new or self._beats % 3 == 0:
             self.figures.refresh(run)
@@ -180,6 +188,8 @@ class Window(QMainWindow):
         if run.status == "failed" and run is not self._reported:
             self._reported = run
             self.message.show_error(run.message, self.simulator.failure)
+        for refusal in self.simulator.refusals():
+            self.message.show_error(refusal)
         for export in [export for export in self._exports if export.done]:
             self._exports.remove(export)
             if export.problem:
@@ -199,20 +209,12 @@ class Window(QMainWindow):
         self.setWindowTitle(f"{self.simulator.preset.title} — GradStudio")
         self.setAcceptDrops(True)
         self.setMinimumSize(1080, 620)
-        self.splitter = QSplitter()
-        self.splitter.setHandleWidth(1)
-        self.splitter.setChildrenCollapsible(False)
-        for widget, least in ((self.knobs, 240), (self.plots, 420), (self.words, 240)):
-            widget.setMinimumWidth(least)
-            self.splitter.addWidget(widget)
-        self.splitter.setStretchFactor(1, 1)
-        self.splitter.setSizes(list(SIDES))
         body = QWidget()
         rows = QVBoxLayout(body)
         rows.setContentsMargins(0, 0, 0, 0)
         rows.setSpacing(0)
         rows.addWidget(self.top)
-        rows.addWidget(self.splitter, 1)
+        rows.addWidget(self.sides, 1)
         rows.addWidget(self.figures)
         self.setCentralWidget(body)
 
@@ -222,7 +224,11 @@ class Window(QMainWindow):
         self.top.restart.clicked.connect(self.restart)
         self.top.speed_changed.connect(self.simulator.set_speed)
         self.knobs.asked.connect(self.ask)
-        theme.changed.connect(self._fit_sides)
+        self.knobs.slid.connect(self.slide)
+        self.knobs.compare_asked.connect(self.compare)
+        self.side.code.save_asked.connect(lambda: file_dialogs.save_code(self))
+        theme.changed.connect(self.top.keep_widths)
+        theme.changed.connect(self.sides.fit)
         self.happening.remedy_chosen.connect(self.ask_remedy)
         self.plots.gradient_norm.max_norm_moved.connect(lambda value: self.ask("clipping.max_norm", value))
         theme.changed.connect(self.figures.update)
@@ -232,9 +238,7 @@ class Window(QMainWindow):
         geometry = settings.value("geometry")
         if not (isinstance(geometry, QByteArray) and self.restoreGeometry(geometry)):
             self.resize(1440, 900)
-        sizes = settings.value("splitter")
-        if isinstance(sizes, QByteArray):
-            self.splitter.restoreState(sizes)
+        self.sides.restore(settings)
 
     def place_message(self) -> None:
         """Keep the message over the plots."""
@@ -266,7 +270,7 @@ class Window(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         settings = QSettings()
         settings.setValue("geometry", self.saveGeometry())
-        settings.setValue("splitter", self.splitter.saveState())
+        self.sides.save(settings)
         self.hide()
         ended = self.simulator.close(CLOSING)
         for export in self._exports:  # asked for and nearly there

@@ -1,4 +1,4 @@
-"""The right side: what is happening above, the lesson below. The lesson stays in sight however much is happening."""
+"""The words on the right side: what is happening above, the lesson below. The lesson stays in sight however much is happening."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ LESSON_SHARE = 0.45  # of the height, at the most, where not everything fits
 class WordsPanel(QWidget):
     def __init__(self) -> None:
         super().__init__()
-        self.setObjectName("right")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.happening, self.lesson = HappeningPanel(), LessonPanel()
         self._above = _scrolled(self.happening, "What is happening")
         below = _scrolled(self.lesson, "The lesson")
@@ -24,7 +22,7 @@ class WordsPanel(QWidget):
         line.setObjectName("rule")
         line.setFixedHeight(1)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(1, 0, 0, 0)
+        layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self._above)
         layout.addWidget(line)

@@ -50,7 +50,7 @@ def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
 
 def as_preset(run: Run) -> Preset:
     """The run as a preset of its own: what it started with, and the changes that were made to it."""
-    preset, timeline = run.preset, tuple(run.timeline)
+    preset, timeline = run.preset, run.course
     same = run.experiment.model_copy(update={"run": preset.experiment.run}) == preset.experiment  # another seed changes no lesson
     if same and timeline == preset.timeline:
         return Preset(id=preset.id, title=preset.title, summary=preset.summary, experiment=run.experiment, timeline=timeline)
@@ -103,12 +103,20 @@ def events_csv(run: Run) -> str:
     return buffer.getvalue()
 
 
+def train_py(run: Run) -> str:
+    """The plain PyTorch program that repeats the run."""
+    from gradstudio.session.script import script
+
+    return script(run.experiment, run.course, title=run.title, threads=run.environment.get("threads", "1"))
+
+
 FILES: dict[str, Callable[[Run], str | bytes]] = {
     "experiment.toml": experiment_toml,
     "run.json": run_json,
     "metrics.csv": lambda run: metrics_csv(run.history),
     "layers.npz": lambda run: layers_npz(run.history),
     "events.csv": events_csv,
+    "train.py": train_py,
 }
 
 

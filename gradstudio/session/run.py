@@ -12,6 +12,7 @@ from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
 from gradstudio.core.history import History, Layer, Row
 from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.loop_order import in_words
 from gradstudio.core.presets import Preset
 from gradstudio.core.rules import Finding, Rule, all_rules
 from gradstudio.core.text import number
@@ -31,6 +32,7 @@ class Run:
     preset: Preset
     experiment: Experiment
     planned: tuple[Change, ...] = ()
+    compare_at: tuple[int, ...] = ()  # steps that also compute the gradient of their micro-batches joined into one
     id: str = ""
     started: float = field(default_factory=time.time)
     status: Status = "ready"
@@ -39,6 +41,8 @@ class Run:
     history: History = field(default_factory=History)
     events: list[Event] = field(default_factory=list)
     timeline: list[Change] = field(default_factory=list)
+    compared: list[tuple[int, float]] = field(default_factory=list)  # steps, and how far their gradient was from the joined batch's
+    refusals: list[Event] = field(default_factory=list)  # live changes that could not be made
     findings: dict[str, Finding] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     first_nonfinite_step: int | None = None
@@ -61,6 +65,12 @@ class Run:
     def title(self) -> str:
         return self.preset.title
 
+    @property
+    def course(self) -> tuple[Change, ...]:
+        """Every change there is to the run: those that were made, and those that are still planned."""
+        to_come = [change for change in self.planned if change.step >= len(self.history) and change not in self.timeline]
+        return (*self.timeline, *to_come)
+
     def begin(self, layers: tuple[Layer, ...], environment: Mapping[str, str]) -> None:
         """The model stands: rows can come."""
         self.history = History(layers)
@@ -78,10 +88,22 @@ class Run:
         text = f"{find_knob(name).name} {format_value(before)} → {format_value(value)}"
         self.events.append(Event(step, "knob_changed", text, name, before, value))
 
+    def refuse(self, name: str, value: Value, why: str) -> None:
+        """A live change that the device or the knob does not allow: the run goes on as it was."""
+        self.events.append(Event(len(self.history), "knob_refused", why, name, self.in_force[name], value))
+        self.refusals.append(self.events[-1])
+
     def record(self, row: Row) -> None:
         """A step was made: keep its row, the news in it, and what the rules say of it."""
+        calls = self.history.loops[-1][1].calls if self.history.loops else ()
         self.history.append(row)  # first: whoever reads of an event finds its row
         self.seconds += row.step_seconds
+        if self.history.loops and self.history.loops[-1][1].calls != calls:
+            self.note("loop", in_words(self.history.loops[-1][1].calls), row.step)
+        if row.joined_difference is not None:
+            self.compared.append((row.step, row.joined_difference))
+            text = f"accumulated gradient and joined batch differ by {number(row.joined_difference, 2)} (relative norm)"
+            self.note("compared", text, row.step)
         if row.skipped:
             self.note("step_skipped", f"overflow at scale {row.scale:g}: update skipped", row.step)
         problem = self.in_force.problem

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 
-from gradstudio.core.experiment import KNOBS, Experiment, find_knob
-from gradstudio.core.knobs import Value
+from gradstudio.core import combinations
+from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
 from gradstudio.session.run import Run
-from gradstudio.session.worker import UNLIMITED, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
+from gradstudio.session.worker import UNLIMITED, Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
+
+MOST_TRIED = 200  # values around one that a slider came to
 
 
 class Simulator:
@@ -19,6 +23,7 @@ class Simulator:
         self._worker: Worker | None = None
         self._leaving: list[Worker] = []  # told to stop, perhaps still in a step
         self._sent: dict[str, Value] = {}  # live values that the worker was asked for
+        self._refusals = 0  # of the run, that were heard
         self.load(preset)
 
     def load(self, preset: Preset) -> None:
@@ -34,14 +39,39 @@ class Simulator:
         if self._worker is None:
             self.run = self._new_run()
 
-    def set(self, name: str, value: Value) -> None:
-        """Ask for a value. A live knob acts at the next step, any other on restart. KnobError where it is not allowed."""
-        self.requested = self.requested.with_value(name, value)
-        if self._worker is None:
-            self.run = self._new_run()
-        elif find_knob(name).live and not self.run.over:
-            self._sent[name] = self.requested[name]
-            self._worker.send(SetKnob(name, self.requested[name]))
+    def set(self, name: str, value: Value) -> dict[str, Value]:
+        """Ask for a value. A live knob acts at the next step, any other on restart. KnobError where it is not allowed.
+        Gives what else had to be asked for with it, so that the values go together."""
+        before = self.requested
+        self._ask(combinations.with_companions(before, name, value))
+        return {other: new for other, new in differing(before, self.requested).items() if other != name}
+
+    def reset(self) -> None:
+        """Ask for the preset's own knobs."""
+        self._ask(self.preset.experiment)
+
+    def nearest(self, name: str, value: Value, *, onwards: bool) -> Value:
+        """The whole number nearest to `value` that goes with the other knobs; `onwards`: on the side that `value` lies to."""
+        now = self.requested[name]
+        if not (isinstance(value, int) and isinstance(now, int)) or isinstance(value, bool):
+            return value
+        ways = ((1 if value > now else -1),) if onwards else (1, -1)
+        for candidate in (value + way * distance for distance in range(MOST_TRIED) for way in ways):
+            try:
+                return self.requested.with_value(name, candidate)[name]
+            except KnobError:
+                continue
+        return now
+
+    def refusals(self) -> list[str]:
+        """What the run would not take since the last call, in words. Each of these knobs is asked for as it is in force again."""
+        heard = self.run.refusals[self._refusals :]
+        self._refusals += len(heard)
+        for event in heard:
+            if self.requested[event.knob] == event.value:
+                self._sent.pop(event.knob, None)
+                self.requested = self.requested.with_value(event.knob, self.run.in_force[event.knob])
+        return [event.text for event in heard]
 
     def set_speed(self, steps_per_second: float) -> None:
         self.speed = steps_per_second
@@ -65,6 +95,21 @@ class Simulator:
             self._start(paused=True)
         if self._worker:
             self._worker.send(StepOnce())
+
+    def compare(self) -> None:
+        """Hold the next step's accumulated gradient against that of its micro-batches joined into one; a run that does not
+        go makes that step."""
+        if self._worker is None:
+            self._start(paused=True)
+        if self._worker:
+            self._worker.send(Compare())
+
+    def script(self) -> str:
+        """The plain PyTorch program of the knobs as asked for, with the preset's own changes."""
+        from gradstudio.session.script import script
+
+        threads = self.run.environment.get("threads") or os.environ.get("GRADSTUDIO_THREADS") or "1"
+        return script(self.requested, self.preset.timeline, title=self.preset.title, threads=threads)
 
     def restart(self) -> None:
         """Begin again from step 0 with the knobs as asked for."""
@@ -113,7 +158,19 @@ class Simulator:
             and (self._sent.get(name) == self.requested[name] if knob.live and not run.over else self.requested[name] != run.experiment[name])
         }
 
+    def _ask(self, wanted: Experiment) -> None:
+        new = differing(self.requested, wanted)
+        self.requested = wanted
+        if self._worker is None:
+            self.run = self._new_run()
+            return
+        for name, value in new.items():
+            if KNOBS[name].live and not self.run.over:
+                self._sent[name] = value
+                self._worker.send(SetKnob(name, value))
+
     def _new_run(self) -> Run:
+        self._refusals = 0
         return Run(self.preset, self.requested, self.preset.timeline)
 
     def _start(self, *, paused: bool) -> None:
@@ -126,3 +183,8 @@ class Simulator:
             self._worker.send(Stop())
             self._leaving = [worker for worker in (*self._leaving, self._worker) if worker.is_alive()]
             self._worker = None
+
+
+def differing(before: Experiment, after: Experiment) -> dict[str, Value]:
+    """The knobs that differ, as they are afterwards."""
+    return {knob.name: value for knob, value in after.items() if before[knob.name] != value}

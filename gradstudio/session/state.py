@@ -9,6 +9,7 @@ import numpy as np
 
 from gradstudio.core.rules import Finding
 from gradstudio.core.text import number, plural
+from gradstudio.session import wording
 from gradstudio.session.run import Run
 
 WINDOW = 300  # steps that the words look back over
@@ -31,6 +32,8 @@ def describe(run: Run) -> State:
     if run.status == "failed":
         kept = f" The {plural(count, 'measured step is', 'measured steps are')} kept." if count else ""
         return State("bad", f"Ended by an error at step {count:,}" if run.environment else "Could not start", run.message + kept)
+    if count == 0 and run.status == "paused":
+        return State("idle", "Paused before the first step", _plan(run))
     if count == 0:
         return State("busy", "Starting", "Loading PyTorch and the data, and building the model.")
     if run.first_nonfinite_step is not None:
@@ -41,7 +44,8 @@ def describe(run: Run) -> State:
         return State("bad", f"Diverged: {what} at step {step:,}", _before(run, step))
     worst, text = _critical(run), progress(run)
     if run.status == "finished":
-        accuracy = "" if run.accuracy is None else f": test accuracy {number(100 * run.accuracy)}\u00a0%"
+        said = wording.measure(run.experiment).headline.format(wording.percent(run.accuracy)).replace(" %", "\u00a0%")
+        accuracy = "" if run.accuracy is None else f": {said}"
         return State("bad", f"Finished, but not sound{accuracy}", text) if worst else State("good", f"Finished{accuracy}", text)
     if run.status == "stopped":
         return State("idle", f"Stopped after {plural(count, 'step', 'steps')}", text)
@@ -95,10 +99,10 @@ def _before(run: Run, step: int) -> str:
 
 def _plan(run: Run) -> str:
     knobs = run.experiment
-    layers = plural(knobs.model.depth, "hidden layer", "hidden layers")
+    network = wording.network(knobs)
     return (
-        f"Will train a {knobs.model.activation} {knobs.model.kind} with {layers} of {knobs.model.width} units on {knobs.problem.task}, "
-        f"by {knobs.optimizer.kind} at a learning rate of {number(knobs.optimizer.lr)}, for {knobs.run.steps:,} steps."
+        f"{network[0].upper()}{network[1:]} will learn {wording.task(knobs)}, with {wording.OPTIMIZERS[knobs.optimizer.kind]} "
+        f"at a learning rate of {number(knobs.optimizer.lr)}, in {plural(knobs.run.steps, 'step', 'steps')}."
     )
 
 
@@ -108,9 +112,12 @@ def _trend(run: Run) -> State:
     text = progress(run)
     if len(run.history) < 40 or ends is None:
         return State("good", f"Training: step {len(run.history):,} of {run.experiment.run.steps:,}", text)
-    if ends[1] < 0.98 * ends[0]:
+    if aim := wording.aim(run):
+        return State("good", f"Training: {aim}", text)
+    change, size = ends[1] - ends[0], abs(ends[0])
+    if change < -0.02 * size:
         return State("good", "Training: the loss falls", text)
-    return State("warning", "Training: the loss rises", text) if ends[1] > 1.05 * ends[0] else State("idle", "Training: the loss stands still", text)
+    return State("warning", "Training: the loss rises", text) if change > 0.05 * size else State("idle", "Training: the loss stands still", text)
 
 
 def _critical(run: Run) -> Finding | None:

@@ -72,7 +72,8 @@ def summarize(run: Run) -> dict[str, Any]:
         }
         for finding in ranked(run)
     ]
-    return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": None})
+    comparisons = [{"step": step, "difference": difference} for step, difference in list(run.compared)]
+    return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": None, "comparisons": comparisons})
 
 
 def plain(value: Any) -> Any:

@@ -50,6 +50,11 @@ class StepOnce:
 
 
 @dataclass(frozen=True, slots=True)
+class Compare:
+    """The next step also computes the gradient of its micro-batches joined into one; a paused run makes that step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     pass
 
@@ -59,7 +64,7 @@ class SetSpeed:
     steps_per_second: float
 
 
-Command = SetKnob | Pause | Resume | StepOnce | Stop | SetSpeed
+Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed
 
 
 class Worker(threading.Thread):
@@ -70,6 +75,7 @@ class Worker(threading.Thread):
         self.record = run
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._planned = list(run.planned)
+        self._compare_at = frozenset(run.compare_at)
         self._paused = paused
         self._steps_due = 0  # single steps asked for while paused
         self._speed = speed
@@ -95,6 +101,7 @@ class Worker(threading.Thread):
                 status = "stopped"
                 return
             trainer = Trainer(run.experiment)
+            _check_plan(trainer, run)
             run.begin(trainer.layers, trainer.environment)
             status = self._train(trainer)
             accuracy = trainer.evaluate() if len(run.history) else None
@@ -133,6 +140,7 @@ class Worker(threading.Thread):
                 continue
             last = max(last + pace, now - pace)
             self._steps_due = max(self._steps_due - 1, 0)
+            trainer.compare_next |= len(run.history) in self._compare_at
             run.status = "paused" if self._paused else "running"
             row = next(steps)
             run.record(row)
@@ -162,20 +170,40 @@ class Worker(threading.Thread):
                 self._paused, self._steps_due = False, 0
             case StepOnce():
                 self._paused, self._steps_due = True, self._steps_due + 1
+            case Compare():
+                trainer.compare_next = True
+                self._steps_due = max(self._steps_due, 1) if self._paused else 0
             case Stop():
                 pass  # send() has said so; it only wakes a worker that waits
             case SetSpeed(speed):
                 self._speed = speed
 
     def _change(self, trainer: Trainer, name: str, value: Value) -> None:
-        if self.record.in_force[name] != value:
+        if self.record.in_force[name] == value:
+            return
+        try:
             trainer.change(name, value)
+        except KnobError as fault:
+            self.record.refuse(name, value, str(fault))
+        else:
             self.record.change(name, value)
 
     def _wait(self, trainer: Trainer, seconds: float | None) -> None:
         """Until a command has come and been obeyed, or the time is over."""
         with contextlib.suppress(queue.Empty):
             self._do(self._commands.get(timeout=seconds), trainer)
+
+
+def _check_plan(trainer: Trainer, run: Run) -> None:
+    """KnobError where the device cannot do what the run's planned changes ask for, before a single step is made."""
+    experiment = run.experiment
+    for change in run.planned:
+        experiment = experiment.with_value(change.knob, change.value)
+        if change.knob == "precision.dtype":
+            try:
+                trainer.check(experiment)
+            except KnobError as fault:
+                raise KnobError(f"timeline at step {change.step}: {fault}") from None
 
 
 def _describe(fault: BaseException, in_force: Experiment) -> str:

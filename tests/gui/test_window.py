@@ -19,6 +19,7 @@ from gradstudio.gui.happening_panel import HappeningPanel
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.message_bar import MessageBar
 from gradstudio.gui.plots.layers import LayersPlot
+from gradstudio.gui.side_panel import SidePanel
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import TopBar
 from gradstudio.gui.window import Window
@@ -126,6 +127,102 @@ def test_what_is_not_allowed_is_said_and_changes_nothing(qtbot: QtBot, make_wind
     assert line.text() == "1" and row.note.text() == ""
 
 
+def test_a_slider_among_values_that_do_not_all_go_together(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(problem__task="sequential_digits", problem__seq_len=8)
+    slider = window.knobs.rows["problem.seq_len"].editor.foot
+    values = []
+    for _ in range(30):
+        qtbot.keyClick(slider, Qt.Key.Key_Right)
+        window.refresh()
+        values.append(window.simulator.requested.problem.seq_len)
+    assert set(values) <= {8, 16, 32, 64} and len(set(values)) > 1 and values == sorted(values)
+    assert not window.message.isVisible()
+
+
+def test_a_task_brings_its_model_and_says_so(qtbot: QtBot, window: Window) -> None:
+    combo = window.knobs.rows["problem.task"].editor.head
+    combo.setFocus()
+    qtbot.keyClick(combo, Qt.Key.Key_R)
+    assert window.simulator.requested.problem.task == "ring" and window.simulator.requested.model.kind == "gan"
+    assert window.message.text.text() == "problem.task = ring needs model.kind = gan, so that was set too."
+    window.refresh()
+    assert window.knobs.rows["model.kind"].editor.value == "gan"
+
+
+def test_what_the_device_refuses_is_said_and_the_form_goes_back(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(model__kind="lstm", run__steps=1_000_000)
+    press(qtbot, window.top.step)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
+    combo = window.knobs.rows["precision.dtype"].editor.head
+    combo.setFocus()
+    qtbot.keyClick(combo, Qt.Key.Key_B)
+    qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
+    assert "precision.dtype = bf16 is not allowed with model.kind = lstm on cpu" in window.message.text.text()
+    qtbot.waitUntil(lambda: combo.currentText() == "fp32", timeout=LONG)
+    assert window.knobs.rows["precision.dtype"].note.text() == ""
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) > 3, timeout=LONG)
+
+
+def test_comparing_with_the_large_batch_is_a_click_or_a_key(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(accumulation__steps=4)
+    note = window.knobs.rows["accumulation.steps"].note
+    press(qtbot, window.knobs.compare)
+    qtbot.waitUntil(lambda: "step 0: equal to the joined batch within" in note.text(), timeout=LONG)
+    assert note.property("role") == "note" and "micro-batches" in note.toolTip()
+    window.ask("mistakes.unscaled_accumulation", True)
+    qtbot.keyClick(window, Qt.Key.Key_B, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: "step 1: differs from the joined batch by 300 %" in note.text(), timeout=LONG)
+    assert note.property("role") == "waiting"
+    window.toggle()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.compare()
+    assert "press Restart first" in window.message.text.text()
+
+
+def test_compare_stands_only_beside_several_micro_batches(window: Window) -> None:
+    window.refresh()
+    assert not window.knobs.compare.isVisible()
+    window.ask("accumulation.steps", 2)
+    window.refresh()
+    assert window.knobs.compare.isVisible()
+
+
+def test_a_mistake_says_what_hides_it(qtbot: QtBot, window: Window) -> None:
+    row = window.knobs.rows["mistakes.clip_after_step"]
+    window.knobs.search.setText("clip_after")
+    window.refresh()
+    assert row.note.text() == "" and "Changes nothing without clipping." in row.label.toolTip()
+    qtbot.mouseClick(row.editor.head, LEFT)
+    window.refresh()
+    assert row.note.text() == "changes nothing without clipping"
+    window.ask("clipping.kind", "norm")
+    window.refresh()
+    assert row.note.text() == "" and "Changes nothing" not in row.label.toolTip()
+
+
+def test_a_loop_out_of_order_is_put_right_by_a_click(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000, mistakes__never_zero_grad=True)
+    press(qtbot, window.top.step)
+    qtbot.waitUntil(lambda: any(card.isVisible() for card in window.happening.findings), timeout=LONG)
+    card = window.happening.findings[0]
+    assert card.title.text() == "The training loop is out of order" and "Right: zero_grad, forward, backward, step, schedule." in card.text.text()
+    [button] = [button for button in card.findChildren(QPushButton) if button.text() == "mistakes.never_zero_grad = false"]
+    press(qtbot, button)
+    qtbot.waitUntil(lambda: not window.simulator.run.in_force.mistakes.never_zero_grad, timeout=LONG)
+
+
+def test_a_loss_that_may_be_negative_is_drawn_on_a_linear_axis(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(loss__kind="naive_variance", loss__eps=0.01, run__steps=60)
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.refresh()
+    losses = window.simulator.run.history.column("loss")
+    low, high = window.plots.loss.box.viewRange()[1]
+    assert losses.min() < 0 and low <= losses.min() and losses.max() <= high and "log" not in window.plots.loss.legend()
+    assert np.isfinite(window.plots.loss.raw._curve.yData).all()
+
+
 def test_dragging_the_limit_in_the_plot_sets_max_norm(make_window: Callable[..., Window]) -> None:
     window = make_window(clipping__kind="norm")
     plot = window.plots.gradient_norm
@@ -214,7 +311,7 @@ def test_knobs_are_saved_as_a_preset_and_found_again(window: Window) -> None:
     assert "bundled" in window.message.text.text() and window.simulator.preset.title == "My find"
 
 
-@pytest.mark.parametrize("name", ["report.html", "report.pdf", "experiment.toml", "metrics.csv"])
+@pytest.mark.parametrize("name", ["report.html", "report.pdf", "experiment.toml", "metrics.csv", "train.py"])
 def test_export(qtbot: QtBot, window: Window, tmp_path: Path, name: str) -> None:
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
@@ -249,7 +346,7 @@ def test_search_finds_knobs_that_are_hidden_otherwise(qtbot: QtBot, window: Wind
 def test_every_knob_has_a_row_and_every_control_a_name(window: Window) -> None:
     assert set(window.knobs.rows) == set(KNOBS)
     controls = [widget for kind in (QAbstractButton, QAbstractSlider, QComboBox, QLineEdit) for widget in window.findChildren(kind)]
-    ours = (KnobPanel, TopBar, HappeningPanel, MessageBar, LayersPlot)
+    ours = (KnobPanel, TopBar, HappeningPanel, SidePanel, MessageBar, LayersPlot)
     inner = (QScrollBar, QToolButton)  # parts that Qt makes and names by itself
     named = [
         widget
@@ -267,12 +364,13 @@ def test_every_slider_moves_within_what_its_knob_allows(window: Window) -> None:
     assert len(rows) > 20
     for row in rows:
         values: list[object] = []
-        row.editor.changed.connect(values.append)
+        row.editor.slid.connect(lambda value, by_keys, values=values: values.append(value))
         for position in (0, 1, 250, 500, 750, 999, 1000):
             row.editor.foot.setValue(position)
         assert len(values) > 3, row.knob.name
         for value in values:
-            window.simulator.requested.with_value(row.knob.name, value)  # raises where it is not allowed
+            nearest = window.simulator.nearest(row.knob.name, value, onwards=False)
+            window.simulator.requested.with_value(row.knob.name, nearest)  # raises where it is not allowed
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])

@@ -90,14 +90,33 @@ def test_the_file_gives_the_same_run_again(tmp_path: Path) -> None:
 
 def test_every_file_is_there_and_run_json_is_strict(tmp_path: Path) -> None:
     written = output.write(fed(ODD), tmp_path / "deep" / "folder")
-    assert [path.name for path in written] == ["experiment.toml", "run.json", "metrics.csv", "layers.npz", "events.csv"]
+    assert [path.name for path in written] == ["experiment.toml", "run.json", "metrics.csv", "layers.npz", "events.csv", "train.py"]
     assert sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir()) == sorted(path.name for path in written)
     found = json.loads((tmp_path / "deep" / "folder" / "run.json").read_text(), parse_constant=pytest.fail)
     assert {"run", "outcome", "findings", "provenance", "environment", "timeline", "title"} <= set(found)
 
 
+def test_changes_that_are_still_to_come_are_written_too() -> None:
+    experiment = Experiment().with_texts(SMALL)
+    planned = (Change(2, "optimizer.lr", 0.03), Change(5, "clipping.kind", "norm"))
+    preset = Preset(id="small", title="Small", experiment=experiment, timeline=planned)
+    ready = Run(preset, experiment, planned)
+    assert ready.course == planned and output.as_preset(ready).timeline == planned and output.as_preset(ready).title == "Small"
+    ready.change("optimizer.lr", 0.5)
+    assert ready.course == (Change(0, "optimizer.lr", 0.5), *planned)
+    done = trained(experiment, planned)
+    assert done.course == planned == tuple(done.timeline)
+
+
+def test_the_program_is_that_of_the_run() -> None:
+    run = trained(Experiment().with_texts(SMALL), (Change(2, "optimizer.lr", 0.03),))
+    program = output.train_py(run)
+    compile(program, "train.py", "exec")
+    assert "0.03" in program and "Small" in program.splitlines()[0]
+
+
 def test_a_run_without_a_step_has_files_too(tmp_path: Path) -> None:
-    assert len(output.write(fed([]), tmp_path)) == 5
+    assert len(output.write(fed([]), tmp_path)) == 6
     assert (tmp_path / "metrics.csv").read_text() == ",".join(COLUMNS) + "\n"
     assert np.load(tmp_path / "layers.npz")["grad_norm"].shape == (0, 2)
 

@@ -17,11 +17,11 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.session import report
+from gradstudio.session import output, report
 from gradstudio.session.report import trace
 from gradstudio.session.report.axis import log_ticks, power_of_ten
 from gradstudio.session.report.heatmap import shorten
-from gradstudio.session.report.sections import SECTIONS, command
+from gradstudio.session.report.sections import SECTIONS, command, timeline
 from gradstudio.session.report.story import tell
 from gradstudio.session.report.type import width, wrap
 from gradstudio.session.run import Run
@@ -235,6 +235,29 @@ def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) ->
     told = tell(healthy)
     for part in ("fully connected network of 2 hidden layers", "clipping.max_norm went 1.0 → 0.2 at step 4", "Clipping shortened", "of the test set"):
         assert part in told
+
+
+def test_the_program_is_folded_away_on_the_page_and_named_in_print(healthy: Run) -> None:
+    from gradstudio.session.report.blocks import Fold
+    from gradstudio.session.report.sections import script
+
+    [fold] = [block for block in script(healthy).blocks if isinstance(block, Fold)]
+    assert fold.text == output.train_py(healthy) and "gradstudio script" in fold.elsewhere
+    page = Page(report.html(healthy))
+    assert {"details", "summary"} <= set(page.tags) and " ".join(fold.text.split()) in page.text
+
+
+def test_mistakes_and_comparisons_are_told() -> None:
+    texts = ["run.steps=4", "model.width=8", "run.device=cpu", "accumulation.steps=4", "mistakes.clip_after_step=true", "loss.kind=naive_log"]
+    experiment = Experiment().with_texts(texts)
+    run = Run(Preset(id="mine", title="Mine", experiment=experiment), experiment, (), (2,))
+    Worker(run).run()
+    assert run.status == "finished", run.message
+    told = tell(run)
+    assert "A mistake was switched on: mistakes.clip_after_step (changes nothing without clipping)." in told
+    assert "under a loss written by hand (naive_log)" in told and "at step 2." in told
+    rows = [row for block in timeline(run).blocks for row in block.rows]
+    assert any(row[-1].startswith("each step calls zero_grad, 4 × (forward, backward), step") for row in rows)
 
 
 def test_formats_go_by_their_name(healthy: Run) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
@@ -51,6 +52,105 @@ def trained(experiment: Experiment, planned: tuple[Change, ...] = ()) -> Run:
     run = Run(Preset(id="small", title="Small", experiment=experiment), experiment, planned)
     Worker(run).run()
     return run
+
+
+GATED = {"model__kind": "lstm", "problem__task": "sequential_digits", "problem__seq_len": 8}  # torch's LSTM knows only fp32 on the CPU
+
+
+def test_a_live_change_that_the_device_refuses_does_not_end_the_run(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(**GATED)
+    one.step()
+    until(lambda: len(one.run.history) == 1)
+    one.set("precision.dtype", "bf16")
+    until(lambda: bool(one.run.refusals))
+    assert one.waiting() == {"precision.dtype"}
+    [told] = one.refusals()
+    assert told.startswith("precision.dtype = bf16 is not allowed with model.kind = lstm on cpu") and one.refusals() == []
+    assert one.requested.precision.dtype == "fp32" == one.run.in_force.precision.dtype and one.waiting() == set()
+    [event] = [event for event in one.run.events if event.kind == "knob_refused"]
+    assert (event.step, event.knob, event.before, event.value, event.text) == (1, "precision.dtype", "fp32", "bf16", told)
+    one.play()
+    until(lambda: one.run.over)
+    assert one.run.status == "finished" and one.run.timeline == []
+
+
+def test_another_wish_made_meanwhile_is_not_taken_back(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(**GATED)
+    one.step()
+    until(lambda: len(one.run.history) == 1)
+    one.set("precision.dtype", "bf16")
+    until(lambda: bool(one.run.refusals))
+    one.requested = one.requested.with_value("precision.dtype", "fp16")
+    assert len(one.refusals()) == 1 and one.requested.precision.dtype == "fp16"
+
+
+def test_a_planned_change_that_the_device_refuses_ends_the_run_before_it_begins() -> None:
+    values = SMALL | {name.replace("__", "."): value for name, value in GATED.items()}
+    run = trained(Experiment().with_values(values), (Change(3, "optimizer.lr", 0.5), Change(5, "precision.dtype", "bf16")))
+    assert run.status == "failed" and run.refused and len(run.history) == 0
+    assert run.message.startswith("timeline at step 5: precision.dtype = bf16 is not allowed with model.kind = lstm")
+
+
+def test_a_comparison_on_request_makes_a_step_where_nothing_goes(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(accumulation__steps=4)
+    one.compare()
+    until(lambda: len(one.run.compared) == 1 and one.run.status == "paused")
+    assert len(one.run.history) == 1
+    one.set("mistakes.unscaled_accumulation", True)
+    until(lambda: one.run.in_force.mistakes.unscaled_accumulation)
+    one.compare()
+    until(lambda: len(one.run.compared) == 2)
+    assert len(one.run.history) == 2
+    (_, fine), (step, wrong) = one.run.compared
+    assert fine < 1e-6 and step == 1 and wrong == pytest.approx(3)
+    one.play()
+    until(lambda: one.run.over)
+    assert len(one.run.compared) == 2 and [event.kind for event in one.run.events].count("compared") == 2
+
+
+def test_a_comparison_while_it_runs_changes_no_number(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(accumulation__steps=2, run__steps=300)
+    one.play()
+    until(lambda: len(one.run.history) > 5)
+    one.compare()
+    until(lambda: one.run.over)
+    assert len(one.run.compared) == 1
+    assert np.array_equal(one.run.history.column("loss"), trained(one.preset.experiment).history.column("loss"))
+
+
+def test_steps_to_compare_are_planned() -> None:
+    experiment = Experiment().with_values(SMALL)
+    run = Run(Preset(id="small", title="Small", experiment=experiment), experiment, (), (0, 7, 59))
+    Worker(run).run()
+    assert [step for step, _ in run.compared] == [0, 7, 59] and max(difference for _, difference in run.compared) < 1e-6
+
+
+def test_what_goes_together_is_asked_for_together(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    assert one.set("problem.task", "ring") == {"model.kind": "gan"}
+    assert one.set("optimizer.lr", 0.01) == {}
+    assert one.run.experiment.model.kind == "gan" and one.requested.problem.task == "ring"
+    with pytest.raises(KnobError):
+        one.set("optimizer.lr", -1.0)
+    one.reset()
+    assert one.requested == one.preset.experiment == one.run.experiment
+
+
+@pytest.mark.parametrize(
+    ("value", "onwards", "found"), [(9, False, 8), (15, False, 16), (9, True, 16), (7, True, 4), (100, True, 8), (200, False, 64), (16, True, 16)]
+)
+def test_a_slider_stops_at_what_goes_with_the_other_knobs(simulator: Callable[..., Simulator], value: int, onwards: bool, found: int) -> None:
+    one = simulator(problem__task="sequential_digits", problem__seq_len=8)
+    assert one.nearest("problem.seq_len", value, onwards=onwards) == found
+    assert one.nearest("optimizer.lr", 0.123, onwards=onwards) == 0.123
+
+
+def test_the_program_is_that_of_the_knobs_as_asked_for(simulator: Callable[..., Simulator]) -> None:
+    one = simulator()
+    one.set("clipping.kind", "norm")
+    assert "clip_grad_norm_" in one.script()
+    one.set("clipping.kind", "none")
+    assert "clip_grad_norm_" not in one.script()
 
 
 def test_runs_to_the_end(simulator: Callable[..., Simulator]) -> None:

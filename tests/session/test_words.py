@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from gradstudio.core.experiment import Experiment
+from gradstudio.core.combinations import with_companions
+from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.knobs import Knob
+from gradstudio.core.loop_order import Loop, in_words
 from gradstudio.core.presets import LessonStep, Preset
-from gradstudio.session.hints import hint
+from gradstudio.session.hints import Hint, applies_to, hint
 from gradstudio.session.lesson import is_done
 from gradstudio.session.run import Run, recent_mean
 from gradstudio.session.state import describe
+from gradstudio.session.wording import measure
 
 PLAIN = Experiment()
 LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("head.weight", "weight", 4))
@@ -81,10 +87,106 @@ def test_failed_finished_stopped_paused() -> None:
 def test_hints_follow_the_rows() -> None:
     run = run_of([1.0] * 10, grad_norm=3.0)
     clipped = Experiment().with_values({"clipping.kind": "norm", "clipping.max_norm": 2.0})
-    assert hint("clipping.max_norm", clipped, run) == "would clip 100 % of the last 10 steps"
-    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 4.0), run) == "would clip 0 % of the last 10 steps"
-    assert hint("accumulation.steps", clipped.with_value("accumulation.steps", 4), run) == "effective batch 32 × 4 = 128"
-    assert hint("optimizer.lr", clipped, run) == ""
+    assert hint("clipping.max_norm", clipped, run).text == "would clip 100 % of the last 10 steps"
+    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 4.0), run).text == "would clip 0 % of the last 10 steps"
+    assert hint("accumulation.steps", clipped.with_value("accumulation.steps", 4), run) == Hint("effective batch 32 × 4 = 128")
+    assert hint("optimizer.lr", clipped, run) == Hint()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "difference", "says", "grave"),
+    [
+        ("fp32", 3.1e-8, "step 1: equal to the joined batch within 3.1e-8", False),
+        ("fp32", 3.0, "step 1: differs from the joined batch by 300 %", True),
+        ("fp32", 0.01, "step 1: differs from the joined batch by 1 %", True),
+        ("bf16", 0.01, "step 1: equal to the joined batch within 0.01", False),
+        ("fp32", math.nan, "step 1: differs from the joined batch NaN", True),
+    ],
+)
+def test_a_comparison_is_told_under_the_knob(dtype: str, difference: float, says: str, grave: bool) -> None:
+    run = run_of([1.0])
+    run.change("precision.dtype", dtype)
+    run.record(replace(row(1), joined_difference=difference))
+    found = hint("accumulation.steps", PLAIN, run)
+    assert found.text.splitlines()[1] == says and found.grave == grave
+    assert run.events[-1].kind == "compared" and run.compared[0][0] == 1
+
+
+def test_a_comparison_beside_batch_norm_says_why_it_differs() -> None:
+    run = Run(Preset(id="p", title="P", experiment=PLAIN), PLAIN.with_value("model.norm", "batch"))
+    run.begin(LAYERS, {})
+    run.record(replace(row(0), joined_difference=0.3))
+    assert hint("accumulation.steps", PLAIN, run).text.endswith("by 30 %, as batch norm sees each micro-batch by itself")
+
+
+def test_a_mistake_is_explained_while_it_is_switched_on() -> None:
+    name = "mistakes.clip_after_step"
+    run = run_of([1.0])
+    assert hint(name, PLAIN, run) == Hint()
+    assert hint(name, PLAIN.with_value(name, True), run).text == "changes nothing without clipping"
+    assert hint(name, PLAIN.with_values({name: True, "clipping.kind": "norm"}), run) == Hint()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("model.residual", "applies to kind mlp, rnn, cnn, gan, policy"),
+        ("model.activation", "applies to every model.kind but lstm and gru"),
+        ("model.norm_position", "applies to kind mlp, rnn, cnn, gan, policy with norm batch or layer; or to kind transformer"),
+        ("precision.growth_factor", "applies to fp16 with scaling dynamic"),
+        ("clipping.max_norm", "applies to kind norm, per_layer"),
+        ("loss.eps", "applies to every loss.kind but auto"),
+    ],
+)
+def test_where_a_knob_applies_is_short(name: str, says: str) -> None:
+    assert applies_to(KNOBS[name]) == says
+
+
+@pytest.mark.parametrize("knob", [knob for knob in KNOBS.values() if knob.when], ids=lambda knob: knob.name)
+def test_where_any_knob_applies_fits_on_two_lines(knob: Knob) -> None:
+    assert len(applies_to(knob)) < 100
+
+
+@pytest.mark.parametrize("task", KNOBS["problem.task"].choices)
+@pytest.mark.parametrize("model", KNOBS["model.kind"].choices)
+def test_every_network_and_task_is_called_by_its_name(task: str, model: str) -> None:
+    knobs = with_companions(with_companions(PLAIN, "problem.task", task), "model.kind", model)
+    run = Run(Preset(id="p", title="P", experiment=knobs), knobs)
+    plan = describe(run).text
+    assert plan[0].isupper() and "{" not in plan and " will learn " in plan and " None" not in plan
+    assert measure(knobs).headline.count("{}") == 1
+
+
+def test_accuracy_is_called_what_it_is() -> None:
+    for task, said in (("pole", "the pole stays up 87 % of the time"), ("ring", "87 % of the clusters hit"), ("digits", "test accuracy 87 %")):
+        run = run_of([2.0] * 60)
+        run.experiment = with_companions(PLAIN, "problem.task", task)
+        run.end("finished", "", 0.87)
+        assert describe(run).headline == f"Finished: {said}".replace(" %", "\u00a0%")
+    pole = run_of([2.0] * 60)
+    pole.experiment = with_companions(PLAIN, "problem.task", "pole")
+    assert describe(pole).headline == "Training: the pole stays up 50 % of the time"
+
+
+def test_a_negative_loss_that_falls_is_said_to_fall() -> None:
+    assert describe(run_of([-1.0 - 0.01 * step for step in range(100)])).headline == "Training: the loss falls"
+
+
+def test_paused_before_the_first_step() -> None:
+    run = run_of([])
+    run.status = "paused"
+    assert describe(run).headline == "Paused before the first step"
+
+
+def test_a_loop_is_told_once_whatever_the_scaler_skips() -> None:
+    run = run_of([])
+    going = Loop(("zero_grad", "forward", "backward", "unscale", "step", "update", "schedule"), 1, False, "dynamic", False)
+    for step in range(40):
+        skipped = step % 2 == 0
+        run.record(replace(row(step, skipped=skipped), loop=going._replace(calls=going.calls[: -1 if skipped else None], skipped=skipped)))
+    run.record(replace(row(40), loop=going._replace(calls=going.calls[1:])))
+    told = [(event.step, event.text) for event in run.events if event.kind == "loop"]
+    assert told == [(0, in_words(going.calls)), (40, in_words(going.calls[1:]))]
 
 
 def test_a_lesson_step_is_done_when_all_that_it_names_holds() -> None:

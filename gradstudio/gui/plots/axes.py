@@ -39,6 +39,26 @@ class LogAxis(pg.AxisItem):
         return number(10.0**position) if -300 < position < 300 else power(10, exponent)
 
 
+class LossAxis(LogAxis):
+    """A log axis, or a linear one for a loss that may be negative."""
+
+    linear = False
+
+    def make_linear(self, linear: bool) -> None:
+        if linear != self.linear:
+            self.linear = linear
+            self.picture = None  # what the axis has drawn and would show again
+            self.update()
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        if self.linear:
+            return [(1.0, _round_steps(minVal, maxVal, max(int(size / 40), 2)))]
+        return super().tickValues(minVal, maxVal, size)
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [number(value) for value in values] if self.linear else super().tickStrings(values, scale, spacing)
+
+
 class Log2Axis(pg.AxisItem):
     """Positions are log2 of the values; ticks stand on whole powers."""
 

@@ -10,12 +10,13 @@ import pyqtgraph as pg
 from gradstudio.core.events import Event
 from gradstudio.core.history import History
 from gradstudio.core.text import number
-from gradstudio.gui.plots.axes import LogAxis
-from gradstudio.gui.plots.series import Series, column, log10
+from gradstudio.gui.plots.axes import LossAxis
+from gradstudio.gui.plots.series import Series, column, linear, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
+from gradstudio.session.wording import loss_may_be_negative, measure, percent
 
 SMOOTHING = 0.6
 LABELLED = 3  # of the latest changes
@@ -43,7 +44,8 @@ class LossPlot(StepPlot):
     help = "Mean loss of each step's batch, before its update. It is what training is for, and where a NaN shows last."
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
-        super().__init__(steps, cursor, LogAxis("left"))
+        self._axis = LossAxis("left")
+        super().__init__(steps, cursor, self._axis)
         self.raw = Series(self.plot, column("loss"), "accent", alpha=90)
         self._smoother = Smoother()
         self.smooth = Series(self.plot, lambda *rows: self._smoother.read(*rows), "accent", z=12, marked=False, stateful=True)
@@ -58,7 +60,7 @@ class LossPlot(StepPlot):
         self.restyle()
 
     def legend(self) -> str:
-        return f"raw 35 %, smoothed {SMOOTHING:g} · log"
+        return f"raw 35 %, smoothed {SMOOTHING:g}{'' if self._axis.linear else ' · log'}"
 
     def clear(self) -> None:
         super().clear()
@@ -66,8 +68,11 @@ class LossPlot(StepPlot):
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        if found := self.raw.range(first, last, above=0.7 if self.steps.following else math.inf):
-            self.set_y(*found, least=0.3)
+        signed = loss_may_be_negative(run.experiment)
+        self._axis.make_linear(signed)
+        self.raw.scale = self.smooth.scale = linear if signed else log10
+        if found := self.raw.range(first, last, above=0.7 if self.steps.following and not signed else math.inf):
+            self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
         self.raw.draw(run.history, first, last)
         self.smooth.draw(run.history, first, last)
         self.raw.draw_marks(*self.box.viewRange()[1])
@@ -92,7 +97,7 @@ class LossPlot(StepPlot):
 
     def reading(self, run: Run, step: int) -> str:
         row = run.history.row(step)
-        accuracy = f" · batch accuracy {number(row['accuracy'], 2)}" if row["accuracy"] == row["accuracy"] else ""
+        accuracy = f" · {measure(run.experiment).batch.format(percent(row['accuracy']))}" if row["accuracy"] == row["accuracy"] else ""
         return f"loss {number(row['loss'])}{accuracy}"
 
     def nonfinite_mark(self, run: Run, step: int) -> str:

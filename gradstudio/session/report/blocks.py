@@ -74,7 +74,17 @@ class Code:
     kind: ClassVar[str] = "code"
 
 
-Block = Prose | Tiles | Table | Plot | Card | Code
+@dataclass(frozen=True)
+class Fold:
+    """A long text that a reader opens; `elsewhere` says where it is to be had, for a page on which nothing opens."""
+
+    title: str
+    text: str
+    elsewhere: str
+    kind: ClassVar[str] = "fold"
+
+
+Block = Prose | Tiles | Table | Plot | Card | Code | Fold
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_pdf import PdfPages
 
 import gradstudio
 from gradstudio.session.report import plots
-from gradstudio.session.report.blocks import Card, Code, Plot, Prose, Table, Tiles
+from gradstudio.session.report.blocks import Card, Code, Fold, Plot, Prose, Table, Tiles
 from gradstudio.session.report.page import tone
 from gradstudio.session.report.palette import LIGHT
 from gradstudio.session.report.sections import sections
@@ -138,4 +138,8 @@ def _code(sheets: Sheets, block: Code) -> None:
     sheets.skip(_GAP)
 
 
-_SET = {"prose": _prose, "tiles": _tiles, "table": _table, "plot": _plot, "card": _card, "code": _code}
+def _fold(sheets: Sheets, block: Fold) -> None:
+    _prose(sheets, Prose(block.elsewhere))
+
+
+_SET = {"prose": _prose, "tiles": _tiles, "table": _table, "plot": _plot, "card": _card, "code": _code, "fold": _fold}

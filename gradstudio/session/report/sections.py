@@ -12,12 +12,14 @@ from gradstudio.core.rules import Finding
 from gradstudio.core.text import number, plural
 from gradstudio.session import output
 from gradstudio.session.report import heatmap, plots, trace
-from gradstudio.session.report.blocks import Block, Card, Code, Plot, Prose, Section, Table, Tile, Tiles, Tone
-from gradstudio.session.report.story import loss_scale, percent, tell
+from gradstudio.session.report.blocks import Block, Card, Code, Fold, Plot, Prose, Section, Table, Tile, Tiles, Tone
+from gradstudio.session.report.story import loss_scale, tell
 from gradstudio.session.run import Run
 from gradstudio.session.summary import figures, ranked
+from gradstudio.session.wording import measure, percent
 
 _TONES: dict[str, Tone] = {"critical": "bad", "warning": "warning", "info": "dim"}
+_TIMELINE = {"loop": "each step calls {}", "knob_refused": "refused: {}"}  # what stands around an event's text
 _MOST_ALIKE = 4  # events of one kind that are listed one by one
 
 
@@ -29,7 +31,7 @@ def what_happened(run: Run) -> Section:
         Tile("loss at the start", number(found.initial_loss)),
         Tile("loss at the end", number(found.final_loss), lost),
         Tile("best loss", number(found.best_loss)),
-        Tile("right on the test set", percent(found.accuracy)),
+        Tile(measure(run.experiment).label, percent(found.accuracy)),
         Tile("largest gradient norm", number(found.peak_grad_norm)),
         Tile("steps clipped", percent(found.clipped_share)),
         Tile("updates skipped", f"{found.skipped_steps:,}", "warning" if found.skipped_steps else ""),
@@ -79,7 +81,8 @@ def timeline(run: Run) -> Section:
                 rows.append(("", f"{event.step:,}", f"{len(same):,} {words}, the last at step {same[-1].step:,}"))
             continue
         count += event.kind == "knob_changed"
-        rows.append((str(count) if event.kind == "knob_changed" else "", f"{event.step:,}", event.text))
+        text = _TIMELINE.get(event.kind, "{}").format(event.text)
+        rows.append((str(count) if event.kind == "knob_changed" else "", f"{event.step:,}", text))
     if not count:
         return Section("timeline", "Timeline", (Table(("step", "what"), tuple(row[1:] for row in rows), (0.12, 0.88)),))
     return Section("timeline", "Timeline", (Table(("step", "change", "what"), tuple((row[1], row[0], row[2]) for row in rows), (0.12, 0.12, 0.76)),))
@@ -142,6 +145,15 @@ def repeat(run: Run) -> Section:
     return Section("repeat", "How to repeat it", tuple(blocks))
 
 
+def script(run: Run) -> Section:
+    """The program that repeats the run without GradStudio."""
+    about = "Plain PyTorch, without GradStudio. It prints step, loss and gradient norm, and repeats this run."
+    listing = Fold(
+        "train.py", output.train_py(run), "It is train.py beside the run's other files, and what this prints: gradstudio script experiment.toml"
+    )
+    return Section("script", "The script", (Prose(about), listing))
+
+
 def command(run: Run) -> str:
     """The command line that makes the run from its preset."""
     words = ["gradstudio", "run", run.preset.id]
@@ -157,7 +169,7 @@ def command(run: Run) -> str:
     return shlex.join(words)
 
 
-SECTIONS: tuple[Callable[[Run], Section | None], ...] = (what_happened, findings, curves, timeline, knobs, environment, repeat)
+SECTIONS: tuple[Callable[[Run], Section | None], ...] = (what_happened, findings, curves, timeline, knobs, environment, repeat, script)
 
 
 def sections(run: Run) -> list[Section]:

@@ -6,12 +6,10 @@ import numpy as np
 
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import number, plural
+from gradstudio.session import wording
 from gradstudio.session.run import Run
 from gradstudio.session.summary import figures, ranked
-
-_TASKS = {"digits": "handwritten digits", "sequential_digits": "handwritten digits, each read in {seq_len} steps"}
-_OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
-_NETWORKS = {"mlp": "fully connected network", "rnn": "recurrent network"}
+from gradstudio.session.wording import percent
 
 
 def headline(run: Run) -> str:
@@ -31,22 +29,24 @@ def headline(run: Run) -> str:
 
 def tell(run: Run) -> str:
     """The course of the run in a paragraph."""
-    parts = (_setup(run), _changes(run), _loss(run), _norm(run), _clipping(run), _skipped(run), _end(run))
+    parts = (_setup(run), _mistakes(run), _changes(run), _loss(run), _norm(run), _clipping(run), _skipped(run), _compared(run), _end(run))
     return " ".join(part for part in parts if part).replace(" %", "\u00a0%")
 
 
 def _setup(run: Run) -> str:
     knobs = run.experiment
-    kind, task = str(knobs["model.kind"]), str(knobs["problem.task"])
-    layers = plural(int(knobs["model.depth"]), "hidden layer", "hidden layers")
-    norm = "" if knobs["model.norm"] == "none" else f" and {knobs['model.norm']} normalization"
-    device = run.environment.get("device", "")
+    network, device = wording.network(knobs), run.environment.get("device", "")
     where = f" on {device}" if device else ""
+    by_hand = "" if knobs.loss.kind == "auto" else f", under a loss written by hand ({knobs.loss.kind})"
     return (
-        f"A {_NETWORKS.get(kind, kind)} of {layers} with {knobs['model.width']} {knobs['model.activation']} units{' each' if int(knobs['model.depth']) > 1 else ''}{norm} "
-        f"learned {_TASKS.get(task, task).format(seq_len=knobs['problem.seq_len'])} with {_OPTIMIZERS.get(str(knobs['optimizer.kind']), knobs['optimizer.kind'])} "
-        f"at a learning rate of {format_value(knobs['optimizer.lr'])}, in {knobs['precision.dtype']}{where}, with seed {knobs['run.seed']}."
+        f"{network[0].upper()}{network[1:]} learned {wording.task(knobs)} with {wording.OPTIMIZERS[knobs.optimizer.kind]} "
+        f"at a learning rate of {format_value(knobs.optimizer.lr)}{by_hand}, in {knobs.precision.dtype}{where}, with seed {knobs.run.seed}."
     )
+
+
+def _mistakes(run: Run) -> str:
+    made = [f"{name}{f' ({note})' if note else ''}" for name, note in wording.mistakes_made(run).items()]
+    return f"{'A mistake was' if len(made) == 1 else 'Mistakes were'} switched on: {'; '.join(made)}." if made else ""
 
 
 def _changes(run: Run) -> str:
@@ -102,6 +102,13 @@ def _skipped(run: Run) -> str:
     return f"The loss scaler skipped {plural(skipped, 'update', 'updates')}; the scale ended at {loss_scale(figures(run).final_scale)}."
 
 
+def _compared(run: Run) -> str:
+    told = [f"{number(difference, 2)} at step {step:,}" for step, difference in run.compared[:3]]
+    more = f", and {len(run.compared) - 3} more were measured" if len(run.compared) > 3 else ""
+    what = "The accumulated gradient differed from that of the joined batch, relative to it, by"
+    return f"{what} {', '.join(told)}{more}." if told else ""
+
+
 def _end(run: Run) -> str:
     if run.status == "failed":
         return f"The run could not go on: {run.message.rstrip('.')}."
@@ -109,12 +116,7 @@ def _end(run: Run) -> str:
         return ""
     if not np.isfinite(run.accuracy):
         return "With such weights the model gives no answer on the test set at all."
-    return f"At the end the model was right on {percent(run.accuracy)} of the test set."
-
-
-def percent(share: float | None) -> str:
-    """A share as '93.2 %'; NaN stays NaN and what is missing is a dash."""
-    return number(share) if share is None or not np.isfinite(share) else f"{100 * share:.3g} %"
+    return wording.measure(run.experiment).story.format(percent(run.accuracy))
 
 
 def loss_scale(scale: float | None) -> str:
@@ -128,13 +130,17 @@ def in_words(run: Run) -> str:
     lines = [
         f"{run.title}: {headline(run)}",
         f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
-        f"  accuracy   {percent(found.accuracy)} of the test set"
+        f"  accuracy   {percent(found.accuracy)} {wording.measure(run.experiment).label}"
         if found.accuracy == found.accuracy
         else "  accuracy   none: the weights are not finite",
         f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the steps",
     ]
     if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
         lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {plural(found.skipped_steps, 'update', 'updates')} skipped")
+    for step, difference in run.compared:
+        lines.append(f"  compared   step {step:,}: accumulated gradient and joined batch differ by {number(difference, 2)} (relative norm)")
+    for name, note in wording.mistakes_made(run).items():
+        lines.append(f"  mistake    {name}{f': {note}' if note else ''}")
     lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {run.environment.get('device', 'no device')}")
     for finding in ranked(run):
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]

@@ -1,0 +1,61 @@
+"""The right side of the window: either words or code, chosen at its top."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+
+from gradstudio.gui.code_panel import CodePanel
+from gradstudio.gui.words_panel import WordsPanel
+
+Page = Literal["words", "code"]
+PAGES: dict[Page, tuple[str, str]] = {
+    "words": ("Words", "What is happening, and the lesson (Ctrl+2)"),
+    "code": ("Code", "The knobs as a plain PyTorch program (Ctrl+3)"),
+}
+
+
+class SidePanel(QWidget):
+    page_chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("right")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.words, self.code = WordsPanel(), CodePanel()
+        self.page: Page = "words"
+        frame = QFrame()
+        frame.setObjectName("segments")
+        row = QHBoxLayout(frame)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        group = QButtonGroup(frame)
+        self.buttons: dict[Page, QPushButton] = {}
+        self._pages = QStackedWidget()
+        for page, (title, help_text) in PAGES.items():
+            button = self.buttons[page] = QPushButton(title)
+            button.setCheckable(True)
+            button.setProperty("role", "segment")
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            button.setToolTip(help_text)
+            button.setAccessibleDescription(help_text)
+            button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
+            group.addButton(button)
+            row.addWidget(button, 1)
+            self._pages.addWidget({"words": self.words, "code": self.code}[page])
+        top = QHBoxLayout()
+        top.setContentsMargins(12, 10, 12, 4)
+        top.addWidget(frame)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(1, 0, 0, 0)
+        column.setSpacing(0)
+        column.addLayout(top)
+        column.addWidget(self._pages, 1)
+        self.show_page("words")
+
+    def show_page(self, page: Page) -> None:
+        self.page = page
+        self.buttons[page].setChecked(True)
+        self._pages.setCurrentIndex(list(PAGES).index(page))

@@ -1,0 +1,81 @@
+"""Knobs, plots and the right side next to each other: which are shown, and how wide each was left."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QByteArray, QSettings
+from PySide6.QtWidgets import QSplitter, QWidget
+
+from gradstudio.gui.side_panel import PAGES, Page, SidePanel
+from gradstudio.gui.theme import theme
+
+WIDTHS = (286, 800, 326)  # at first: knobs, plots, words
+LEAST = (240, 420, 240)
+CODE_SHARE = 0.39  # of the width of all, for the code at first
+
+
+class Sides(QSplitter):
+    def __init__(self, knobs: QWidget, plots: QWidget, right: SidePanel) -> None:
+        super().__init__()
+        self._knobs, self._right = knobs, right
+        self._widths: dict[Page, int] = {}  # of the right side, as a person left them
+        self.setHandleWidth(1)
+        self.setChildrenCollapsible(False)
+        for widget, least in zip((knobs, plots, right), LEAST, strict=True):
+            widget.setMinimumWidth(least)
+            self.addWidget(widget)
+        self.setStretchFactor(1, 1)
+        self.setSizes(list(WIDTHS))
+        right.page_chosen.connect(self.show_page)
+
+    def toggle_knobs(self) -> None:
+        self._knobs.setVisible(not self._knobs.isVisible())
+
+    def toggle_page(self, page: Page) -> None:
+        """Show the words or the code; where they stand already, hide the right side."""
+        if self._right.isVisible() and self._right.page == page:
+            self._right.hide()
+            return
+        self._right.show()
+        self.show_page(page)
+
+    def show_page(self, page: Page) -> None:
+        """Turn the right side to the words or the code, each in the width that it was left in."""
+        if page == self._right.page:
+            return
+        left, middle, right = self.sizes()
+        self._widths[self._right.page] = right
+        self._right.show_page(page)
+        width = self._widths.get(page) or (WIDTHS[2] if page == "words" else round(CODE_SHARE * self.width()))
+        self.setSizes([left, max(middle + right - width, LEAST[1]), width])
+
+    def reset(self) -> None:
+        """As at first."""
+        self._widths = {}
+        self._knobs.show()
+        self._right.show()
+        self._right.show_page("words")
+        self.setSizes(list(WIDTHS))
+
+    def fit(self) -> None:
+        """Give the sides the room that their text needs."""
+        for widget, least in ((self._knobs, LEAST[0]), (self._right, LEAST[2] + 10)):
+            widget.setMinimumWidth(round(least * theme.zoom))
+
+    def restore(self, settings: QSettings) -> None:
+        """As they were left by the last window."""
+        for page in PAGES:
+            width = str(settings.value(f"width/{page}", ""))
+            if width.isdecimal():
+                self._widths[page] = int(width)
+        if settings.value("page") == "code":
+            self._right.show_page("code")
+        state = settings.value("splitter")
+        if isinstance(state, QByteArray):
+            self.restoreState(state)
+
+    def save(self, settings: QSettings) -> None:
+        settings.setValue("splitter", self.saveState())
+        settings.setValue("page", self._right.page)
+        self._widths[self._right.page] = self.sizes()[2]
+        for page, width in self._widths.items():
+            settings.setValue(f"width/{page}", width)

@@ -1,0 +1,231 @@
+"""The code panel: the program of the knobs as asked for, what the last change altered, and its way into a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextCursor
+from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
+from pytestqt.qtbot import QtBot
+
+from gradstudio.core.combinations import with_companions
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import KNOBS
+from gradstudio.gui.code_panel import MAY_BREAK
+from gradstudio.gui.code_view import Changed, CodeView, changed
+from gradstudio.gui.theme import theme
+from gradstudio.gui.window import Window
+
+LEFT, CONTROL = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ControlModifier
+LONG = 60_000  # ms
+
+
+@pytest.fixture
+def coded(qtbot: QtBot, window: Window) -> Window:
+    """A window turned to the code, by a click."""
+    qtbot.mouseClick(window.side.buttons["code"], LEFT)
+    window.refresh()
+    return window
+
+
+def segment(window: Window, choice: str) -> QPushButton:
+    return next(button for button in window.knobs.findChildren(QPushButton) if button.property("choice") == choice)
+
+
+def note(window: Window) -> str:
+    return window.side.code.note.text().replace(MAY_BREAK, "")
+
+
+def marked(window: Window) -> list[str]:
+    lines = window.side.code.text.splitlines()
+    return [lines[line].strip() for line in window.side.code.view.changed.lines]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines", "gaps"),
+    [
+        ("a\nb\nc", "a\nb\nc", (), ()),
+        ("a\nb\nc", "a\nx\nc", (1,), ()),
+        ("a\nc", "a\nb\nb\nc", (1, 2), ()),
+        ("a\nb\nc", "a\nc", (), (1,)),
+        ("a\nb", "a", (), (1,)),
+        ("", "a", (0,), ()),
+        ("a\nb\nc\nd", "x\nb\nd\ne", (0, 3), (2,)),
+    ],
+)
+def test_what_has_changed(before: str, after: str, lines: tuple[int, ...], gaps: tuple[int, ...]) -> None:
+    assert changed(before, after) == Changed(lines, gaps)
+
+
+def test_a_mistake_is_looked_at_first() -> None:
+    assert Changed((1, 3)).to_look_at("a\nb\nc\nd  # MISTAKE\ne") == 3
+    assert Changed((1,), (0,)).to_look_at("a\nb") == 0
+    assert Changed().to_look_at("a") is None
+
+
+def test_the_program_is_shown_and_nothing_is_marked_at_first(coded: Window) -> None:
+    text = coded.side.code.text
+    assert text == coded.simulator.script()
+    compile(text, "train.py", "exec")
+    assert marked(coded) == [] and note(coded) == "" and coded.side.code.view.isReadOnly()
+
+
+def test_a_knob_marks_the_lines_that_it_changes(qtbot: QtBot, coded: Window) -> None:
+    qtbot.mouseClick(segment(coded, "norm"), LEFT)
+    coded.refresh()
+    assert marked(coded) == ["nn.utils.clip_grad_norm_(model.parameters(), 1.0)"]
+    assert note(coded).endswith("clipping.kind none → norm")
+    view = coded.side.code.view
+    place = view.cursorRect(QTextCursor(view.document().findBlockByNumber(view.changed.lines[0])))
+    assert view.viewport().rect().contains(place)  # scrolled to
+    coded.ask("optimizer.lr", 0.05)
+    coded.refresh()
+    assert len(marked(coded)) == 1 and "lr=0.05" in marked(coded)[0]
+
+
+def test_a_knob_that_goes_on_moving_is_held_against_where_it_began(coded: Window) -> None:
+    for value in (0.1, 0.2, 0.3):
+        coded.ask("gradients.noise_std", value)
+        coded.refresh()
+    assert len(marked(coded)) > 1 and note(coded).endswith("gradients.noise_std 0.0 → 0.3")
+    coded.ask("gradients.noise_std", 0.0)
+    coded.refresh()
+    assert marked(coded) == [] and note(coded) == ""
+
+
+def test_what_changes_no_line_says_so(coded: Window) -> None:
+    coded.ask("clipping.max_norm", 0.5)
+    coded.refresh()
+    assert note(coded) == "clipping.max_norm 1.0 → 0.5: no line changed"
+
+
+def test_a_mistake_has_the_colour_of_a_warning(coded: Window) -> None:
+    coded.ask("mistakes.never_zero_grad", True)
+    coded.refresh()
+    document = coded.side.code.view.document()
+    block = document.find("# MISTAKE").block()
+    colors = {part.format.foreground().color().name() for part in block.layout().formats()}
+    assert colors == {theme.color("warning").name()}
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_colours_follow_the_theme(coded: Window, mode: str) -> None:
+    theme.set_mode(mode)
+    block = coded.side.code.view.document().find("import torch").block()
+    [keyword] = [part for part in block.layout().formats() if part.start == 0]
+    assert keyword.format.foreground().color().name() == theme.color("accent").name()
+    theme.set_mode("system")
+
+
+def test_a_docstring_over_several_lines_is_a_string_throughout(qtbot: QtBot) -> None:
+    view = CodeView()
+    qtbot.addWidget(view)
+    view.show_code('x = 1\n"""Begins\nfor a while\nand ends."""\nfor y in x:\n    z = "a # b"  # c', Changed())
+    roles = []
+    block = view.document().begin()
+    while block.isValid():
+        roles.append([(part.start, part.format.foreground().color().name()) for part in block.layout().formats()])
+        block = block.next()
+    string, keyword, comment = (theme.color(role).name() for role in ("good", "accent", "dim"))
+    assert roles[1:4] == [[(0, string)], [(0, string)], [(0, string)]]
+    assert roles[4] == [(0, keyword), (6, keyword)] and roles[5] == [(8, string), (17, comment)]
+
+
+def test_it_is_made_only_while_it_is_seen(coded: Window, qtbot: QtBot) -> None:
+    shown = coded.side.code.text
+    qtbot.mouseClick(coded.side.buttons["words"], LEFT)
+    coded.ask("optimizer.lr", 0.05)
+    coded.refresh()
+    assert coded.side.code.text == shown
+    qtbot.mouseClick(coded.side.buttons["code"], LEFT)
+    coded.refresh()
+    assert "lr=0.05" in coded.side.code.text and len(marked(coded)) == 1
+
+
+def test_it_costs_less_than_a_frame(coded: Window) -> None:
+    heaviest = with_companions(coded.simulator.requested.with_values({"accumulation.steps": 4, "precision.dtype": "fp16"}), "problem.task", "pole")
+    coded.simulator.requested = heaviest
+    coded.refresh()
+    times = []
+    for value in range(20):
+        coded.simulator.requested = heaviest.with_value("optimizer.lr", 0.01 + value / 1000)
+        started = time.perf_counter()
+        coded.side.code.refresh(coded.simulator)
+        times.append(time.perf_counter() - started)
+    assert sorted(times)[10] < 0.016, times
+
+
+def test_another_preset_begins_without_marks(coded: Window) -> None:
+    coded.open_preset("rnn-explosion")
+    coded.refresh()
+    assert marked(coded) == [] and "RNN explosion" in coded.side.code.text.splitlines()[0]
+
+
+def test_the_preset_s_own_changes_are_in_it(coded: Window) -> None:
+    preset = coded.simulator.preset
+    coded.simulator.load(preset.model_copy(update={"timeline": (Change(7, "optimizer.lr", 0.625),)}))
+    coded.refresh()
+    assert "0.625" in coded.side.code.text
+
+
+def test_it_is_copied_and_saved(qtbot: QtBot, coded: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    qtbot.mouseClick(coded.side.code.copy, LEFT)
+    assert QApplication.clipboard().text() == coded.side.code.text and coded.side.code.copy.text() == "Copied"
+    qtbot.mouseClick(coded.side.code.save, LEFT)
+    [dialog] = coded.findChildren(QFileDialog)
+    path = tmp_path / "train.py"
+    dialog.fileSelected.emit(str(path))
+    dialog.close()
+    qtbot.waitUntil(lambda: coded.message.isVisible(), timeout=LONG)
+    assert path.read_text() == coded.simulator.script()
+
+
+def test_keys_show_and_hide_each_page(qtbot: QtBot, window: Window) -> None:
+    def press(key: Qt.Key) -> None:
+        qtbot.keyClick(window, key, CONTROL)
+
+    press(Qt.Key.Key_3)
+    assert window.side.page == "code" and window.side.code.isVisible() and not window.words.isVisible()
+    press(Qt.Key.Key_3)
+    assert not window.side.isVisible()
+    press(Qt.Key.Key_2)
+    assert window.side.isVisible() and window.words.isVisible()
+    press(Qt.Key.Key_2)
+    assert not window.side.isVisible()
+    press(Qt.Key.Key_3)
+    assert window.side.code.isVisible()
+
+
+def test_space_runs_with_the_focus_in_the_code(qtbot: QtBot, coded: Window) -> None:
+    coded.side.code.view.setFocus()
+    qtbot.keyClick(coded.side.code.view, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: coded.simulator.run.over, timeout=LONG)
+
+
+def test_code_is_wider_and_each_page_keeps_its_width(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window()
+    window.resize(1440, 900)
+    words = window.side.width()
+    window.sides.show_page("code")
+    assert window.side.width() == pytest.approx(560, abs=10) and window.plots.width() >= 420
+    left, middle, right = window.sides.sizes()
+    window.sides.setSizes([left, middle + 60, right - 60])
+    window.sides.show_page("words")
+    assert window.side.width() == pytest.approx(words, abs=2)
+    window.sides.show_page("code")
+    assert window.side.width() == pytest.approx(right - 60, abs=2)
+    window.close()
+    again = make_window()
+    again.resize(1440, 900)
+    assert again.side.page == "code" and again.side.width() == pytest.approx(right - 60, abs=30)
+
+
+@pytest.mark.parametrize("task", KNOBS["problem.task"].choices)
+def test_every_task_has_a_program(coded: Window, task: str) -> None:
+    coded.ask("problem.task", task)
+    coded.refresh()
+    compile(coded.side.code.text, "train.py", "exec")
