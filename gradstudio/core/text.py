@@ -38,3 +38,14 @@ def power(base: int, exponent: int) -> str:
 def plural(count: int, one: str, many: str) -> str:
     """'1 step' or '3 steps'."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def short_name(name: str, longest: int) -> str:
+    """A layer's dotted name in so many letters: all but the last part by their initials where it is too long
+    ('b.1.a.query.weight' for blocks.1.attention.query.weight), and cut in the middle where that does not do."""
+    parts = name.split(".")
+    for whole in range(len(parts) - 1, 0, -1):  # parts at the end that stay as they are
+        shorter = ".".join([*(part if part.isdigit() else part[:1] for part in parts[:-whole]), *parts[-whole:]])
+        if len(name) > longest >= len(shorter):
+            return shorter
+    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-(longest - longest // 2) :]}"

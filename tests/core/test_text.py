@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradstudio.core.text import number, plural
+from gradstudio.core.text import number, plural, short_name
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,14 @@ def test_a_number_is_short_and_right(value: float) -> None:
 
 def test_plural() -> None:
     assert [plural(count, "step", "steps") for count in (0, 1, 2, 12345)] == ["0 steps", "1 step", "2 steps", "12,345 steps"]
+
+
+@pytest.mark.parametrize(("name", "longest", "short"), [
+    ("rnn.weight_hh_l0", 17, "rnn.weight_hh_l0"),
+    ("blocks.1.attention.query.weight", 18, "b.1.a.query.weight"),
+    ("blocks.1.attention.query.weight", 17, "b.1.a.q.weight"),
+    ("generator.hidden.0.weight", 17, "g.hidden.0.weight"),
+    ("a_name_without_any_part_that_is_long", 12, "a_nam…s_long"),
+])  # fmt: skip
+def test_a_long_name_keeps_what_tells_it_apart(name: str, longest: int, short: str) -> None:
+    assert short_name(name, longest) == short

@@ -20,7 +20,6 @@ from gradstudio.core.presets import Preset
 from gradstudio.session import output, report
 from gradstudio.session.report import trace
 from gradstudio.session.report.axis import log_ticks, power_of_ten
-from gradstudio.session.report.heatmap import shorten
 from gradstudio.session.report.sections import SECTIONS, command, timeline
 from gradstudio.session.report.story import tell
 from gradstudio.session.report.type import width, wrap
@@ -290,8 +289,3 @@ def test_no_line_is_wider_than_its_room(text: str) -> None:
     assert all(width(line, 9) <= 121 for line in lines)
     kept = "".join(lines).replace(" ", "")
     assert kept == "".join(text.split())
-
-
-def test_a_long_name_keeps_both_ends() -> None:
-    assert shorten("short") == "short"
-    assert (len(shorten("blocks.17.attention.projection.weight")), shorten("blocks.17.attention.projection.weight")[:9]) == (22, "blocks.17")

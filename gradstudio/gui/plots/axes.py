@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pyqtgraph as pg
 
-from gradstudio.core.text import number, power
+from gradstudio.core.text import number, power, short_name
 
 LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
+LONGEST = 18  # letters of a layer's name that fit there
 
 
 class LogAxis(pg.AxisItem):
@@ -105,7 +106,7 @@ class LayerAxis(pg.AxisItem):
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         names = [self.names[int(value)] if 0 <= value < len(self.names) else "" for value in values]
-        return [name if len(name) <= 17 else f"{name[:7]}…{name[-9:]}" for name in names]
+        return [short_name(name, LONGEST) for name in names]
 
 
 def _round_steps(low: float, high: float, count: int) -> list[float]:

@@ -10,12 +10,14 @@ from matplotlib.colors import LogNorm, to_rgba
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from gradstudio.core.text import short_name
 from gradstudio.session.report.axis import log_ticks, power_of_ten
 from gradstudio.session.report.plots import SIZE, Colours, finish
 from gradstudio.session.report.trace import Trace, reduce_cells
 
 NOT_FINITE, ZERO = "#e5484d", "#9aa1ac"  # neither is a colour of the map, on a light page or a dark one
 LABELS = 20  # names beside the map, at most
+LONGEST = 22  # letters of a name
 
 
 def height(trace: Trace) -> float:
@@ -42,11 +44,6 @@ def layers_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:
     _colour_bar(axes, scale, log_ticks(float(np.log10(low)), float(np.log10(high))), extend, colours)
 
 
-def shorten(name: str, longest: int = 22) -> str:
-    """A long name with its middle left out: both ends tell layers apart."""
-    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-(longest // 2) :]}"
-
-
 def _levels(cells: np.ndarray) -> tuple[float, float, str]:
     """The range of colours, from finite values only; a spike of a few cells does not take the colours from all others."""
     positive = cells[np.isfinite(cells) & (cells > 0)]
@@ -64,7 +61,7 @@ def _names(axes: Axes, trace: Trace) -> None:
     every = max(1, -(-len(trace.layers) // LABELS))
     shown = list(range(0, len(trace.layers), every))
     axes.yaxis.set_major_locator(FixedLocator(shown))
-    axes.set_yticks(shown, [shorten(trace.layers[index].name) for index in shown], fontsize=SIZE - 1)
+    axes.set_yticks(shown, [short_name(trace.layers[index].name, LONGEST) for index in shown], fontsize=SIZE - 1)
 
 
 def _colour_bar(axes: Axes, scale: LogNorm, ticks: list[float], extend: str, colours: Colours) -> None:
