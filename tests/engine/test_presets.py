@@ -14,7 +14,9 @@ from gradstudio.session.summary import CRITICAL, FINISHED, NONFINITE, exit_code
 from gradstudio.session.worker import Worker
 
 PRESETS = [presets.read(path) for path in sorted(files.PRESETS.glob("*.toml"))]
-SEEDS = range(5)
+SEEDS = 5
+FEWER_SEEDS = {"clip-after-step": 1, "deep-cnn": 1, "gan-ring": 1, "pole-collapse": 1, "post-norm-transformer": 1}  # they take seconds
+CASES = [(preset, seed) for preset in PRESETS for seed in range(FEWER_SEEDS.get(preset.id, SEEDS))]
 
 
 def trained(preset: Preset, experiment: Experiment) -> Run:
@@ -23,22 +25,62 @@ def trained(preset: Preset, experiment: Experiment) -> Run:
     return run
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
+class Runs:
+    """The runs of a preset, each trained once."""
+
+    def __init__(self, preset: Preset) -> None:
+        self._preset = preset
+        self._known: list[Run] = []
+
+    def of(self, experiment: Experiment) -> Run:
+        known = next((run for run in self._known if run.experiment == experiment), None)
+        if known is None:
+            known = trained(self._preset, experiment)
+            self._known.append(known)
+        return known
+
+
+def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> Experiment:
+    """Do what the lesson says, step by step, and see each step done: change its knobs, and restart where it looks at a run.
+    Gives what was asked for in the end."""
+    for step in preset.lesson:
+        asked = asked.with_texts(step.knobs)
+        looks = step.outcome or step.rule or step.accuracy is not None
+        run = runs.of(asked) if looks else Run(preset, asked)
+        assert is_done(step, run, asked), step.text
+    return asked
+
+
+@pytest.mark.parametrize(("preset", "seed"), CASES, ids=[f"{preset.id}-{seed}" for preset, seed in CASES])
 def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: int) -> None:
-    promise, asked = preset.promise, preset.experiment.with_value("run.seed", seed)
-    broken = trained(preset, asked)
+    promise, asked, runs = preset.promise, preset.experiment.with_value("run.seed", seed), Runs(preset)
+    broken = runs.of(asked)
     assert broken.status == promise.outcome
-    assert broken.findings[promise.rule].severity == "critical"
-    assert exit_code(broken) == (NONFINITE if promise.outcome == "nonfinite" else CRITICAL)
+    if promise.rule is not None:
+        assert broken.findings[promise.rule].severity != "info"
+    if promise.outcome == "nonfinite":
+        assert exit_code(broken) == NONFINITE
+    else:  # it has learned next to nothing
+        assert broken.accuracy < 0.3 * promise.accuracy
+        if promise.rule is not None and broken.findings[promise.rule].severity == "critical":
+            assert exit_code(broken) == CRITICAL
 
     fixed = asked.with_texts(promise.fix)
-    healed = trained(preset, fixed)
+    healed = runs.of(fixed)
     assert healed.status == "finished" and exit_code(healed) == FINISHED
     assert healed.accuracy > promise.accuracy
     assert all(finding.severity == "info" for finding in healed.findings.values())
-    for step in preset.lesson:
-        assert is_done(step, broken, asked) or is_done(step, healed, fixed), step.text
+    assert walk_through(preset, asked, runs) == fixed
+
+
+@pytest.mark.parametrize("preset_id", ["log-of-zero", "root-at-zero"])
+def test_no_clipping_heals_a_nan_that_is_born_in_the_loss(preset_id: str) -> None:
+    preset = presets.load(preset_id)
+    broken = trained(preset, preset.experiment)
+    for kind in ("norm", "value", "agc", "per_layer"):
+        clipped = trained(preset, preset.experiment.with_value("clipping.kind", kind))
+        assert clipped.status == "nonfinite", kind
+    assert broken.first_nonfinite_step > 20, "there is a while in which it learns"
 
 
 def test_the_deep_sigmoid_is_dark_at_its_input() -> None:
@@ -53,6 +95,7 @@ def test_the_deep_sigmoid_is_dark_at_its_input() -> None:
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
 def test_lessons_ask_for_what_there_is(preset):
     assert preset.title and preset.summary and preset.lesson
+    assert len(preset.title) <= 26, "more is cut off in the top bar"
     for step in preset.lesson:
         assert step.outcome or step.rule or step.knobs or step.accuracy is not None, "a step that can be done"
         for assignment in step.knobs:
