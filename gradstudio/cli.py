@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
@@ -114,7 +115,7 @@ def show_preset(preset: Annotated[str, typer.Argument(metavar="ID", help="A pres
     _say(found.path.read_text(encoding="utf-8").rstrip("\n") if found.path else presets.to_toml(found))
 
 
-@app.command(help="Train without a window. Exit code: 0 finished, 2 wrong request, 3 non-finite, 4 critical finding, 130 interrupted.")
+@app.command(help="Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 non-finite, 4 critical finding, 130 interrupted.")
 def run(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A preset's id, or the path of a TOML file.")],
     assignments: Assignments = None,
@@ -176,7 +177,7 @@ def script(
     from gradstudio.session.script import script as program
 
     preset, experiment, timeline = _requested(source, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device})
-    _say(program(experiment, timeline, title=preset.title, threads=os.environ.get("GRADSTUDIO_THREADS", "1")).rstrip("\n"))
+    _say(program(experiment, timeline, title=preset.title, threads=_threads(Path(source))).rstrip("\n"))
 
 
 @app.command(help="List what can train here.")
@@ -214,11 +215,24 @@ def _requested(
     from gradstudio.core import presets
     from gradstudio.core.experiment import parse_assignment
 
-    written = Path(source) / "experiment.toml"  # by --out
-    preset = presets.load(written if written.is_file() else source)
+    folder = Path(source)
+    if folder.is_dir() and not (folder / "experiment.toml").is_file():
+        raise WrongRequest(f"{source[:80]} is no folder of a run: it has no experiment.toml; allowed: one that --out wrote, a TOML file, a preset")
+    preset = presets.load(folder / "experiment.toml" if folder.is_dir() else source)
     given = {name: value for name, value in flags.items() if value is not None}
     experiment = preset.experiment.with_values({**dict(parse_assignment(text) for text in assignments or []), **given})
     return preset, experiment, _planned(preset, experiment.run.steps, changes or [], experiment)
+
+
+def _threads(source: Path) -> str:
+    """The CPU threads that the run in this folder had; elsewhere those that one would have here."""
+    from gradstudio.core import threads
+
+    try:
+        found = json.loads((source / "run.json").read_text(encoding="utf-8"))["environment"]["threads"]
+    except (OSError, ValueError, KeyError, TypeError):  # no run, or one whose file somebody changed
+        found = ""
+    return found if isinstance(found, str) and found.isascii() and found.isdecimal() else threads.chosen()
 
 
 def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:

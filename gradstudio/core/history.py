@@ -69,6 +69,7 @@ class Row:
     layers: np.ndarray
     loop: Loop | None = None
     joined_difference: float | None = None  # only where it was asked for: see engine/accumulation.py
+    joined_problem: str = ""  # why it could not be had
 
     @property
     def went_nonfinite(self) -> bool:

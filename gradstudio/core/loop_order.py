@@ -10,11 +10,13 @@ the scaler skipped the step. A broken loop is seen here even where the loss look
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Call = Literal["zero_grad", "forward", "backward", "unscale", "clip", "step", "step_without_scaler", "update", "schedule"]
+
+
+LONGEST_GROUP = 6  # the calls that a loop over micro-batches can make for each of them
 
 
 class Loop(NamedTuple):
@@ -29,16 +31,26 @@ class Loop(NamedTuple):
 
 def in_words(calls: tuple[Call, ...]) -> str:
     """The calls on a line, repetitions counted: 'zero_grad, 4 x (forward, backward), clip, step, schedule'."""
-    text = ", ".join(calls)
-    for part in ("zero_grad, forward, backward, clip, schedule", "forward, backward, clip, schedule", "zero_grad, forward, backward, clip",
-                 "forward, backward, schedule", "forward, backward, clip", "zero_grad, forward, backward", "forward, backward"):  # fmt: skip
-        text = re.sub(rf"(?:(?<![\w(]){part}(?:, )?){{2,}}", lambda found, part=part: _counted(found[0], part), text)
-    return text
+    parts, at = [], 0
+    while at < len(calls):
+        length, count = _repetition(calls[at:])
+        group = ", ".join(calls[at : at + length])
+        parts.append(f"{count} × ({group})" if count > 1 else group)
+        at += length * count
+    return ", ".join(parts)
 
 
-def _counted(found: str, part: str) -> str:
-    count = found.count(part)
-    return f"{count} × ({part})" + (", " if found.endswith(", ") else "")
+def _repetition(calls: tuple[Call, ...]) -> tuple[int, int]:
+    """The length of the group that the calls begin with and how often it follows itself; of all groups the one that covers most, and
+    (1, 1) where none of more than one call is repeated."""
+    best = (1, 1)
+    for length in range(2, min(LONGEST_GROUP, len(calls) // 2) + 1):
+        count = 1
+        while calls[length * count : length * (count + 1)] == calls[:length]:
+            count += 1
+        if count > 1 and length * count > best[0] * best[1]:
+            best = (length, count)
+    return best
 
 
 def right(loop: Loop) -> tuple[Call, ...]:
@@ -67,10 +79,10 @@ def unskipped(loop: Loop) -> Loop:
 
 
 class Fault(NamedTuple):
-    """What is wrong with the order, as a sentence, and the mistake that does it ("" where none is known to)."""
+    """What is wrong with the order, as a sentence, and the mistakes that can do it."""
 
     text: str
-    mistake: str
+    mistakes: tuple[str, ...]
 
 
 def faults(loop: Loop) -> list[Fault]:
@@ -79,7 +91,7 @@ def faults(loop: Loop) -> list[Fault]:
     if loop.calls == due:
         return []
     found = [fault for broken, fault in _FAULTS if broken(loop)]
-    return found or [Fault(f"{in_words(loop.calls)} was called where {in_words(due)} is due.", "")]
+    return found or [Fault(f"{in_words(loop.calls)} was called where {in_words(due)} is due.", ())]
 
 
 def _before(loop: Loop, one: Call, other: Call) -> bool:
@@ -92,46 +104,63 @@ def _last_backward(loop: Loop) -> int:
     return max((index for index, call in enumerate(loop.calls) if call == "backward"), default=-1)
 
 
+def _step(loop: Loop) -> int:
+    return next((index for index, call in enumerate(loop.calls) if call in ("step", ("step_without_scaler",))), len(loop.calls))
+
+
 def _inside(loop: Loop, call: Call) -> bool:
-    """Whether `call` stands between two micro-batches, or once for each of them."""
-    return call in loop.calls[: _last_backward(loop)] if call != "zero_grad" else loop.calls.count("zero_grad") > 1
+    """Whether `call` stands between two micro-batches."""
+    return call in loop.calls[: _last_backward(loop)]
+
+
+_SCALED = "clip comes before unscale: it measures gradients that still carry the loss scale."
 
 
 _FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
     (
         lambda loop: "zero_grad" not in loop.calls,
-        Fault("zero_grad is missing: every gradient adds to those of the steps before.", "never_zero_grad"),
+        Fault("zero_grad is missing: every gradient adds to those of the steps before.", ("never_zero_grad",)),
     ),
     (
-        lambda loop: _inside(loop, "zero_grad"),
-        Fault("zero_grad stands inside the loop over micro-batches: all but the last one are lost.", "zero_grad_each_micro_batch"),
+        lambda loop: loop.calls.count("zero_grad") > 1 and loop.micro_batches == 1,
+        Fault(
+            "zero_grad is called twice: with one micro-batch that does nothing, with more it loses all but the last.", ("zero_grad_each_micro_batch",)
+        ),
+    ),
+    (
+        lambda loop: loop.calls.count("zero_grad") > 1 and loop.micro_batches > 1,
+        Fault("zero_grad stands inside the loop over micro-batches: all but the last one are lost.", ("zero_grad_each_micro_batch",)),
     ),
     (
         lambda loop: loop.calls.count("forward") < loop.micro_batches,
-        Fault("Micro-batches are missing: the gradient is divided by more of them than were added up.", "drop_last_micro_batches"),
+        Fault("Micro-batches are missing: the gradient is divided by more of them than were added up.", ("drop_last_micro_batches",)),
     ),
     (
         lambda loop: _inside(loop, "clip"),
-        Fault("clip stands inside the loop over micro-batches: it acts on parts of the gradient, not on their sum.", "clip_each_micro_batch"),
+        Fault("clip stands inside the loop over micro-batches: it acts on parts of the gradient, not on their sum.", ("clip_each_micro_batch",)),
     ),
     (
-        lambda loop: _before(loop, "clip", "unscale") and not _inside(loop, "clip"),
-        Fault("clip comes before unscale: it measures gradients that still carry the loss scale.", "clip_before_unscale"),
+        lambda loop: _before(loop, "clip", "unscale") and not _inside(loop, "clip") and loop.micro_batches > 1,
+        Fault(_SCALED, ("clip_before_unscale",)),
     ),
     (
-        lambda loop: _before(loop, "step", "clip") or _before(loop, "step_without_scaler", "clip"),
-        Fault("clip comes after step: the weights have moved already.", "clip_after_step"),
+        lambda loop: _before(loop, "clip", "unscale") and loop.micro_batches == 1,
+        Fault(_SCALED, ("clip_before_unscale", "clip_each_micro_batch")),
+    ),
+    (
+        lambda loop: "clip" in loop.calls[_step(loop) :],
+        Fault("clip comes after step: the weights have moved already.", ("clip_after_step",)),
     ),
     (
         lambda loop: loop.calls.count("unscale") > 1,
-        Fault("unscale is called twice: the gradients are divided by the loss scale twice.", "unscale_twice"),
+        Fault("unscale is called twice: the gradients are divided by the loss scale twice.", ("unscale_twice",)),
     ),
     (
         lambda loop: "step_without_scaler" in loop.calls,
-        Fault("step goes around the scaler: an overflow is not skipped but reaches the weights.", "step_without_scaler"),
+        Fault("step goes around the scaler: an overflow is not skipped but reaches the weights.", ("step_without_scaler",)),
     ),
     (
         lambda loop: _inside(loop, "schedule"),
-        Fault("schedule stands inside the loop over micro-batches: the learning rate goes too fast.", "scheduler_each_micro_batch"),
+        Fault("schedule stands inside the loop over micro-batches: the learning rate goes too fast.", ("scheduler_each_micro_batch",)),
     ),
 )

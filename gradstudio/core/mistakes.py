@@ -53,7 +53,11 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     "mistakes.clip_before_unscale": (_UNCLIPPED, _UNSCALED, _RATE_FREE),
     "mistakes.unscale_twice": (_UNSCALED,),
     "mistakes.step_without_scaler": (_NOT_DYNAMIC, (lambda knobs: True, "shows only where a gradient overflows")),
-    "mistakes.clip_each_micro_batch": (_UNCLIPPED, _ALONE),
+    "mistakes.clip_each_micro_batch": (
+        _UNCLIPPED,
+        (lambda knobs: _one_micro_batch(knobs) and not _no_scaling(knobs), "with one micro-batch it is clip_before_unscale"),
+        _ALONE,
+    ),
     "mistakes.unscaled_accumulation": (
         _ALONE,
         _RATE_FREE,

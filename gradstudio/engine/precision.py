@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gradstudio.core.experiment import Precision
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import foreach
+from gradstudio.engine.runtime import out_of_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -96,9 +97,9 @@ def possible(model: nn.Module, sample: Tensor, knobs: Precision, device: str) ->
             outputs = trial(sample[:2].to(device))
         outputs.float().sum().backward()
     except (RuntimeError, NotImplementedError) as fault:
-        if isinstance(fault, torch.OutOfMemoryError):
+        if out_of_memory(fault):
             raise
-        return str(fault).strip().partition("\n")[0]
+        return str(fault).strip().partition("\n")[0].partition(". ")[0]  # the rest is advice about torch's own environment
     return ""
 
 

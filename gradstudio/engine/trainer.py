@@ -31,6 +31,7 @@ from gradstudio.engine import (
 from gradstudio.engine.clipping import CLIPPING
 from gradstudio.engine.generators import generator
 from gradstudio.engine.initialization import initialize
+from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.task import Batch
 
@@ -109,7 +110,7 @@ class Trainer:
         started = time.perf_counter()
         self._calls = []
         batches = self._batches()
-        joined = self._joined_gradient(batches) if self.compare_next else None
+        joined, joined_problem = self._joined_gradient(batches) if self.compare_next else (None, "")
         loss, right, unclipped = self._accumulate(batches)
         scale, scaling = self.scaler.get_scale(), precision.scales(self.scaler)
         gradient, clip_coef, clipped_norm, difference = self._finish_gradient(unclipped, scale, joined)
@@ -118,7 +119,8 @@ class Trainer:
             step=self.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped_norm, clip_coef=clip_coef, lr=lr, scale=scale,
             skipped=skipped, nonfinite=gradient.nonfinite, update_ratio=change.update_ratio, weight_norm=change.weight_norm,
             accuracy=right, step_seconds=time.perf_counter() - started, layers=gauges.by_layer(gradient, change),
-            loop=Loop(tuple(self._calls), len(batches), self.experiment.clipping.kind != "none", scaling, skipped), joined_difference=difference,
+            loop=Loop(tuple(self._calls), len(batches), self.experiment.clipping.kind != "none", scaling, skipped),
+            joined_difference=difference, joined_problem=joined_problem,
         )  # fmt: skip
         self.step += 1
         self.compare_next = False
@@ -261,16 +263,22 @@ class Trainer:
         knobs = self.experiment.loss
         return self.loss.value(outputs, batch.targets, knobs.eps) * knobs.weight
 
-    def _joined_gradient(self, batches: list[Batch]) -> list[Tensor]:
-        """The gradient of the micro-batches as one batch: what their accumulated gradient ought to be."""
+    def _joined_gradient(self, batches: list[Batch]) -> tuple[list[Tensor] | None, str]:
+        """The gradient of the micro-batches as one batch: what their accumulated gradient ought to be. A batch too large for memory,
+        which is what micro-batches are for, gives none, and says so."""
 
         def scaled_loss(batch: Batch) -> Tensor:
             with precision.autocast(self.experiment.precision, self.device):
                 outputs = self.model(batch.inputs)
             return self.scaler.scale(self._loss(outputs.float(), batch))
 
-        grads = accumulation.joined_gradient(self.model, self.parameters, accumulation.joined(batches), scaled_loss)
-        return [grad / self.scaler.get_scale() for grad in grads]
+        try:
+            grads = accumulation.joined_gradient(self.model, self.parameters, accumulation.joined(batches), scaled_loss)
+        except (RuntimeError, MemoryError) as fault:
+            if not out_of_memory(fault):
+                raise
+            return None, "not compared: the joined batch does not fit into memory"
+        return [grad / self.scaler.get_scale() for grad in grads], ""
 
     def _grads(self) -> list[Tensor]:
         return gradients.of(self.parameters)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from gradstudio.core import mistakes
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Condition, Knob
-from gradstudio.core.text import number
+from gradstudio.core.text import number, plural
 from gradstudio.session.run import Run
 from gradstudio.session.wording import percent
 
 WINDOW = 500
-# Relative; an accumulated gradient that is further from the joined batch's is another gradient. Ten times what rounding was measured to do.
-ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
 
 
 class Hint(NamedTuple):
@@ -48,25 +47,41 @@ def _condition(knob: Knob, condition: Condition) -> str:
 def _accumulation(requested: Experiment, run: Run) -> Hint:
     batch, steps = requested.problem.batch_size, requested.accumulation.steps
     text = f"effective batch {batch} × {steps} = {batch * steps}"
+    if run.not_compared:
+        return Hint(f"{text}\n{run.not_compared}", grave=True)
     if not run.compared:
         return Hint(text)
-    step, difference = run.compared[-1]
-    knobs = run.in_force
-    if difference <= ALIKE[knobs.precision.dtype]:
+    step, difference, alike = run.compared[-1]
+    knobs = run.experiment
+    if alike:
         return Hint(f"{text}\nstep {step:,}: equal to the joined batch within {number(difference, 2)}")
-    share = number(difference) if difference != difference else f"by {percent(difference)}"
-    why = ", as batch norm sees each micro-batch by itself" if knobs.applies("model.norm") and knobs.model.norm == "batch" else ""
+    share = _distance(difference)
+    why = ""
+    if knobs.loss.kind == "naive_sqrt":
+        why = ", as this loss compares the examples of a batch with each other"
+    elif knobs.applies("model.norm") and knobs.model.norm == "batch":
+        why = ", as batch norm sees each micro-batch by itself"
     return Hint(f"{text}\nstep {step:,}: differs from the joined batch {share}{why}", grave=True)
+
+
+def _distance(difference: float) -> str:
+    """'by 30 %', and where a share would be hard to read 'by 1.7e4 times its norm'."""
+    if math.isnan(difference):
+        return number(difference)
+    return f"by {percent(difference)}" if difference < 10 or math.isinf(difference) else f"by {number(difference, 2)} times its norm"
 
 
 def _share_clipped(requested: Experiment, run: Run) -> Hint:
     norms = run.history.column("grad_norm", len(run.history) - WINDOW)
     if not len(norms) or requested.clipping.kind != "norm":
         return Hint()
+    clipping, made = run.in_force.clipping, run.in_force.mistakes
+    acts = (clipping.kind, clipping.max_norm) == ("norm", requested.clipping.max_norm)
     share = float((norms > requested.clipping.max_norm).mean())
-    clipping = run.in_force.clipping
-    verb = "clips" if (clipping.kind, clipping.max_norm) == ("norm", requested.clipping.max_norm) else "would clip"
-    return Hint(f"{verb} {number(100 * share, 2)} % of the last {len(norms)} steps")
+    if acts and (made.clip_before_unscale or made.clip_each_micro_batch or made.clip_after_step):  # it is not this norm that is clipped
+        share = float((run.history.column("clip_coef", len(run.history) - WINDOW) < 1).mean())
+    verb = "clips" if acts else "would clip"
+    return Hint(f"{verb} {number(100 * share, 2)} % of the last {plural(len(norms), 'step', 'steps')}")
 
 
 def _warmup(requested: Experiment, run: Run) -> Hint:

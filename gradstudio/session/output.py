@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradstudio.core import files, presets
+from gradstudio.core import files, presets, threads
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
 from gradstudio.core.knobs import format_value
 from gradstudio.core.presets import Preset
@@ -37,10 +37,14 @@ def check_folder(folder: Path) -> None:
 
 
 def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
-    """Write every file of a run, and its report in these formats; gives their paths. OutputError names the first that cannot be."""
+    """Write every file of a run, and its report in these formats; gives their paths. OutputError names the first that cannot be.
+    A report that an earlier run left there goes, as its other files do."""
     written = []
     for name, content in FILES.items():
         written.append(_write(folder / name, content(run)))
+    for suffix in REPORTS:
+        if suffix not in reports:
+            (folder / f"report.{suffix}").unlink(missing_ok=True)
     for suffix in reports:
         from gradstudio.session import report
 
@@ -107,7 +111,7 @@ def train_py(run: Run) -> str:
     """The plain PyTorch program that repeats the run."""
     from gradstudio.session.script import script
 
-    return script(run.experiment, run.course, title=run.title, threads=run.environment.get("threads", "1"))
+    return script(run.experiment, run.course, title=as_preset(run).title, threads=run.environment.get("threads") or threads.chosen())
 
 
 FILES: dict[str, Callable[[Run], str | bytes]] = {

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
@@ -19,6 +19,19 @@ from gradstudio.core.text import number
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed"]
 OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed"})
+
+
+# Relative; an accumulated gradient that is further from the joined batch's is another gradient. Ten times what rounding was measured to do.
+_ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
+
+
+class Comparison(NamedTuple):
+    """How far the accumulated gradient of a step was from that of its micro-batches joined into one, by the relative norm, and whether
+    that is no more than rounding."""
+
+    step: int
+    difference: float
+    alike: bool
 
 
 @dataclass
@@ -41,7 +54,8 @@ class Run:
     history: History = field(default_factory=History)
     events: list[Event] = field(default_factory=list)
     timeline: list[Change] = field(default_factory=list)
-    compared: list[tuple[int, float]] = field(default_factory=list)  # steps, and how far their gradient was from the joined batch's
+    compared: list[Comparison] = field(default_factory=list)
+    not_compared: str = ""  # why a comparison could not be made
     refusals: list[Event] = field(default_factory=list)  # live changes that could not be made
     findings: dict[str, Finding] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +83,7 @@ class Run:
     def course(self) -> tuple[Change, ...]:
         """Every change there is to the run: those that were made, and those that are still planned."""
         to_come = [change for change in self.planned if change.step >= len(self.history) and change not in self.timeline]
-        return (*self.timeline, *to_come)
+        return tuple(sorted((*to_come, *self.timeline), key=lambda change: change.step))  # at one step, what was planned came first
 
     def begin(self, layers: tuple[Layer, ...], environment: Mapping[str, str]) -> None:
         """The model stands: rows can come."""
@@ -100,8 +114,12 @@ class Run:
         self.seconds += row.step_seconds
         if self.history.loops and self.history.loops[-1][1].calls != calls:
             self.note("loop", in_words(self.history.loops[-1][1].calls), row.step)
-        if row.joined_difference is not None:
-            self.compared.append((row.step, row.joined_difference))
+        if row.joined_problem:
+            self.not_compared = row.joined_problem
+            self.note("compared", row.joined_problem, row.step)
+        elif row.joined_difference is not None:
+            alike = row.joined_difference <= _ALIKE[self.in_force.precision.dtype]
+            self.compared.append(Comparison(row.step, row.joined_difference, alike))
             text = f"accumulated gradient and joined batch differ by {number(row.joined_difference, 2)} (relative norm)"
             self.note("compared", text, row.step)
         if row.skipped:

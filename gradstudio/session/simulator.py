@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 
-from gradstudio.core import combinations
+from gradstudio.core import combinations, threads
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
@@ -108,8 +107,7 @@ class Simulator:
         """The plain PyTorch program of the knobs as asked for, with the preset's own changes."""
         from gradstudio.session.script import script
 
-        threads = self.run.environment.get("threads") or os.environ.get("GRADSTUDIO_THREADS") or "1"
-        return script(self.requested, self.preset.timeline, title=self.preset.title, threads=threads)
+        return script(self.requested, self.preset.timeline, title=self.preset.title, threads=threads.chosen())
 
     def restart(self) -> None:
         """Begin again from step 0 with the knobs as asked for."""

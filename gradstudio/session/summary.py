@@ -72,7 +72,7 @@ def summarize(run: Run) -> dict[str, Any]:
         }
         for finding in ranked(run)
     ]
-    comparisons = [{"step": step, "difference": difference} for step, difference in list(run.compared)]
+    comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
     return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": None, "comparisons": comparisons})
 
 

@@ -8,20 +8,20 @@ from typing import NamedTuple
 from gradstudio.core import mistakes
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.text import number, plural
-from gradstudio.session.run import Run, recent_mean
+from gradstudio.session.run import Comparison, Run, recent_mean
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
 
 # What a network learns, behind "learned" or "will learn".
 _TASKS = {
     "digits": "handwritten digits",
-    "sequential_digits": "handwritten digits, each read in {seq_len} steps",
-    "adding": "to add two marked numbers of a sequence of {seq_len} steps",
-    "copy": "to repeat symbols after a pause of {seq_len} steps",
-    "characters": "the next character of a book, from {seq_len} of them",
+    "sequential_digits": "handwritten digits, each read in {steps}",
+    "adding": "to add two marked numbers of a sequence of {steps}",
+    "copy": "to repeat symbols after a pause of {steps}",
+    "characters": "each next character of a book, in windows of {seq_len}",
     "spirals": "which of two spirals a point lies on",
     "ring": "to draw points as if from eight clusters on a ring",
-    "pole": "to balance a pole, in episodes of at most {seq_len} steps",
+    "pole": "to balance a pole, in episodes of at most {steps}",
 }
 
 
@@ -95,12 +95,26 @@ def aim(run: Run) -> str:
 
 def task(knobs: Experiment) -> str:
     """'handwritten digits', behind "learned"."""
-    return _TASKS[knobs.problem.task].format(seq_len=knobs.problem.seq_len)
+    return _TASKS[knobs.problem.task].format(seq_len=knobs.problem.seq_len, steps=plural(knobs.problem.seq_len, "step", "steps"))
 
 
 def percent(share: float | None) -> str:
     """A share as '93.2 %'; NaN stays NaN and what is missing is a dash."""
     return number(share) if share is None or not math.isfinite(share) else f"{100 * share:.3g} %"
+
+
+def comparison(found: Comparison, knobs: Experiment) -> str:
+    """How an accumulated gradient stands to that of the joined batch: 'is equal to ... within 3.1e-8', or by how much it differs and
+    why, where a sound loop must differ."""
+    if found.alike:
+        return f"is equal to that of the joined batch within {number(found.difference, 2)}"
+    size = f"by {percent(found.difference)}" if found.difference < 10 else f"by {number(found.difference, 2)} times its norm"
+    why = ""
+    if knobs.loss.kind == "naive_sqrt":
+        why = ", as this loss compares the examples of a batch with each other"
+    elif knobs.applies("model.norm") and knobs.model.norm == "batch":
+        why = ", as batch norm sees each micro-batch by itself"
+    return f"differs from that of the joined batch {size if found.difference == found.difference else 'by NaN'}{why}"
 
 
 def mistakes_made(run: Run) -> dict[str, str]:

@@ -63,12 +63,24 @@ BROKEN = {
 
 @pytest.mark.parametrize("mistake", BROKEN)
 def test_each_mistake_is_called_by_its_name_and_no_other(mistake: str) -> None:
-    assert [fault.mistake for fault in faults(BROKEN[mistake])] == [mistake]
+    assert [fault.mistakes for fault in faults(BROKEN[mistake])] == [(mistake,)]
 
 
 def test_two_mistakes_are_both_named() -> None:
     loop = Loop((*MICRO, "step", "clip", "schedule"), 1, True, "none", False)
-    assert {fault.mistake for fault in faults(loop)} == {"never_zero_grad", "clip_after_step"}
+    assert {fault.mistakes for fault in faults(loop)} == {("never_zero_grad",), ("clip_after_step",)}
+    twice = Loop((*TWO, "clip", "unscale", "step", "clip", "update", "schedule"), 2, True, "dynamic", False)
+    assert {fault.mistakes for fault in faults(twice)} == {("clip_before_unscale",), ("clip_after_step",)}
+
+
+def test_with_one_micro_batch_two_mistakes_make_the_same_calls() -> None:
+    loop = Loop(("zero_grad", *MICRO, "clip", "unscale", "step", "update", "schedule"), 1, True, "dynamic", False)
+    assert [fault.mistakes for fault in faults(loop)] == [("clip_before_unscale", "clip_each_micro_batch")]
+
+
+def test_with_one_micro_batch_a_second_zero_grad_is_told_as_harmless() -> None:
+    (fault,) = faults(Loop(("zero_grad", "zero_grad", *MICRO, "step", "schedule"), 1, False, "none", False))
+    assert "does nothing" in fault.text and fault.mistakes == ("zero_grad_each_micro_batch",)
 
 
 orders = st.sampled_from(ORDERS).map(done_right)
@@ -100,6 +112,14 @@ def test_words_lose_no_call(calls: tuple[Call, ...]) -> None:
 @pytest.mark.parametrize("loop", [*map(done_right, ORDERS), *BROKEN.values()])
 def test_words_of_loops_can_be_read_back(loop: Loop) -> None:
     assert spelled(in_words(loop.calls)) == loop.calls
+
+
+@pytest.mark.parametrize("each", [
+    ("zero_grad", "schedule", "forward", "backward", "clip"), ("zero_grad", "forward", "backward", "clip"), ("forward", "backward"),
+])  # fmt: skip
+def test_many_micro_batches_are_few_words(each: tuple[Call, ...]) -> None:
+    calls = ("zero_grad", *each * 256, "step", "schedule")
+    assert len(in_words(calls)) < 200 and spelled(in_words(calls)) == calls
 
 
 def test_a_skip_is_no_other_loop() -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
+from gradstudio.engine import accumulation
 from gradstudio.engine.models import MODELS
 
 FOUR = "accumulation.steps=4"
@@ -55,6 +56,18 @@ def test_comparing_leaves_no_trace(build, knobs):
         watched.compare_next = step == 2
     for one, other in zip(watched.model.buffers(), plain.model.buffers(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_large_batch_that_does_not_fit_is_said_and_the_step_is_made(build, monkeypatch):
+    def full(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 171798691840 bytes.")
+
+    watched, plain = build(FOUR), build(FOUR)
+    monkeypatch.setattr(accumulation, "joined_gradient", full)
+    watched.compare_next = True
+    row, other = next(watched.steps()), next(plain.steps())
+    assert (row.loss, row.grad_norm) == (other.loss, other.grad_norm)
+    assert row.joined_difference is None and "does not fit into memory" in row.joined_problem
 
 
 def test_one_micro_batch_is_its_own_large_batch(build):

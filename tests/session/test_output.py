@@ -151,3 +151,19 @@ def test_files_of_a_run_that_still_trains_are_whole() -> None:
     finally:
         worker.send(Stop())
         worker.join()
+
+
+def test_a_person_s_change_counts_after_a_planned_one_at_the_same_step() -> None:
+    experiment = Experiment().with_value("optimizer.lr", 0.05)
+    planned = (Change(3, "optimizer.lr", 0.05), Change(9, "optimizer.lr", 0.01))
+    run = Run(presets.Preset(id="a", title="A", experiment=experiment, timeline=planned), experiment, planned)
+    run.timeline.append(Change(3, "optimizer.lr", 0.3))
+    assert run.course == (planned[0], run.timeline[0], planned[1])
+
+
+def test_a_report_of_an_earlier_run_does_not_stay(tmp_path: Path) -> None:
+    run = Run(presets.Preset(id="a", title="A", experiment=Experiment()), Experiment())
+    (tmp_path / "report.html").write_text("of an earlier run")
+    (tmp_path / "notes.txt").write_text("mine")
+    output.write(run, tmp_path)
+    assert not (tmp_path / "report.html").exists() and (tmp_path / "notes.txt").exists()

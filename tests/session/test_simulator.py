@@ -101,7 +101,8 @@ def test_a_comparison_on_request_makes_a_step_where_nothing_goes(simulator: Call
     one.compare()
     until(lambda: len(one.run.compared) == 2)
     assert len(one.run.history) == 2
-    (_, fine), (step, wrong) = one.run.compared
+    (_, fine, alike), (step, wrong, _) = one.run.compared
+    assert alike and not one.run.compared[1].alike
     assert fine < 1e-6 and step == 1 and wrong == pytest.approx(3)
     one.play()
     until(lambda: one.run.over)
@@ -122,7 +123,7 @@ def test_steps_to_compare_are_planned() -> None:
     experiment = Experiment().with_values(SMALL)
     run = Run(Preset(id="small", title="Small", experiment=experiment), experiment, (), (0, 7, 59))
     Worker(run).run()
-    assert [step for step, _ in run.compared] == [0, 7, 59] and max(difference for _, difference in run.compared) < 1e-6
+    assert [found.step for found in run.compared] == [0, 7, 59] and max(found.difference for found in run.compared) < 1e-6
 
 
 def test_what_goes_together_is_asked_for_together(simulator: Callable[..., Simulator]) -> None:

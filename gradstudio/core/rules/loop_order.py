@@ -23,7 +23,7 @@ class LoopOrder:
             found = faults(loop)
             if found:
                 self._first = step if self._first is None else self._first
-                self._faults += [fault for fault in found if fault not in self._faults]
+                self._faults = found
                 self._evidence = f"Called: {in_words(loop.calls)}. Right: {in_words(right(loop))}."
             elif self._broken:
                 self._last = step - 1
@@ -32,6 +32,6 @@ class LoopOrder:
         if self._first is None:
             return None
         last = len(history) - 1 if self._broken else self._last
-        remedies = tuple(f"mistakes.{fault.mistake}=false" for fault in self._faults if fault.mistake)
+        remedies = tuple(f"mistakes.{name}=false" for fault in self._faults for name in fault.mistakes)
         meaning = " ".join(fault.text for fault in self._faults)
         return Finding("loop_order", "warning", "The training loop is out of order", self._first, last, (), self._evidence, meaning, remedies)

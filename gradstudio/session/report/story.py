@@ -103,10 +103,9 @@ def _skipped(run: Run) -> str:
 
 
 def _compared(run: Run) -> str:
-    told = [f"{number(difference, 2)} at step {step:,}" for step, difference in run.compared[:3]]
+    told = [f"at step {found.step:,} it {wording.comparison(found, run.experiment)}" for found in run.compared[:3]]
     more = f", and {len(run.compared) - 3} more were measured" if len(run.compared) > 3 else ""
-    what = "The accumulated gradient differed from that of the joined batch, relative to it, by"
-    return f"{what} {', '.join(told)}{more}." if told else ""
+    return f"The accumulated gradient was held against that of one large batch: {'; '.join(told)}{more}." if told else ""
 
 
 def _end(run: Run) -> str:
@@ -137,8 +136,11 @@ def in_words(run: Run) -> str:
     ]
     if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
         lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {plural(found.skipped_steps, 'update', 'updates')} skipped")
-    for step, difference in run.compared:
-        lines.append(f"  compared   step {step:,}: accumulated gradient and joined batch differ by {number(difference, 2)} (relative norm)")
+    for found_difference in run.compared:
+        told = wording.comparison(found_difference, run.experiment)
+        lines.append(f"  compared   step {found_difference.step:,}: the accumulated gradient {told}")
+    if run.not_compared:
+        lines.append(f"  compared   {run.not_compared}")
     for name, note in wording.mistakes_made(run).items():
         lines.append(f"  mistake    {name}{f': {note}' if note else ''}")
     lines.append(f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on {run.environment.get('device', 'no device')}")

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.text import one_line
 from gradstudio.session.script import data, loop, mistakes, model, weights
-from gradstudio.session.script.plan import Lines, Plan, literal
+from gradstudio.session.script.plan import Lines, Plan, effective, literal
 
 
 def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: str = "", threads: str = "1") -> str:
     """The program, ending in a newline. `threads` is what torch computed with: another number rounds sums in another order."""
-    plan = Plan(experiment, tuple(timeline))
+    plan = Plan(experiment, tuple(effective(experiment, timeline)))
     body = Lines()
     loop.timeline(plan, body)
     data.data(plan, body)
@@ -33,23 +34,33 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     loop.loop(plan, body)
     text = str(body)
     head = Lines()
-    head.add(f'"""{_quoted(title) or "Training"} in plain PyTorch. Prints step, loss and gradient norm (before clipping) of every step."""\n')
+    head.add(f'"""{_quoted(title) or "Training"} in plain PyTorch.\n\nPrints step, loss and gradient norm (before clipping) of every step.\n"""\n')
+    setup = _setup(experiment, threads)
     for group in _IMPORTS:
-        found = [module for module, used in group.items() if re.search(used, text)]
+        found = [module for module, used in group.items() if re.search(used, setup + text)]
         if found:
             head.add("\n".join([*found, ""]))
-    head.add(f"torch.set_num_threads({threads})  # another number rounds sums in another order")
-    if experiment.run.deterministic:
-        head.add("torch.use_deterministic_algorithms(True)")
-    head.add(f"device = torch.device({_device(experiment)})")
-    head.add(f"seed = {experiment.run.seed}")
+    head.add(setup)
     mistakes.unseen(plan, head, text)
     return f"{head}\n\n{_spaced(text)}\n"
 
 
+def _setup(experiment: Experiment, threads: str) -> str:
+    """What is set before anything is computed."""
+    lines = [f"torch.set_num_threads({threads})  # another number rounds sums in another order"]
+    if experiment.run.deterministic:
+        if experiment.run.device != "cpu":
+            lines.append('os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS cannot be deterministic')
+        lines.append("torch.use_deterministic_algorithms(True)")
+    # `auto` takes the first accelerator where the script runs.
+    auto = '"cuda" if torch.cuda.is_available() else "cpu"'
+    lines.append(f"device = torch.device({auto if experiment.run.device == 'auto' else literal(experiment.run.device)})")
+    return "\n".join([*lines, f"seed = {experiment.run.seed}"])
+
+
 # What is imported where the program uses it: Python's own, then what must be installed.
 _IMPORTS = (
-    {"import math": r"\bmath\.", "from types import SimpleNamespace": "SimpleNamespace"},
+    {"import math": r"\bmath\.", "import os": r"\bos\.", "from types import SimpleNamespace": "SimpleNamespace"},
     {
         "import numpy as np": r"\bnp\.",
         "import torch": "",
@@ -84,11 +95,6 @@ def _spaced(text: str) -> str:
     return "\n".join(spaced)
 
 
-def _device(experiment: Experiment) -> str:
-    """`auto` takes the first accelerator where the script runs."""
-    return '"cuda" if torch.cuda.is_available() else "cpu"' if experiment.run.device == "auto" else literal(experiment.run.device)
-
-
 def _quoted(title: str) -> str:
     """A title that cannot end the docstring it stands in."""
-    return title.replace("\\", "").replace('"', "'")
+    return one_line(title).replace("\\", "").replace('"', "'")

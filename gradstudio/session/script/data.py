@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradstudio.core.combinations import PIXELS
 from gradstudio.core.files import RESOURCES
 from gradstudio.session.script import pole
-from gradstudio.session.script.plan import Lines, Plan
+from gradstudio.session.script.plan import Lines, Plan, literal
 
 _SCALINGS = {
     "standardized": """deviation = pixels.std(axis=0)
@@ -19,7 +19,7 @@ def digits(plan: Plan) -> str:
     steps = int(plan["problem.seq_len"]) if plan["problem.task"] == "sequential_digits" else 8
     lines = (
         f"# The UCI handwritten digits, {steps} time steps of {PIXELS // steps}",
-        f'digits = np.load("{RESOURCES / "data" / "digits.npz"}")',
+        f"digits = np.load({literal((RESOURCES / 'data' / 'digits.npz').as_posix())})",
         f'pixels = digits["train_images"].reshape(-1, {PIXELS}).astype(np.float64)',
         _SCALINGS[str(plan["problem.scaling"])],
         f"all_inputs = torch.from_numpy(pixels.astype(np.float32)).view(-1, {steps}, {PIXELS // steps}).to(device){factor(plan)}",
@@ -65,7 +65,7 @@ def copy(plan: Plan) -> str:
 def characters(plan: Plan) -> str:
     steps = int(plan["problem.seq_len"])
     return f'''# Alice's Adventures in Wonderland, character by character
-with open("{RESOURCES / "data" / "alice.txt"}", encoding="ascii", newline="") as file:
+with open({literal((RESOURCES / "data" / "alice.txt").as_posix())}, encoding="ascii", newline="") as file:
     book = file.read()
 vocabulary = sorted(set(book))
 text = torch.tensor([vocabulary.index(character) for character in book])

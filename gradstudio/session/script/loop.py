@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.session.script import clipping, loss, optimizer, rate, scaling
-from gradstudio.session.script.mistakes import always, ever, right, switch, wrong
+from gradstudio.session.script.mistakes import always, ever, mark, right, switch, wrong
 from gradstudio.session.script.plan import Lines, Plan, literal, variable
 
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
@@ -29,9 +29,9 @@ def before(plan: Plan, lines: Lines) -> None:
     optimizer.build(plan, lines)
     rate.build(plan, lines)
     scaling.build(plan, lines)
-    if any(float(value) > 0 for value in plan.values("gradients.noise_std")):
+    if plan.above("gradients.noise_std", 0):
         lines.add("gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)")
-    if any(int(value) > 0 for value in plan.values("problem.outlier_every")):
+    if plan.above("problem.outlier_every", 0):
         lines.add("outliers = torch.Generator().manual_seed(seed + 2_000_003)")
     if _keeps_unclipped(plan):
         lines.add("""# What would accumulate if nobody clipped in between: only to print its norm
@@ -55,7 +55,7 @@ def functions(plan: Plan, lines: Lines) -> None:
 
 
 def loop(plan: Plan, lines: Lines) -> None:
-    many = any(int(steps) > 1 for steps in plan.values("accumulation.steps"))
+    many = plan.above("accumulation.steps", 1)
     lines.add(f"for step in range({plan['run.steps']}):")
     _apply_changes(plan, lines)
     _zero_grad(plan, lines)
@@ -83,15 +83,9 @@ def _apply_changes(plan: Plan, lines: Lines) -> None:
 
 
 def _zero_grad(plan: Plan, lines: Lines) -> None:
-    if always(plan, "never_zero_grad"):
-        lines.add("# MISTAKE never_zero_grad: optimizer.zero_grad() is missing, so every gradient adds to those before", 1)
-    elif ever(plan, "never_zero_grad"):
-        lines.add(
-            f"if not {plan.text('mistakes.never_zero_grad')}:  # MISTAKE never_zero_grad: while it is on, every gradient adds to those before", 1
-        )
-        lines.add("optimizer.zero_grad()", 2)
-    else:
-        lines.add("optimizer.zero_grad()", 1)
+    if ever(plan, "never_zero_grad"):
+        mark(plan, lines, "never_zero_grad", "without zero_grad() every gradient adds to those before", 1)
+    right(plan, lines, ("never_zero_grad",), "optimizer.zero_grad()", 1)
     if _keeps_unclipped(plan):
         _reset_unclipped(plan, lines, 1)
 
@@ -113,7 +107,7 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
 
 def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
     every = plan.text("problem.outlier_every")
-    if not any(int(value) > 0 for value in plan.values("problem.outlier_every")):
+    if not plan.above("problem.outlier_every", 0):
         return
     condition = f"step > 0 and step % {every} == 0"
     lines.add(f"if {f'{every} > 0 and ' if plan.ever('problem.outlier_every', 0) else ''}{condition}:  # an outlier batch", depth)
@@ -156,8 +150,9 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
         share = "loss"
     elif ever(plan, "unscaled_accumulation"):
         share = f"loss / (1 if {plan.text('mistakes.unscaled_accumulation')} else {plan.text('accumulation.steps')})"
-    mark = "  # MISTAKE unscaled_accumulation: not divided by the number of micro-batches" if many and ever(plan, "unscaled_accumulation") else ""
-    lines.add(scaling.backward(plan, share) + mark, depth)
+    if many and ever(plan, "unscaled_accumulation"):
+        mark(plan, lines, "unscaled_accumulation", "not divided by the number of micro-batches", depth)
+    lines.add(scaling.backward(plan, share), depth)
     if clipping.ever(plan):
         wrong(plan, lines, "clip_each_micro_batch", clipping.call(plan), "it acts on parts of the sum", depth)
     if many:
@@ -168,15 +163,15 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
     """Between the backward pass and the optimizer: measure, unscale, centralize, add noise, clip."""
     early = clipping.ever(plan) and ever(plan, "clip_before_unscale")
     if _keeps_unclipped(plan):
-        lines.add(f"grad_norm = nn.utils.get_total_norm([total.double() for total in unclipped.values()]){scaling.divided(plan)}", 1)
+        _measure(lines, "[total.double() for total in unclipped.values()]", scaling.divided(plan))
     elif early:
-        lines.add(_NORM + scaling.divided(plan), 1)
+        _measure(lines, _GRADS, scaling.divided(plan))
     if early:
         wrong(plan, lines, "clip_before_unscale", clipping.call(plan), "these gradients still carry the loss scale", 1)
     for call in scaling.unscales(plan):
         lines.add(call, 1)
     if not (_keeps_unclipped(plan) or early):
-        lines.add(_NORM, 1)
+        _measure(lines, _GRADS)
     for call in scaling.unscales(plan):
         wrong(plan, lines, "unscale_twice", call, "GradScaler raises an error, a fixed scale is divided out twice", 1)
     if plan.ever("gradients.centralize", True):
@@ -187,7 +182,7 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
         lines.add("for parameter in model.parameters():  # gradient centralization (Yong 2020)", depth)
         lines.add("if parameter.ndim > 1:", depth + 1)
         lines.add("parameter.grad.sub_(parameter.grad.mean(dim=tuple(range(1, parameter.ndim)), keepdim=True))", depth + 2)
-    if any(float(value) > 0 for value in plan.values("gradients.noise_std")):
+    if plan.above("gradients.noise_std", 0):
         some = plan.ever("gradients.noise_std", 0.0)
         if some:
             lines.add(f"if {plan.text('gradients.noise_std')} > 0:", 1)
@@ -211,10 +206,12 @@ def _update(plan: Plan, lines: Lines) -> None:
     if skips:
         lines.add("scale_before = scaler.get_scale()", 1)
     around = switch(plan, "step_without_scaler")
+    if around:
+        mark(plan, lines, "step_without_scaler", "an overflow is not skipped", 1)
     if around == "True":
-        lines.add("optimizer.step()  # MISTAKE step_without_scaler: an overflow is not skipped", 1)
+        lines.add("optimizer.step()", 1)
     elif around:
-        lines.add(f"if {around}:  # MISTAKE step_without_scaler: an overflow is not skipped", 1)
+        lines.add(f"if {around}:", 1)
         lines.add("optimizer.step()", 2)
         lines.add("else:", 1)
         lines.add("scaler.step(optimizer)", 2)
@@ -264,4 +261,10 @@ def _reset_unclipped(plan: Plan, lines: Lines, depth: int, *, cleared: bool = Fa
         lines.add("total.zero_()", depth + 1)
 
 
-_NORM = "grad_norm = nn.utils.get_total_norm([parameter.grad.double() for parameter in model.parameters()])"
+def _measure(lines: Lines, grads: str, divided: str = "") -> None:
+    """The norm of the true gradient, in float64, which holds the square of any float32."""
+    lines.add(f"grads = {grads}", 1)
+    lines.add(f"grad_norm = nn.utils.get_total_norm(grads){divided}", 1)
+
+
+_GRADS = "[parameter.grad.double() for parameter in model.parameters()]"

@@ -31,12 +31,16 @@ def wrong(plan: Plan, lines: Lines, name: str, text: str, why: str, depth: int, 
         return
     switched = "" if always(plan, name) else plan.text(f"mistakes.{name}")
     guard = " and ".join(part for part in (switched, condition) if part)
-    comment = f"  {MARK} {name}: {why}"
+    mark(plan, lines, name, why, depth)
     if guard:
-        lines.add(f"if {guard}:{comment}", depth)
-        lines.add(text, depth + 1)
-    else:
-        lines.add(text + comment, depth)
+        lines.add(f"if {guard}:", depth)
+    lines.add(text, depth + bool(guard))
+
+
+def mark(plan: Plan, lines: Lines, name: str, why: str, depth: int) -> None:
+    """The comment over a mistake: what it does, or that it does nothing beside the other knobs."""
+    note = mistakes.note(f"mistakes.{name}", plan.experiment)
+    lines.add(f"{MARK} {name}: {note if note.startswith('changes nothing') and not plan.timeline else why}", depth)
 
 
 def right(plan: Plan, lines: Lines, names: tuple[str, ...], text: str, depth: int) -> None:

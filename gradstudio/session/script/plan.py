@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gradstudio.core.events import Change
@@ -29,6 +31,10 @@ class Plan:
         """Every value that the knob has at some step, the first one first."""
         return list(dict.fromkeys([self[name], *(change.value for change in self.timeline if change.knob == name)]))
 
+    def above(self, name: str, limit: float) -> bool:
+        """Whether the knob, a number, is larger than that at some step."""
+        return any(float(value) > limit for value in self.values(name))
+
     def ever(self, name: str, *values: Value) -> bool:
         """Whether the knob has one of these values at some step."""
         return any(value in values for value in self.values(name))
@@ -38,9 +44,18 @@ class Plan:
         return f"knobs.{variable(name)}" if self.changes(name) else literal(self[name])
 
 
+def effective(experiment: Experiment, timeline: Iterable[Change]) -> Iterator[Change]:
+    """The changes that a run makes: not those to a value that is in force already, nor those after its end."""
+    in_force: dict[str, Value] = {}
+    for change in timeline:
+        if change.step < experiment.run.steps and in_force.get(change.knob, experiment[change.knob]) != change.value:
+            in_force[change.knob] = change.value
+            yield change
+
+
 def literal(value: Value) -> str:
     """A value as Python writes it, texts in double quotes."""
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def variable(name: str) -> str:

@@ -9,7 +9,7 @@ _FALLS = {"constant": "1.0", "cosine": "0.5 * (1 + math.cos(math.pi * share))", 
 
 def scheduled(plan: Plan) -> bool:
     """Whether the rate depends on the steps taken at all."""
-    return plan.ever("schedule.kind", "cosine", "linear") or any(int(steps) > 1 for steps in plan.values("schedule.warmup_steps"))
+    return plan.ever("schedule.kind", "cosine", "linear") or plan.above("schedule.warmup_steps", 1)
 
 
 def live(plan: Plan) -> bool:
@@ -24,7 +24,7 @@ def function(plan: Plan, lines: Lines) -> None:
     lines.add("def factor(taken):")
     lines.add('"""On the learning rate, after so many optimizer steps."""', 1)
     warmup = ""
-    if any(int(steps) > 1 for steps in plan.values("schedule.warmup_steps")):
+    if plan.above("schedule.warmup_steps", 1):
         steps = plan.text("schedule.warmup_steps")
         lines.add(f"warmup = min(1.0, (taken + 1) / {f'max({steps}, 1)' if plan.ever('schedule.warmup_steps', 0) else steps})", 1)
         warmup = "warmup * "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gradstudio.session.script import data, model
+from gradstudio.session.script import data
+from gradstudio.session.script.layers import has_layers
 from gradstudio.session.script.plan import Lines, Plan, literal
+from gradstudio.session.script.sequences import is_own_rnn
 
 _RECURRENT = ("rnn", "lstm", "gru")
 # What names the weights whose sums go through model.activation; the gates of an LSTM or GRU have their own.
@@ -53,7 +55,7 @@ def draw(plan: Plan, lines: Lines) -> None:
         if plan["model.kind"] in _RECURRENT:
             lines.add(_recurrent_sums(plan), 1)
         else:
-            lines.add(_SUMS_OF_LAYERS if model.has_layers(plan) else _SUMS, 1)
+            lines.add(_SUMS_OF_LAYERS if has_layers(plan) else _SUMS, 1)
         lines.add("model.train()")
 
 
@@ -120,7 +122,7 @@ def _recurrent_sums(plan: Plan) -> str:
     """Of a recurrent layer the input weights are scaled, by what they make of the states of the layer below."""
     kind = str(plan["model.kind"])
     head = "unit_variance(model.head.weight, lambda: model.head(state[:, -1]))"
-    if model.is_own_rnn(plan):
+    if is_own_rnn(plan):
         return f"""state = sample
 for layer in model.rnn:
     unit_variance(layer.weight_ih, lambda: F.linear(state, layer.weight_ih))
