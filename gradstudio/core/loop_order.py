@@ -55,9 +55,8 @@ def _repetition(calls: tuple[Call, ...]) -> tuple[int, int]:
 
 def right(loop: Loop) -> tuple[Call, ...]:
     """The calls of a right step that was asked to do the same."""
-    calls: list[Call] = ["zero_grad"]
-    for _ in range(loop.micro_batches):
-        calls += ["forward", "backward"]
+    micro_batch: tuple[Call, ...] = ("forward", "backward")
+    calls: list[Call] = ["zero_grad", *micro_batch * loop.micro_batches]
     if loop.scaling != "none":
         calls.append("unscale")
     if loop.clipping:

@@ -12,7 +12,7 @@ from torch import nn
 def statistics_kept(part: nn.Module) -> Iterator[None]:
     """A forward pass in here normalizes by its batch, as in training, and leaves no trace in the running statistics."""
     norms = [module for module in part.modules() if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d))]
-    before = [(norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
+    before = [(norm.momentum, norm.get_buffer("num_batches_tracked").clone()) for norm in norms]
     for norm in norms:
         norm.momentum = 0.0
     try:
@@ -20,4 +20,4 @@ def statistics_kept(part: nn.Module) -> Iterator[None]:
     finally:
         for norm, (momentum, count) in zip(norms, before, strict=True):
             norm.momentum = momentum
-            norm.num_batches_tracked.copy_(count)
+            norm.get_buffer("num_batches_tracked").copy_(count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -113,7 +113,7 @@ def run_layer(inputs: Tensor, weights: Weights, activation: Callable[[Tensor], T
 def one_layer(recurrent: nn.RNNBase, layer: int) -> nn.RNNBase:
     """A layer of a stack as a network by itself, which shares its parameters."""
     weights = weights_of(recurrent, layer)
-    kind = {"nonlinearity": recurrent.nonlinearity} if isinstance(recurrent, nn.RNN) else {}
+    kind: dict[str, Any] = {"nonlinearity": recurrent.nonlinearity} if isinstance(recurrent, nn.RNN) else {}
     # On the meta device no weights are drawn.
     alone = type(recurrent)(weights.weight_ih.shape[1], recurrent.hidden_size, batch_first=True, device="meta", **kind)
     for name, weight in zip(Weights._fields, weights, strict=True):
