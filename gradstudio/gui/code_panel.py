@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QRect, Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import format_value
 from gradstudio.core.presets import Preset
+from gradstudio.core.text import plural
 from gradstudio.gui.code_view import Changed, CodeView, changed
 from gradstudio.session.simulator import Simulator, differing
 
 CAPTION = "The knobs as plain PyTorch: prints step, loss and grad_norm, repeats the run."
+OF_RESTART = "A restart with these knobs. Export > Script writes this run{}."
+SAVING = "Runs by itself: python train.py."
 COPIED = 1500  # ms that the button says so
 MAY_BREAK = "\u200b"  # a space of no width, where a long name may go on in the next line
 
@@ -21,12 +25,11 @@ class CodePanel(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        caption = QLabel(CAPTION)
-        caption.setWordWrap(True)
-        caption.setProperty("role", "dim")
+        self.caption = QLabel()
+        self.caption.setWordWrap(True)
+        self.caption.setProperty("role", "dim")
         self.view = CodeView()
         self.view.setAccessibleName("Program")
-        self.view.setAccessibleDescription(CAPTION)
         self.note = QLabel()
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.note.setProperty("role", "note")
@@ -35,13 +38,13 @@ class CodePanel(QWidget):
         self.copy.setToolTip("The whole program, to the clipboard")
         self.copy.clicked.connect(self._copy)
         self.save = QPushButton("Save as train.py…")
-        self.save.setToolTip("Runs by itself: python train.py. Export writes the program of the run as it went, with its changes.")
         self.save.clicked.connect(self.save_asked)
         for button in (self.copy, self.save):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._shown: Experiment | None = None
         self._preset: Preset | None = None
         self._base, self._base_text = Experiment(), ""  # what the marks are held against
+        self._marks = Changed()
         foot = QHBoxLayout()
         foot.setContentsMargins(12, 6, 12, 8)
         foot.addWidget(self.note, 1)
@@ -50,10 +53,11 @@ class CodePanel(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
-        caption.setContentsMargins(12, 0, 12, 0)
-        column.addWidget(caption)
+        self.caption.setContentsMargins(12, 0, 12, 0)
+        column.addWidget(self.caption)
         column.addWidget(self.view, 1)
         column.addLayout(foot)
+        self._say(CAPTION, f"{SAVING} Export writes the program of the run as it went, with its changes.")
 
     @property
     def text(self) -> str:
@@ -61,8 +65,11 @@ class CodePanel(QWidget):
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the program of the knobs as asked for; nothing is made while nobody sees it."""
+        if not self.isVisible():
+            return
+        self._say_whose(simulator)
         wanted, preset, before = simulator.requested, simulator.preset, self._shown
-        if not self.isVisible() or (wanted is before and preset is self._preset):
+        if wanted is before and preset is self._preset:
             return
         other = preset is not self._preset
         self._shown, self._preset = wanted, preset
@@ -71,22 +78,56 @@ class CodePanel(QWidget):
             self._base, self._base_text = wanted, text
         elif set(differing(before, wanted)) != set(differing(self._base, before)):  # another knob than the one that is being moved
             self._base, self._base_text = before, self.text
-        marks = changed(self._base_text, text)
-        self.view.show_code(text, marks)
-        self._tell(marks)
+        self._marks = changed(self._base_text, text)
+        self.view.show_code(text, self._marks)
+        self._tell()
 
-    def _tell(self, marks: Changed) -> None:
-        """What the marks are for."""
-        assert self._shown is not None
-        new = differing(self._base, self._shown)
-        if not new:
-            self.note.setText("")
-            return
-        name, value = next(iter(new.items()))
-        what = f"{name} {format_value(self._base[name])} → {format_value(value)}" if len(new) == 1 else f"{len(new)} knobs"
-        text = f"▌{what}" if marks.first is not None else f"{what}: no line changed"
-        self.note.setText(text.replace("_", "_" + MAY_BREAK).replace(".", "." + MAY_BREAK))
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._tell()
+
+    def _say_whose(self, simulator: Simulator) -> None:
+        """Say whether the program is that of the run: it is not once a knob was changed after the run began, for it knows no timeline but
+        the preset's."""
+        run = simulator.run
+        own = any(change not in run.planned for change in list(run.timeline))
+        if simulator.started and (own or simulator.requested != run.experiment):
+            changes = f" with its {plural(len(run.timeline), 'change', 'changes')}" if run.timeline else " as it began"
+            caption = OF_RESTART.format(changes)
+            self._say(caption, f"{SAVING} {caption}")
+        else:
+            self._say(CAPTION, f"{SAVING} Export writes the program of the run as it went, with its changes.")
+
+    def _say(self, caption: str, about_file: str) -> None:
+        if caption != self.caption.text():
+            self.caption.setText(caption)
+            self.view.setAccessibleDescription(caption)
+            self.save.setToolTip(about_file)
+
+    def _tell(self) -> None:
+        """What the marks are for: the knobs by their names where these fit beside the buttons."""
+        new = differing(self._base, self._shown) if self._shown else {}
         self.note.setToolTip("\n".join(f"{name} = {format_value(value)}" for name, value in new.items()))
+        if len(new) == 1:
+            [(name, value)] = new.items()
+            self.note.setText(self._marked(f"{name} {format_value(self._base[name])} → {format_value(value)}"))
+            return
+        named = self._marked(", ".join(f"{name} {format_value(value)}" for name, value in new.items()))
+        self.note.setText(named if self._fits(named) else self._marked(f"{len(new)} knobs"))
+
+    def _marked(self, what: str) -> str:
+        """Behind the sign that stands at the lines, and with places to break."""
+        if not what:
+            return ""
+        sign = "▌" if self._marks.lines else "▶ "
+        text = f"{what}: no line changed" if self._marks.first is None else sign + what
+        return text.replace("_", "_" + MAY_BREAK).replace(".", "." + MAY_BREAK)
+
+    def _fits(self, text: str) -> bool:
+        """Whether it takes two lines at most."""
+        metrics = self.note.fontMetrics()
+        room = QRect(0, 0, self.note.width(), 1000)
+        return metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, text).height() <= 2 * metrics.lineSpacing()
 
     def _copy(self) -> None:
         QApplication.clipboard().setText(self.text)

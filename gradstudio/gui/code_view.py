@@ -7,13 +7,14 @@ import keyword
 import re
 from typing import NamedTuple
 
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import (
     QColor,
     QFont,
     QFontDatabase,
     QKeyEvent,
     QPainter,
+    QPainterPath,
     QPaintEvent,
     QSyntaxHighlighter,
     QTextBlock,
@@ -27,6 +28,7 @@ from gradstudio.gui.theme import theme
 
 MISTAKE = "# MISTAKE"
 MARGIN = 12  # px around the text; the marks stand in it
+NOTCH = 5  # px, half the height of the mark at a gap
 SIZE = 0.87  # of the window's text
 _QUOTES = '"""'
 _PARTS = re.compile(
@@ -131,18 +133,28 @@ class CodeView(QPlainTextEdit):
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
         painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         accent = theme.color("accent")
         for line in self.changed.lines:
             top, height = self._place(self.document().findBlockByNumber(line))
             painter.fillRect(QRectF(0, top, 4, height), accent)
         for line in self.changed.gaps:
-            top, _ = self._place(self.document().findBlockByNumber(min(line, self.blockCount() - 1)))
-            painter.fillRect(QRectF(0, top - 1, 3 * MARGIN, 2), accent)
+            painter.fillPath(self._notch(line), accent)
         painter.end()
 
     def _place(self, block: QTextBlock) -> tuple[float, float]:
         place = self.blockBoundingGeometry(block).translated(self.contentOffset())
         return place.top(), place.height()
+
+    def _notch(self, line: int) -> QPainterPath:
+        """A triangle in the margin that points in between two lines, to where others are gone."""
+        last = self.blockCount() - 1
+        top, height = self._place(self.document().findBlockByNumber(min(line, last)))
+        gap = top + height if line > last else top
+        path = QPainterPath(QPointF(0, gap - NOTCH))
+        path.lineTo(QPointF(NOTCH + 2, gap))
+        path.lineTo(QPointF(0, gap + NOTCH))
+        return path
 
     def _bring_into_sight(self, line: int) -> None:
         """Scroll no further than it takes for a line to stand well inside."""

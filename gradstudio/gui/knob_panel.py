@@ -20,7 +20,7 @@ CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes"}
 COMPARING = (
     "Holds the gradient that a step's micro-batches add up to against that of the same examples as one large batch: the norm of the "
     "difference, relative. About 1e-7 is rounding in fp32, 1e-2 in bf16. More is another gradient: a mistake in the loop, or a norm "
-    "over the batch, which sees each micro-batch by itself."
+    "or a loss that looks at a batch as a whole, and sees each micro-batch by itself."
 )
 ON_RESTART = "\u21ba"  # an arrow in a circle: acts on restart
 
@@ -226,7 +226,7 @@ class KnobPanel(QWidget):
             row.asked.connect(self.asked)
             row.slid.connect(self.slid)
         self.compare = QPushButton("compare")
-        self.compare.setProperty("role", "flat")
+        self.compare.setProperty("role", "small")
         self.compare.setAccessibleName("Compare with the large batch")
         self.compare.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.compare.clicked.connect(self.compare_asked)
@@ -241,7 +241,16 @@ class KnobPanel(QWidget):
         """Show the knobs as they stand; cheap where nothing has changed."""
         run = simulator.run
         waiting = simulator.waiting()
-        state = (id(simulator.requested), id(run), run.status, simulator.started, frozenset(waiting), len(run.history) // 50, len(run.compared))
+        state = (
+            id(simulator.requested),
+            id(run),
+            run.status,
+            simulator.started,
+            frozenset(waiting),
+            len(run.history) // 50,
+            len(run.compared),
+            run.not_compared,
+        )
         if state == self._shown:
             return
         self._shown = state

@@ -1,4 +1,4 @@
-"""What a person must know now, laid over the top of the plots so that nothing moves. It never blocks.
+"""What a person must know now, laid over the foot of a widget so that nothing moves. It never blocks.
 
 News leave by themselves, errors stay until they are closed (by the button or Escape) or replaced.
 """
@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QRect, Qt, QTimer, QUrl
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
+from gradstudio.gui.theme import theme
+
 NEWS_STAY = 8000  # ms
+TITLE = 28  # px that the title of a plot takes
 
 
 class MessageBar(QFrame):
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, over: QWidget) -> None:
+        super().__init__(over.parentWidget())
+        self._over = over
+        over.installEventFilter(self)
         self.setObjectName("message")
         self.text = QLabel()
         self.text.setWordWrap(True)
@@ -50,10 +55,19 @@ class MessageBar(QFrame):
         self._show("good", text, "", file or Path())
         self._leaving.start(NEWS_STAY)
 
-    def lie_over(self, place: QRect) -> None:
-        """Take the width of `place`, at its top."""
-        width = place.width() - 24
-        self.setGeometry(place.x() + 12, place.y() + 10, width, self.layout().totalHeightForWidth(width))
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Move, QEvent.Type.Resize) and self.isVisible():
+            self._place()
+        return False
+
+    def _place(self) -> None:
+        """Over the whole width and as much of the height as the text needs, from the foot upwards; over all of it where only a part
+        of the title would be left."""
+        place = self._over.geometry()
+        height = self.layout().totalHeightForWidth(place.width())
+        if 0 < place.height() - height < TITLE * theme.zoom:
+            height = place.height()
+        self.setGeometry(place.x(), place.bottom() + 1 - height, place.width(), height)
         self.raise_()
 
     def _show(self, tone: str, text: str, details: str, file: Path) -> None:
@@ -67,4 +81,4 @@ class MessageBar(QFrame):
         self.text.setText(text)
         self.setAccessibleName(text)
         self.show()
-        self.window().place_message()
+        self._place()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QSettings, Qt
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent, QResizeEvent
+from PySide6.QtCore import QByteArray, QSettings, QSize, Qt
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
 
 from gradstudio.core import presets
@@ -28,6 +28,8 @@ from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.state import describe
 
+FIRST_SIZE = QSize(1440, 900)
+FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
 CLOSING = 1.5  # seconds that a training thread gets to end
 WRITING = 20.0  # seconds that a file gets to be written whole
 
@@ -38,8 +40,8 @@ class Window(QMainWindow):
         self.simulator = Simulator(preset)
         self.simulator.set_speed(AT_FIRST)
         self.machine = Machine()
-        self.top, self.message = TopBar(), MessageBar(self)
-        self.knobs, self.plots = KnobPanel(), PlotStack()
+        self.top, self.knobs, self.plots = TopBar(), KnobPanel(), PlotStack()
+        self.message = MessageBar(self.plots.scale_and_rate)  # of all the plots the one that is missed least
         self.side = SidePanel()
         self.sides = Sides(self.knobs, self.plots, self.side)
         self.words = self.side.words
@@ -237,18 +239,8 @@ class Window(QMainWindow):
         settings = QSettings()
         geometry = settings.value("geometry")
         if not (isinstance(geometry, QByteArray) and self.restoreGeometry(geometry)):
-            self.resize(1440, 900)
+            self.resize(first_size(self.screen().availableSize()))
         self.sides.restore(settings)
-
-    def place_message(self) -> None:
-        """Keep the message over the plots."""
-        place = self.plots.rect()
-        place.moveTopLeft(self.plots.mapTo(self, place.topLeft()))
-        self.message.lie_over(place)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self.place_message()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space:
@@ -277,3 +269,8 @@ class Window(QMainWindow):
             export.join(WRITING)
         self.heartbeat.stop(alone=ended and not self.machine.busy and not any(export.is_alive() for export in self._exports))
         event.accept()
+
+
+def first_size(room: QSize) -> QSize:
+    """The size of a window that was never opened before, on a screen with so much room."""
+    return FIRST_SIZE.boundedTo(room - FRAME)

@@ -15,8 +15,8 @@ from pytestqt.qtbot import QtBot
 from gradstudio.core.combinations import with_companions
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
-from gradstudio.gui.code_panel import MAY_BREAK
-from gradstudio.gui.code_view import Changed, CodeView, changed
+from gradstudio.gui.code_panel import CAPTION, MAY_BREAK, OF_RESTART
+from gradstudio.gui.code_view import MARGIN, Changed, CodeView, changed
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
@@ -101,6 +101,73 @@ def test_what_changes_no_line_says_so(coded: Window) -> None:
     coded.ask("clipping.max_norm", 0.5)
     coded.refresh()
     assert note(coded) == "clipping.max_norm 1.0 → 0.5: no line changed"
+
+
+def test_what_is_taken_out_is_a_triangle_in_the_margin(coded: Window) -> None:
+    coded.ask("clipping.kind", "norm")
+    coded.refresh()
+    coded.ask("optimizer.momentum", 0.5)
+    coded.refresh()
+    coded.ask("clipping.kind", "none")
+    coded.refresh()
+    view = coded.side.code.view
+    [gap] = view.changed.gaps
+    assert view.changed.lines == () and note(coded) == "▶ clipping.kind norm → none"
+    top = view.cursorRect(QTextCursor(view.document().findBlockByNumber(gap))).top()
+    picture = view.viewport().grab().toImage()
+    accented = {x for x in range(60) for y in range(top - 4, top + 5) if picture.pixelColor(x, y).name() == theme.color("accent").name()}
+    assert accented and max(accented) < MARGIN  # none of it under the text
+
+
+def test_a_gap_at_the_end_is_below_the_last_line(qtbot: QtBot) -> None:
+    view = CodeView()
+    qtbot.addWidget(view)
+    view.show_code("a\nb", Changed((), (2,)))
+    assert view._notch(2).boundingRect().center().y() > view._notch(1).boundingRect().center().y() > view._notch(0).boundingRect().center().y()
+
+
+def test_several_knobs_are_named_where_they_fit(coded: Window) -> None:
+    coded.ask("problem.task", "ring")
+    coded.refresh()
+    assert note(coded) == "▌model.kind gan, problem.task ring"
+    for name, value in {"optimizer.lr": 0.5, "optimizer.momentum": 0.25, "run.seed": 9, "gradients.noise_std": 0.5}.items():
+        coded.ask(name, value)
+        coded.refresh()
+    coded.reset_knobs()
+    coded.refresh()
+    assert note(coded) == "▌6 knobs" and "model.kind = mlp" in coded.side.code.note.toolTip().splitlines()
+
+
+def test_the_caption_tells_whose_program_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000)
+    qtbot.mouseClick(window.side.buttons["code"], LEFT)
+    code = window.side.code
+    qtbot.mouseClick(window.top.step, LEFT)
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
+    window.refresh()
+    assert code.caption.text() == CAPTION
+    window.ask("model.width", 16)
+    window.refresh()
+    assert code.caption.text() == OF_RESTART.format(" as it began") and code.caption.text() in code.save.toolTip()
+    window.ask("model.width", 8)
+    window.refresh()
+    assert code.caption.text() == CAPTION
+    for choice in ("norm", "none"):  # there and back: the knobs are those of the start, the run is not
+        qtbot.mouseClick(segment(window, choice), LEFT)
+        qtbot.waitUntil(lambda choice=choice: window.simulator.run.in_force.clipping.kind == choice, timeout=LONG)
+    window.refresh()
+    assert code.caption.text() == OF_RESTART.format(" with its 2 changes") and code.caption.text() in code.save.toolTip()
+    qtbot.mouseClick(window.top.restart, LEFT)
+    window.refresh()
+    assert code.caption.text() == CAPTION and OF_RESTART[:9] not in code.save.toolTip()
+
+
+def test_the_preset_s_own_changes_are_no_other_program(qtbot: QtBot, coded: Window) -> None:
+    coded.simulator.load(coded.simulator.preset.model_copy(update={"timeline": (Change(2, "optimizer.lr", 0.5),)}))
+    qtbot.mouseClick(coded.top.play, LEFT)
+    qtbot.waitUntil(lambda: coded.simulator.run.over, timeout=LONG)
+    coded.refresh()
+    assert len(coded.simulator.run.timeline) == 1 and coded.side.code.caption.text() == CAPTION
 
 
 def test_a_mistake_has_the_colour_of_a_warning(coded: Window) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gradstudio.core.combinations import with_companions
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
@@ -121,6 +124,62 @@ def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Sim
     assert gaps.tolist() == [1, 3, 4]
     assert np.isfinite(drawn).sum() == 6  # three lone points, each a dash of two ends, so that they can be seen
     assert "× NaN" in stack.gradient_norm.legend() and "▲ Inf" in stack.gradient_norm.legend()
+
+
+def test_the_legend_says_what_stands_at_the_foot_of_a_log_axis(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{}] * 5)
+    stack.refresh(simulator)
+    assert "▼" not in stack.loss.legend() and "▼" not in stack.gradient_norm.legend()
+    add(run, [{"loss": 0.0, "grad_norm": 0.0}])
+    stack.refresh(simulator)
+    stack.refresh(simulator)
+    assert "▼ 0: not on a log axis" in stack.loss.legend() and "▼ 0: not on a log axis" in stack.gradient_norm.legend()
+
+
+@pytest.mark.parametrize("width", [500, 900])
+def test_labels_of_changes_are_never_cut(shown: tuple[PlotStack, Simulator], width: int) -> None:
+    stack, simulator = shown
+    stack.resize(width, 700)
+    run = simulator.run = run_of([{}] * 5)
+    for steps in (1, 20, 20, 18):
+        run.change("mistakes.clip_each_micro_batch", not run.in_force.mistakes.clip_each_micro_batch)
+        add(run, [{}] * steps)
+        for _ in range(2):  # the second time after the layout has settled
+            stack.refresh(simulator)
+            QApplication.processEvents()
+        inside = stack.loss.box.sceneBoundingRect().adjusted(-1, -1, 1, 1)
+        labels = [text for text in stack.loss._change_texts if text.isVisible()]
+        assert len(labels) == min(len(run.timeline), 3)
+        places = [text.mapRectToScene(text.boundingRect()) for text in labels]
+        assert all(inside.contains(place) for place in places), (places, inside)
+        assert not any(a.adjusted(0, 1, 0, -1).intersects(b) for a, b in pairwise(places))
+    stack.steps.zoom(50, 60)
+    assert not any(text.isVisible() for text in stack.loss._change_texts)  # their lines are not on view
+
+
+def test_the_limit_s_label_lies_over_the_curve_on_a_ground(shown: tuple[PlotStack, Simulator]) -> None:
+    plot = shown[0].gradient_norm
+    assert plot.limit.zValue() > plot.before._curve.zValue() and plot.limit.label.fill.color().alpha() > 150
+    assert all(text.fill.color().alpha() > 150 for text in shown[0].loss._change_texts)
+
+
+@pytest.mark.parametrize(("task", "says"), [("pole", "watch: the pole stays up 50 % of the time"), ("ring", "watch: 50 % of the clusters hit")])
+def test_a_loss_that_need_not_fall_says_what_to_watch(shown: tuple[PlotStack, Simulator], task: str, says: str) -> None:
+    stack, simulator = shown
+    run = simulator.run = Run(simulator.run.preset, with_companions(Experiment(), "problem.task", task))
+    stack.refresh(simulator)
+    assert "need not fall" not in stack.loss.legend() and "It need not fall" in stack.loss.title_label.toolTip()
+    run.begin(LAYERS, {"device": "cpu"})
+    add(run, [{}] * 5)
+    stack.refresh(simulator)
+    stack.refresh(simulator)
+    assert stack.loss.legend().endswith(says)
+    add(run, [{"loss": np.nan, "accuracy": np.nan, "nonfinite": 1}])
+    assert "need not fall" not in stack.loss.legend()
+    simulator.run = run_of([{}] * 5)
+    stack.refresh(simulator)
+    assert "need not fall" not in stack.loss.legend() + stack.loss.title_label.toolTip()
 
 
 def test_the_first_nonfinite_step_is_a_line_with_words_on_every_plot(shown: tuple[PlotStack, Simulator]) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent
-from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QComboBox, QLineEdit, QPushButton, QScrollBar, QToolButton
+from PySide6.QtCore import QMimeData, QPointF, QSize, Qt, QUrl
+from PySide6.QtGui import QColor, QDropEvent
+from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QComboBox, QLineEdit, QPushButton, QScrollBar, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gradstudio.core import files, presets
@@ -22,7 +22,7 @@ from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.side_panel import SidePanel
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import TopBar
-from gradstudio.gui.window import Window
+from gradstudio.gui.window import Window, first_size
 
 LEFT = Qt.MouseButton.LeftButton
 LONG = 60_000  # ms that an event may take on a busy machine
@@ -186,6 +186,50 @@ def test_compare_stands_only_beside_several_micro_batches(window: Window) -> Non
     window.ask("accumulation.steps", 2)
     window.refresh()
     assert window.knobs.compare.isVisible()
+
+
+def test_compare_looks_like_a_button(window: Window) -> None:
+    window.ask("accumulation.steps", 2)
+    window.refresh()
+    colors = {QColor(pixel).name() for pixel in _pixels(window.knobs.compare)}
+    assert {theme.color("line").name(), theme.color("accent").name()} <= colors
+
+
+def _pixels(widget: QWidget) -> set[int]:
+    picture = widget.grab().toImage()
+    return {picture.pixel(x, y) for x in range(picture.width()) for y in range(picture.height())}
+
+
+@pytest.mark.parametrize(("room", "size"), [((1920, 1080), (1440, 900)), ((1440, 900), (1424, 860)), ((1366, 768), (1350, 728))])
+def test_the_first_window_fits_on_the_screen(room: tuple[int, int], size: tuple[int, int]) -> None:
+    assert first_size(QSize(*room)) == QSize(*size)
+
+
+def test_a_message_stays_over_the_foot_of_the_plots(qtbot: QtBot, window: Window) -> None:
+    window.message.show_error("Something is not allowed, and this is a sentence about it that takes more than one line. " * 2)
+
+    def lies_there() -> bool:
+        bar, under = window.message.geometry(), window.plots.scale_and_rate.geometry()
+        return (bar.left(), bar.right(), bar.bottom()) == (under.left(), under.right(), under.bottom()) and _whole(window)
+
+    def _whole(window: Window) -> bool:
+        text = window.message.text
+        return text.height() >= text.heightForWidth(text.width())
+
+    assert lies_there()
+    for change in (
+        window.sides.toggle_knobs,
+        lambda: window.sides.show_page("code"),
+        lambda: window.resize(1100, 640),
+        lambda: window.sides.setSizes([240, 420, 440]),
+        lambda: window.sides.toggle_page("code"),
+        window.sides.toggle_knobs,
+        lambda: theme.set_zoom(1.3),
+        lambda: theme.set_zoom(1.0),
+    ):
+        change()
+        qtbot.waitUntil(lies_there, timeout=LONG)
+    assert not window.message.geometry().intersects(window.plots.loss.geometry())
 
 
 def test_a_mistake_says_what_hides_it(qtbot: QtBot, window: Window) -> None:

@@ -91,6 +91,7 @@ def test_hints_follow_the_rows() -> None:
     assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 4.0), run).text == "would clip 0 % of the last 10 steps"
     assert hint("accumulation.steps", clipped.with_value("accumulation.steps", 4), run) == Hint("effective batch 32 × 4 = 128")
     assert hint("optimizer.lr", clipped, run) == Hint()
+    assert hint("clipping.max_norm", clipped, run_of([1.0])).text == "would clip 0 % of the last 1 step"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,9 @@ def test_hints_follow_the_rows() -> None:
     [
         ("fp32", 3.1e-8, "step 1: equal to the joined batch within 3.1e-8", False),
         ("fp32", 3.0, "step 1: differs from the joined batch by 300 %", True),
+        ("fp32", 9.99, "step 1: differs from the joined batch by 999 %", True),
+        ("fp32", 16_700.0, "step 1: differs from the joined batch by 1.7e4 times its norm", True),
+        ("fp32", math.inf, "step 1: differs from the joined batch by Inf", True),
         ("fp32", 0.01, "step 1: differs from the joined batch by 1 %", True),
         ("bf16", 0.01, "step 1: equal to the joined batch within 0.01", False),
         ("fp32", math.nan, "step 1: differs from the joined batch NaN", True),

@@ -9,10 +9,9 @@ from PySide6.QtCore import Qt, Signal
 
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LogAxis
-from gradstudio.gui.plots.envelope import INF, NAN
 from gradstudio.gui.plots.series import Series, column, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
-from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
@@ -30,7 +29,7 @@ class GradientNormPlot(StepPlot):
         self.before.scale = self.after.scale = log10
         self.series = (self.before, self.after)
         self.limit = pg.InfiniteLine(angle=0, movable=True, label="", labelOpts={"position": 0.99, "anchors": [(1, 1), (1, 1)]})
-        self.limit.setZValue(8)
+        self.limit.setZValue(20)  # over the curves, for its label
         self.limit.sigDragged.connect(self._dragged)
         self.limit.sigPositionChangeFinished.connect(self._let_go)
         self.limit.setCursor(Qt.CursorShape.SizeVerCursor)
@@ -47,8 +46,8 @@ class GradientNormPlot(StepPlot):
 
     def legend(self) -> str:
         c = theme.colors
-        marks = [sign for flag, sign in ((NAN, "× NaN"), (INF, "▲ Inf")) if len(self.before.envelope.flagged(flag))]
-        odd = f" &nbsp; <span style='color:{c.bad}'>{' '.join(marks)}</span>" if marks else ""
+        marks = self.before.marks_legend()
+        odd = f" &nbsp; {marks}" if marks else ""
         return f"<span style='color:{c.accent}'>—— before clipping</span> &nbsp; <span style='color:{c.good}'>- - - after</span>{odd} · log"
 
     def draw(self, run: Run) -> None:
@@ -66,7 +65,7 @@ class GradientNormPlot(StepPlot):
         self.limit.setPen(pg.mkPen(theme.color("warning"), width=1, style=Qt.PenStyle.DotLine))
         self.limit.setHoverPen(pg.mkPen(theme.color("warning", 90), width=13))  # as wide as what can be grabbed
         self.limit.label.setColor(theme.color("warning"))
-        self.limit.label.fill = pg.mkBrush(theme.color("plot"))
+        self.limit.label.fill = pg.mkBrush(theme.color("plot", UNDER_TEXT))
         self.limit.label.setFont(theme.font(0.8))
         super().restyle()
 

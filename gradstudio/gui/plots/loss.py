@@ -13,13 +13,18 @@ from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LossAxis
 from gradstudio.gui.plots.series import Series, column, linear, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
-from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
-from gradstudio.session.run import Run
-from gradstudio.session.wording import loss_may_be_negative, measure, percent
+from gradstudio.session.run import Run, recent_mean
+from gradstudio.session.wording import aim, loss_may_be_negative, measure, percent
 
 SMOOTHING = 0.6
 LABELLED = 3  # of the latest changes
+# Why the loss of these tasks is not what to watch.
+_NEED_NOT_FALL = {
+    "pole": "It need not fall: it grows with the time that the pole stays up. Watch that time.",
+    "ring": "It need not fall: what one network gains, the other loses. Watch how many clusters are hit.",
+}
 
 
 class Smoother:
@@ -55,16 +60,31 @@ class LossPlot(StepPlot):
         self._change_texts = [pg.TextItem(anchor=(0, 1)) for _ in range(LABELLED)]
         for text in self._change_texts:
             text.setZValue(45)
+            text.textItem.document().setDocumentMargin(1)
             text.hide()
             self.plot.addItem(text, ignoreBounds=True)
+        self.box.sigResized.connect(self._place_labels)
         self.restyle()
 
     def legend(self) -> str:
-        return f"raw 35 %, smoothed {SMOOTHING:g}{'' if self._axis.linear else ' · log'}"
+        marks = self.raw.marks_legend()
+        watch = self._what_to_watch()
+        curves = "raw, smoothed" if watch else f"raw 35 %, smoothed {SMOOTHING:g}"  # short, for a narrow plot has no room for more
+        return f"{curves}{'' if self._axis.linear else ' · log'}{watch}{f' &nbsp; {marks}' if marks else ''}"
+
+    def _what_to_watch(self) -> str:
+        """What tells how such a run is getting on, where its loss does not."""
+        if self.run is None or recent_mean(self.run.history, "accuracy") * 0 != 0:  # of no rows or with a NaN
+            return ""
+        told = aim(self.run)
+        return f" · need not fall, watch: {told}" if told else ""
 
     def clear(self) -> None:
         super().clear()
         self._smoother = Smoother()
+        if self.run is not None:
+            why = _NEED_NOT_FALL.get(self.run.experiment.problem.task, "")
+            self.title_label.setToolTip(f"{self.help} {why}".strip())
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
@@ -81,18 +101,29 @@ class LossPlot(StepPlot):
         if len(run.timeline) != self._changes:  # the events of a long run are many; look through them only for a new change
             self._labels = [event for event in list(run.events) if event.kind == "knob_changed"][-LABELLED:]
         super()._draw_marks(run)
-        changes = self._labels
-        low, high = self.box.viewRange()[1]
+        for text, event in zip(self._change_texts, self._labels, strict=False):
+            text.setText(event.text)
+        self._place_labels()
+
+    def _place_labels(self) -> None:
+        """Each beside its line, one over the other, and never over the edge: where there is no room to the right of a line it stands to
+        the left, and in a narrow plot on both sides."""
+        (first, last), (low, high) = self.box.viewRange()
+        width, height = max(self.box.width(), 1.0), max(self.box.height(), 1.0)
         for index, text in enumerate(self._change_texts):
-            text.setVisible(index < len(changes))
-            if index < len(changes):
-                text.setText(changes[index].text)
-                text.setPos(changes[index].step - 0.5, low + (high - low) * 0.11 * (index % 3))
+            at = self._labels[index].step - 0.5 if index < len(self._labels) else math.inf
+            text.setVisible(first <= at <= last)
+            if first <= at <= last:
+                place, long = width * (at - first) / (last - first), text.boundingRect().width()
+                aside = 0.0 if place + long <= width else 1.0 if place >= long else place / width
+                text.setAnchor((aside, 1))
+                text.setPos(at, low + (high - low) * index * text.boundingRect().height() / height)
 
     def restyle(self) -> None:
         for text in self._change_texts:
             text.setColor(theme.color("accent"))
             text.setFont(theme.font(0.8))
+            text.fill = pg.mkBrush(theme.color("plot", UNDER_TEXT))
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:

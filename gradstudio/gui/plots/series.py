@@ -15,6 +15,7 @@ from gradstudio.gui.theme import theme
 Read = Callable[[History, int, int], np.ndarray]
 Scale = Callable[[np.ndarray], np.ndarray]
 
+_SIGNS = {NAN: "× NaN", INF: "▲ Inf"}
 LONGEST_READ = 1 << 17  # rows read anew for a close look; beyond that the envelope serves
 
 
@@ -93,6 +94,16 @@ class Series:
             marks.setVisible(bool(len(steps)))  # an empty scatter would still be painted
             if len(steps):
                 marks.setData(steps, np.full(len(steps), low + inset if flag == ZERO else high - inset))
+
+    def marks_legend(self) -> str:
+        """What the marks that stand in the plot mean, as rich text; empty without any."""
+        told = [f"<span style='color:{theme.colors.bad}'>{sign}</span>" for flag, sign in _SIGNS.items() if self._flagged(flag)]
+        if self.scale is not linear and self._flagged(ZERO):
+            told.append("▼ 0: not on a log axis")
+        return " &nbsp; ".join(told)
+
+    def _flagged(self, flag: int) -> bool:
+        return bool(len(self.envelope.flagged(flag)))
 
     def _points(self, history: History, first: float, last: float) -> tuple[np.ndarray, np.ndarray]:
         if self._stateful or self.envelope.width == 1 or last - first > LONGEST_READ or (last - first) / self.envelope.width > 700:

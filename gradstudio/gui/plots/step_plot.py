@@ -19,6 +19,8 @@ from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
+UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
+
 
 class StepViewBox(pg.ViewBox):
     """Wheel and drag move along the steps only; a double click shows the whole run again."""
