@@ -59,7 +59,7 @@ _NEIGHBOUR = Measure(
     "At the end {} of the test examples lay nearest to one of their own class.",
 )  # fmt: skip
 _UP = Measure(
-    "the pole stays up {} of the time", "pole up {} of the time", "of the time the pole stays up",
+    "pole up {} of the time", "pole up {} of the time", "of the time the pole stays up",
     "At the end the pole stayed up for {} of the longest possible episode.",
 )  # fmt: skip
 _HIT = Measure("{} of the clusters hit", "{} of the clusters hit", "of the clusters hit", "At the end the drawn points hit {} of the clusters.")
@@ -87,7 +87,7 @@ def loss_may_be_negative(knobs: Experiment) -> bool:
 
 
 def aim(run: Run) -> str:
-    """What the run is after, where its loss does not tell: 'the pole stays up 45 % of the time' over the last steps; empty elsewhere."""
+    """What the run is after, where its loss does not tell: 'pole up 45 % of the time' over the last steps; empty elsewhere."""
     share = recent_mean(run.history, "accuracy")
     told = measure(run.experiment).headline.format(percent(round(share, 2)))
     return told if run.experiment.problem.task in ("pole", "ring") else ""

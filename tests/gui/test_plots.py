@@ -164,7 +164,7 @@ def test_the_limit_s_label_lies_over_the_curve_on_a_ground(shown: tuple[PlotStac
     assert all(text.fill.color().alpha() > 150 for text in shown[0].loss._change_texts)
 
 
-@pytest.mark.parametrize(("task", "says"), [("pole", "watch: the pole stays up 50 % of the time"), ("ring", "watch: 50 % of the clusters hit")])
+@pytest.mark.parametrize(("task", "says"), [("pole", "watch: pole up 50 % of the time"), ("ring", "watch: 50 % of the clusters hit")])
 def test_a_loss_that_need_not_fall_says_what_to_watch(shown: tuple[PlotStack, Simulator], task: str, says: str) -> None:
     stack, simulator = shown
     run = simulator.run = Run(simulator.run.preset, with_companions(Experiment(), "problem.task", task))

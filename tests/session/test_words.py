@@ -162,14 +162,14 @@ def test_every_network_and_task_is_called_by_its_name(task: str, model: str) -> 
 
 
 def test_accuracy_is_called_what_it_is() -> None:
-    for task, said in (("pole", "the pole stays up 87 % of the time"), ("ring", "87 % of the clusters hit"), ("digits", "test accuracy 87 %")):
+    for task, said in (("pole", "pole up 87 % of the time"), ("ring", "87 % of the clusters hit"), ("digits", "test accuracy 87 %")):
         run = run_of([2.0] * 60)
         run.experiment = with_companions(PLAIN, "problem.task", task)
         run.end("finished", "", 0.87)
         assert describe(run).headline == f"Finished: {said}".replace(" %", "\u00a0%")
     pole = run_of([2.0] * 60)
     pole.experiment = with_companions(PLAIN, "problem.task", "pole")
-    assert describe(pole).headline == "Training: the pole stays up 50 % of the time"
+    assert describe(pole).headline == "Training: pole up 50 % of the time"
 
 
 def test_a_negative_loss_that_falls_is_said_to_fall() -> None:
