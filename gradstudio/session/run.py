@@ -15,6 +15,7 @@ from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.loop_order import in_words
 from gradstudio.core.presets import Preset
 from gradstudio.core.rules import Finding, Rule, all_rules
+from gradstudio.core.rules.remedies import fitting
 from gradstudio.core.text import number
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed"]
@@ -137,7 +138,7 @@ class Run:
                 continue
             if finding.rule not in self.findings:
                 self.note("finding", finding.title, finding.first_step)
-            self.findings[finding.rule] = finding
+            self.findings[finding.rule] = fitting(finding, self.in_force)
 
     def weights_broke(self) -> None:
         """The last update left weights that are NaN or Inf, though its own row was still finite."""

@@ -1,0 +1,36 @@
+"""Which of a finding's remedies fit the values in force: one that is in force already, or that cannot act, is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.rules import Finding
+
+# Against a NaN that a loss written by hand makes itself, before there is a gradient to clip.
+_OF_THE_LOSS: dict[str, tuple[str, ...]] = {
+    "naive_log": ("loss.eps=1e-7", "loss.kind=auto"),
+    "naive_division": ("loss.eps=0.1", "loss.kind=auto"),
+    "naive_sqrt": ("loss.eps=1e-7", "loss.kind=auto"),
+    "naive_exp": ("loss.kind=auto", "clipping.kind=norm"),  # large weights overflow it too, and those clipping keeps down
+    "naive_variance": ("loss.eps=0.01", "loss.kind=auto"),
+}
+
+
+def fitting(finding: Finding, knobs: Experiment) -> Finding:
+    """The finding with the remedies that fit."""
+    remedies = finding.remedies
+    if finding.rule in ("nonfinite_loss", "nonfinite_gradient") and knobs.loss.kind in _OF_THE_LOSS:
+        remedies = _OF_THE_LOSS[knobs.loss.kind]
+    fit = tuple(remedy for remedy in remedies if _fits(remedy, knobs))
+    return finding if fit == finding.remedies else replace(finding, remedies=fit)
+
+
+def _fits(remedy: str, knobs: Experiment) -> bool:
+    """Whether a remedy, `knob=value` once or several times, changes anything and all of it can act."""
+    assignments = [parse_assignment(part) for part in remedy.split()]
+    if all(knobs[name] == value for name, value in assignments):
+        return False
+    if any(name.startswith("precision.") for name, _ in assignments) and knobs.precision.dtype != "fp16":
+        return False  # the range of the other formats needs no help
+    return all(knobs.applies(name) for name, _ in assignments)

@@ -1,0 +1,39 @@
+"""A finding offers what fits the values in force, and nothing that is there already or cannot act."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
+from gradstudio.core.rules import Finding
+from gradstudio.core.rules.remedies import fitting
+
+
+def finding(rule: str, *remedies: str) -> Finding:
+    return Finding(rule, "critical", "Title", 0, 0, (), "", "", remedies)
+
+
+@pytest.mark.parametrize(("knobs", "rule", "offered", "left"), [
+    ([], "exploding_gradient", ["clipping.kind=norm"], ["clipping.kind=norm"]),
+    (["clipping.kind=norm"], "exploding_gradient", ["clipping.kind=norm", "clipping.kind=per_layer"], ["clipping.kind=per_layer"]),
+    ([], "nonfinite_gradient", ["precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm"], ["clipping.kind=norm"]),
+    (["precision.dtype=fp16"], "nonfinite_gradient", ["precision.dtype=bf16", "precision.scaling=dynamic"], ["precision.dtype=bf16"]),
+    (["loss.kind=naive_log"], "nonfinite_loss", ["clipping.kind=norm"], ["loss.eps=1e-7", "loss.kind=auto"]),
+    (["loss.kind=naive_sqrt", "loss.eps=1e-7"], "nonfinite_gradient", ["clipping.kind=norm"], ["loss.kind=auto"]),
+    (["loss.kind=naive_log"], "exploding_gradient", ["clipping.kind=norm"], ["clipping.kind=norm"]),
+    (["model.kind=transformer"], "vanishing_gradient", ["model.activation=relu model.init=he", "model.norm=batch", "model.residual=true"],
+     ["model.activation=relu model.init=he"]),
+    (["mistakes.clip_after_step=true"], "loop_order", ["mistakes.clip_after_step=false", "mistakes.clip_before_unscale=false"],
+     ["mistakes.clip_after_step=false"]),
+])  # fmt: skip
+def test_what_fits(knobs: list[str], rule: str, offered: list[str], left: list[str]) -> None:
+    assert fitting(finding(rule, *offered), Experiment().with_texts(knobs)).remedies == tuple(left)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KNOBS["loss.kind"].choices if kind != "auto"])
+def test_every_loss_written_by_hand_has_a_remedy_that_can_be_set(kind: str) -> None:
+    knobs = Experiment().with_value("loss.kind", kind)
+    remedies = fitting(finding("nonfinite_loss", "clipping.kind=norm"), knobs).remedies
+    assert "loss.kind=auto" in remedies
+    for remedy in remedies:
+        knobs.with_values(dict([parse_assignment(remedy)]))
