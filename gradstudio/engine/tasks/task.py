@@ -40,7 +40,7 @@ class Task:
 
     def draw(self, examples: int, source: torch.Generator) -> Batch:
         """So many examples on the CPU, before input_scale and noise."""
-        raise NotImplementedError
+        raise AssertionError("each task that draws its examples says how")
 
     def next_batch(self, model: nn.Module) -> Batch:
         """The next micro-batch. Only a task in which the model acts looks at the model."""
