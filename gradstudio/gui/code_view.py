@@ -25,8 +25,8 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QPlainTextEdit, QTextEdit
 
 from gradstudio.gui.theme import theme
+from gradstudio.session.script.mistakes import MARK
 
-MISTAKE = "# MISTAKE"
 MARGIN = 12  # px around the text; the marks stand in it
 NOTCH = 5  # px, half the height of the mark at a gap
 SIZE = 0.87  # of the window's text
@@ -50,7 +50,7 @@ class Changed(NamedTuple):
     def to_look_at(self, text: str) -> int | None:
         """The line that a person wants to see: the first with a mistake in it, or the first of all."""
         written = text.splitlines()
-        return next((line for line in self.lines if MISTAKE in written[line]), self.first)
+        return next((line for line in self.lines if MARK in written[line]), self.first)
 
 
 def changed(before: str, after: str) -> Changed:
@@ -76,7 +76,7 @@ class Colors(QSyntaxHighlighter):
             start = len(text) if end < 0 else end + len(_QUOTES)
             self.setFormat(0, start, _format("string"))
             inside = end < 0
-        if MISTAKE in text:
+        if MARK in text:
             self.setFormat(0, len(text), _format("mistake"))
             start = len(text)
         for part in _PARTS.finditer(text, start):

@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from gradstudio.core.experiment import parse_assignment
 from gradstudio.gui.flow_layout import FlowLayout
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
@@ -125,10 +124,6 @@ class HappeningPanel(QWidget):
             self._column.insertWidget(self._column.count() - 1, card)
         for card, finding in zip(self.findings, found, strict=False):
             card.show_text(_SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, finding.meaning)
-            card.offer(tuple(remedy for remedy in finding.remedies if not _in_force(remedy, run)))
+            card.offer(finding.remedies)
         for index, card in enumerate(self.findings):
             card.setVisible(index < len(found))
-
-
-def _in_force(remedy: str, run: Run) -> bool:
-    return all(run.in_force[name] == value for name, value in map(parse_assignment, remedy.split()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from gradstudio.core import mistakes
@@ -10,7 +9,7 @@ from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Condition, Knob
 from gradstudio.core.text import number, plural
 from gradstudio.session.run import Run
-from gradstudio.session.wording import percent
+from gradstudio.session.wording import comparison
 
 WINDOW = 500
 
@@ -51,24 +50,8 @@ def _accumulation(requested: Experiment, run: Run) -> Hint:
         return Hint(f"{text}\n{run.not_compared}", grave=True)
     if not run.compared:
         return Hint(text)
-    step, difference, alike = run.compared[-1]
-    knobs = run.experiment
-    if alike:
-        return Hint(f"{text}\nstep {step:,}: equal to the joined batch within {number(difference, 2)}")
-    share = _distance(difference)
-    why = ""
-    if knobs.loss.kind == "naive_sqrt":
-        why = ", as this loss compares the examples of a batch with each other"
-    elif knobs.applies("model.norm") and knobs.model.norm == "batch":
-        why = ", as batch norm sees each micro-batch by itself"
-    return Hint(f"{text}\nstep {step:,}: differs from the joined batch {share}{why}", grave=True)
-
-
-def _distance(difference: float) -> str:
-    """'by 30 %', and where a share would be hard to read 'by 1.7e4 times its norm'."""
-    if math.isnan(difference):
-        return number(difference)
-    return f"by {percent(difference)}" if difference < 10 or math.isinf(difference) else f"by {number(difference, 2)} times its norm"
+    found = run.compared[-1]
+    return Hint(f"{text}\nstep {found.step:,}: {comparison(found, run.experiment)}", grave=not found.alike)
 
 
 def _share_clipped(requested: Experiment, run: Run) -> Hint:

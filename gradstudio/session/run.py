@@ -15,7 +15,6 @@ from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.loop_order import in_words
 from gradstudio.core.presets import Preset
 from gradstudio.core.rules import Finding, Rule, all_rules
-from gradstudio.core.rules.remedies import fitting
 from gradstudio.core.text import number
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed"]
@@ -56,7 +55,7 @@ class Run:
     events: list[Event] = field(default_factory=list)
     timeline: list[Change] = field(default_factory=list)
     compared: list[Comparison] = field(default_factory=list)
-    not_compared: str = ""  # why a comparison could not be made
+    not_compared: str = ""  # why the latest comparison could not be made
     refusals: list[Event] = field(default_factory=list)  # live changes that could not be made
     findings: dict[str, Finding] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +120,7 @@ class Run:
         elif row.joined_difference is not None:
             alike = row.joined_difference <= _ALIKE[self.in_force.precision.dtype]
             self.compared.append(Comparison(row.step, row.joined_difference, alike))
+            self.not_compared = ""
             text = f"accumulated gradient and joined batch differ by {number(row.joined_difference, 2)} (relative norm)"
             self.note("compared", text, row.step)
         if row.skipped:
@@ -138,7 +138,7 @@ class Run:
                 continue
             if finding.rule not in self.findings:
                 self.note("finding", finding.title, finding.first_step)
-            self.findings[finding.rule] = fitting(finding, self.in_force)
+            self.findings[finding.rule] = finding
 
     def weights_broke(self) -> None:
         """The last update left weights that are NaN or Inf, though its own row was still finite."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradstudio.core.rules import RANK, Finding
+from gradstudio.core.rules.remedies import fitting
 from gradstudio.session.run import Run
 
 FINISHED, FAILED, REFUSED, NONFINITE, CRITICAL, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -55,8 +56,9 @@ def figures(run: Run) -> Figures:
 
 
 def ranked(run: Run) -> list[Finding]:
-    """The findings of a run, most severe first, then in the order in which they began."""
-    return sorted(list(run.findings.values()), key=lambda finding: (-RANK[finding.severity], finding.first_step, finding.rule))
+    """The findings of a run, most severe first, then in the order in which they began, each with the remedies that fit."""
+    found = sorted(list(run.findings.values()), key=lambda finding: (-RANK[finding.severity], finding.first_step, finding.rule))
+    return [fitting(finding, run.in_force) for finding in found]
 
 
 def summarize(run: Run) -> dict[str, Any]:

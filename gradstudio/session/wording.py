@@ -81,6 +81,18 @@ def network(knobs: Experiment) -> str:
     return f"{name}{', each' if model.kind == 'gan' else ''} of {layers} with {model.width} {activation}{what.units}{' each' if model.depth > 1 else ''}{norm}"
 
 
+# Why the loss of these tasks is not what to watch.
+_NEED_NOT_FALL = {
+    "pole": "It need not fall: it grows with the time that the pole stays up. Watch that time.",
+    "ring": "It need not fall: what one network gains, the other loses. Watch how many clusters are hit.",
+}
+
+
+def why_it_need_not_fall(knobs: Experiment) -> str:
+    """A sentence about the loss; empty where it ought to fall."""
+    return _NEED_NOT_FALL.get(knobs.problem.task, "")
+
+
 def loss_may_be_negative(knobs: Experiment) -> bool:
     """Whether the loss is one that has no place on a log axis."""
     return knobs.problem.task == "pole" or knobs.loss.kind == "naive_variance"
@@ -90,7 +102,7 @@ def aim(run: Run) -> str:
     """What the run is after, where its loss does not tell: 'pole up 45 % of the time' over the last steps; empty elsewhere."""
     share = recent_mean(run.history, "accuracy")
     told = measure(run.experiment).headline.format(percent(round(share, 2)))
-    return told if run.experiment.problem.task in ("pole", "ring") else ""
+    return told if why_it_need_not_fall(run.experiment) else ""
 
 
 def task(knobs: Experiment) -> str:
@@ -104,17 +116,23 @@ def percent(share: float | None) -> str:
 
 
 def comparison(found: Comparison, knobs: Experiment) -> str:
-    """How an accumulated gradient stands to that of the joined batch: 'is equal to ... within 3.1e-8', or by how much it differs and
-    why, where a sound loop must differ."""
+    """How an accumulated gradient stands to that of the joined batch: 'equal to the joined batch within 3.1e-8', or by how much it
+    differs and why, where a sound loop must differ."""
     if found.alike:
-        return f"is equal to that of the joined batch within {number(found.difference, 2)}"
-    size = f"by {percent(found.difference)}" if found.difference < 10 else f"by {number(found.difference, 2)} times its norm"
+        return f"equal to the joined batch within {number(found.difference, 2)}"
     why = ""
     if knobs.loss.kind == "naive_sqrt":
         why = ", as this loss compares the examples of a batch with each other"
     elif knobs.applies("model.norm") and knobs.model.norm == "batch":
         why = ", as batch norm sees each micro-batch by itself"
-    return f"differs from that of the joined batch {size if found.difference == found.difference else 'by NaN'}{why}"
+    return f"differs from the joined batch {_distance(found.difference)}{why}"
+
+
+def _distance(difference: float) -> str:
+    """'by 30 %', and where a share would be hard to read 'by 1.7e4 times its norm'."""
+    if math.isnan(difference):
+        return number(difference)
+    return f"by {percent(difference)}" if difference < 10 or math.isinf(difference) else f"by {number(difference, 2)} times its norm"
 
 
 def mistakes_made(run: Run) -> dict[str, str]:

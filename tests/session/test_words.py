@@ -193,6 +193,14 @@ def test_a_loop_is_told_once_whatever_the_scaler_skips() -> None:
     assert told == [(0, in_words(going.calls)), (40, in_words(going.calls[1:]))]
 
 
+def test_a_comparison_that_could_be_made_takes_the_place_of_one_that_could_not() -> None:
+    run = run_of([1.0])
+    run.record(replace(row(1), joined_problem="not compared: it does not fit"))
+    assert hint("accumulation.steps", PLAIN, run) == Hint("effective batch 32 × 1 = 32\nnot compared: it does not fit", grave=True)
+    run.record(replace(row(2), joined_difference=2e-8))
+    assert hint("accumulation.steps", PLAIN, run) == Hint("effective batch 32 × 1 = 32\nstep 2: equal to the joined batch within 2e-8")
+
+
 def test_a_lesson_step_is_done_when_all_that_it_names_holds() -> None:
     step = LessonStep(text="x", outcome="nonfinite", knobs=["clipping.kind=none"])
     assert not is_done(step, run_of([1.0]), PLAIN)

@@ -16,15 +16,10 @@ from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run, recent_mean
-from gradstudio.session.wording import aim, loss_may_be_negative, measure, percent
+from gradstudio.session.wording import aim, loss_may_be_negative, measure, percent, why_it_need_not_fall
 
 SMOOTHING = 0.6
 LABELLED = 3  # of the latest changes
-# Why the loss of these tasks is not what to watch.
-_NEED_NOT_FALL = {
-    "pole": "It need not fall: it grows with the time that the pole stays up. Watch that time.",
-    "ring": "It need not fall: what one network gains, the other loses. Watch how many clusters are hit.",
-}
 
 
 class Smoother:
@@ -83,7 +78,7 @@ class LossPlot(StepPlot):
         super().clear()
         self._smoother = Smoother()
         if self.run is not None:
-            why = _NEED_NOT_FALL.get(self.run.experiment.problem.task, "")
+            why = why_it_need_not_fall(self.run.experiment)
             self.title_label.setToolTip(f"{self.help} {why}".strip())
 
     def draw(self, run: Run) -> None:

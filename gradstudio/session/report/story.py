@@ -103,7 +103,7 @@ def _skipped(run: Run) -> str:
 
 
 def _compared(run: Run) -> str:
-    told = [f"at step {found.step:,} it {wording.comparison(found, run.experiment)}" for found in run.compared[:3]]
+    told = [f"{wording.comparison(found, run.experiment)} at step {found.step:,}" for found in run.compared[:3]]
     more = f", and {len(run.compared) - 3} more were measured" if len(run.compared) > 3 else ""
     return f"The accumulated gradient was held against that of one large batch: {'; '.join(told)}{more}." if told else ""
 
@@ -136,9 +136,8 @@ def in_words(run: Run) -> str:
     ]
     if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
         lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {plural(found.skipped_steps, 'update', 'updates')} skipped")
-    for found_difference in run.compared:
-        told = wording.comparison(found_difference, run.experiment)
-        lines.append(f"  compared   step {found_difference.step:,}: the accumulated gradient {told}")
+    for compared in run.compared:
+        lines.append(f"  compared   step {compared.step:,}: {wording.comparison(compared, run.experiment)}")
     if run.not_compared:
         lines.append(f"  compared   {run.not_compared}")
     for name, note in wording.mistakes_made(run).items():

@@ -51,13 +51,13 @@ def unflatten(plan: Plan) -> str:
     return "" if count == 1 else f".unflatten(1, ({count}, -1))"
 
 
-def layer_class(plan: Plan, name: str, base: str, arguments: str, norms: dict[str, str]) -> str:
+def layer_class(plan: Plan, base: str, arguments: str, norms: dict[str, str]) -> str:
     """A hidden layer with a norm, a residual or both around it; "" where a bare layer and an activation do."""
     norm, residual, first = str(plan["model.norm"]), bool(plan["model.residual"]), plan["model.norm_position"] == "pre"
     if not has_layers(plan):
         return ""
     sums = "self.norm(super().forward(x))" if norm != "none" and first else "super().forward(x)"
-    lines = [f"class {name}({base}):"]
+    lines = [f"class Layer({base}):"]
     keeps = ["inputs", "residual"] if residual else ["inputs"]
     lines += [f"    def __init__(self, {', '.join(keeps)}):", f"        super().__init__({arguments})"]
     if norm != "none":
@@ -71,13 +71,13 @@ def layer_class(plan: Plan, name: str, base: str, arguments: str, norms: dict[st
     return "\n".join(lines) + "\n\n\n"
 
 
-def stack(plan: Plan, layer: str, bare: str, sizes: str) -> str:
+def stack(plan: Plan, bare: str, sizes: str) -> str:
     """A list of hidden layers; `sizes` are the numbers of their inputs."""
     if not has_layers(plan):
         return f"nn.ModuleList({bare} for size in {sizes})"
     if plan["model.residual"]:
-        return f"nn.ModuleList({layer}(size, index > 0) for index, size in enumerate({sizes}))"
-    return f"nn.ModuleList({layer}(size) for size in {sizes})"
+        return f"nn.ModuleList(Layer(size, index > 0) for index, size in enumerate({sizes}))"
+    return f"nn.ModuleList(Layer(size) for size in {sizes})"
 
 
 def through(plan: Plan) -> str:

@@ -24,7 +24,7 @@ def mlp(plan: Plan) -> str:
     """Also the two players of a gan and a policy."""
     width, kind, goes = plan["model.width"], str(plan["model.kind"]), shape(plan)
     norms = {"batch": f"nn.BatchNorm1d({width})", "layer": f"nn.LayerNorm({width})"}
-    layer = layer_class(plan, "Layer", "nn.Linear", f"inputs, {width}", norms)
+    layer = layer_class(plan, "nn.Linear", f"inputs, {width}", norms)
     several = kind == "gan"
     name = {"gan": "MLP", "policy": "Policy"}.get(kind, "Network")
     alone = each_step(plan)
@@ -36,7 +36,7 @@ def mlp(plan: Plan) -> str:
     return f"""{layer}class {name}(nn.Module):
     def __init__(self{", inputs, outputs" if several else ""}):
         super().__init__()
-        self.hidden = {stack(plan, "Layer", f"nn.Linear(size, {width})", sizes(inputs, plan))}
+        self.hidden = {stack(plan, f"nn.Linear(size, {width})", sizes(inputs, plan))}
         self.head = nn.Linear({width}, {outputs})
 
     def forward(self, x):
@@ -75,14 +75,14 @@ class GAN(nn.Module):
 def cnn(plan: Plan) -> str:
     width, goes = plan["model.width"], shape(plan)
     norms = {"batch": f"nn.BatchNorm2d({width})", "layer": f"nn.GroupNorm(1, {width})"}
-    layer = layer_class(plan, "Layer", "nn.Conv2d", f"inputs, {width}, 3, padding=1", norms)
+    layer = layer_class(plan, "nn.Conv2d", f"inputs, {width}, 3, padding=1", norms)
     image = "        x = x.unsqueeze(1)  # an image of one channel\n"
     if each_step(plan):
         image = "        steps = x.shape[:2]\n        x = x.flatten(0, 1).unsqueeze(1).unsqueeze(1)  # each time step is an image\n"
     return f"""{layer}class Network(nn.Module):
     def __init__(self):
         super().__init__()
-        self.hidden = {stack(plan, "Layer", f"nn.Conv2d(size, {width}, 3, padding=1)", sizes(1, plan))}
+        self.hidden = {stack(plan, f"nn.Conv2d(size, {width}, 3, padding=1)", sizes(1, plan))}
         self.head = nn.Linear({width}, {goes.outputs if each_step(plan) else product(goes.answers, goes.outputs)})
 
     def forward(self, x):

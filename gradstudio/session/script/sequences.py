@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gradstudio.session.script.layers import activation, answers, has_layers, run, sizes, stack
 from gradstudio.session.script.plan import Plan, literal
 from gradstudio.session.script.shape import shape
@@ -66,7 +68,7 @@ def own_rnn(plan: Plan) -> str:
 class Network(nn.Module):
     def __init__(self):
         super().__init__()
-        self.rnn = {stack(plan, "Layer", "Layer(size)", sizes(goes.features, plan))}
+        self.rnn = {stack(plan, "Layer(size)", sizes(goes.features, plan))}
         self.head = nn.Linear({width}, {goes.outputs})
 
     def forward(self, x):
@@ -78,7 +80,7 @@ class Network(nn.Module):
 
 def transformer(plan: Plan) -> str:
     width, goes, first = int(plan["model.width"]), shape(plan), plan["model.norm_position"] == "pre"
-    heads = next(count for count in (4, 2, 1) if width % count == 0)
+    heads = math.gcd(width, 4)
     causal = ", is_causal=True" if goes.answers > 1 else ""
     attention, thinking = ["self.attention = Attention()"], ["self.expand = nn.Linear({w}, {w4})", "self.contract = nn.Linear({w4}, {w})"]
     norms = ["self.attention_norm = nn.LayerNorm({w})"], ["self.mlp_norm = nn.LayerNorm({w})"]
