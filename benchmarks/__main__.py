@@ -1,0 +1,26 @@
+"""python -m benchmarks [step window drawing startup memory]: measure, and print a table in Markdown. On an otherwise quiet machine."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from benchmarks.table import machine, markdown
+
+PARTS = ("step", "window", "drawing", "startup", "memory")
+
+
+def main(asked: list[str]) -> int:
+    unknown = [part for part in asked if part not in PARTS]
+    if unknown:
+        print(f"no benchmark {unknown[0]}; there are: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    print(machine(), end="\n\n")
+    figures = (figure for part in asked or PARTS for figure in importlib.import_module(f"benchmarks.{part}").figures())
+    for line in markdown(figures):
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
