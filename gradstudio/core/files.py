@@ -21,6 +21,11 @@ def user_presets() -> Path:
     return Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "presets"
 
 
+def user_cache() -> Path:
+    """The folder for what can be lost; it need not exist."""
+    return Path(platformdirs.user_cache_dir("gradstudio", appauthor=False))
+
+
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader finds the old content or the new, never a part. OSError where it cannot be."""
     data = content.encode() if isinstance(content, str) else content

@@ -2,16 +2,20 @@
 
 The writer fills a row and then raises the count; a reader takes the count and then the rows below it. Rows lie in
 blocks that never move, so a reader's view stays valid while the writer goes on. NaN and Inf are kept as they are.
+What is measured of every layer is too much for memory in a long run: full blocks of it are on disk.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from gradstudio.core.loop_order import Loop, unskipped
+from gradstudio.core.spill import Spilled, SpillFile
 
 BLOCK = 4096  # rows
 
@@ -39,6 +43,10 @@ LAYER_METRICS: dict[str, str] = {
     "zero_share": "share of gradient entries that are exactly 0",
     "nonfinite_share": "share of gradient entries that are NaN or Inf",
 }
+
+_COLUMN = {name: index for index, name in enumerate(COLUMNS)}
+_LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
+_COLUMNS_OF = attrgetter(*COLUMNS)
 
 
 class Layer(NamedTuple):
@@ -74,15 +82,18 @@ class Row:
     @property
     def went_nonfinite(self) -> bool:
         """Whether a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
-        return not np.isfinite(self.loss) or (self.nonfinite > 0 and not self.skipped)
+        return not math.isfinite(self.loss) or (self.nonfinite > 0 and not self.skipped)
 
 
 class History:
+    """The layers' blocks lie metric by metric, so that reading one metric back from disk reads nothing else."""
+
     def __init__(self, layers: tuple[Layer, ...] = ()) -> None:
         self.layers = layers
         self._count = 0
         self._rows: list[np.ndarray] = []  # each (BLOCK, columns), float64
-        self._layers: list[np.ndarray] = []  # each (BLOCK, metrics, layers), float32: 1e-38 to 1e38
+        self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
+        self._spill = SpillFile()
         self.loops: list[tuple[int, Loop]] = []  # the first step of each stretch of steps that made the same calls, skips aside
 
     def __len__(self) -> int:
@@ -90,25 +101,40 @@ class History:
 
     def append(self, row: Row) -> None:
         """Add a row. Only the one writer may call this."""
-        block, line = divmod(self._count, BLOCK)
+        line = self._count % BLOCK
         if line == 0:
-            self._rows.append(np.empty((BLOCK, len(COLUMNS))))
-            self._layers.append(np.empty((BLOCK, len(LAYER_METRICS), len(self.layers)), np.float32))
-        self._rows[block][line] = [getattr(row, name) for name in COLUMNS]
-        with np.errstate(over="ignore"):
-            self._layers[block][line] = row.layers
-        loop = row.loop and unskipped(row.loop)
-        if loop is not None and (not self.loops or self.loops[-1][1] != loop):
-            self.loops.append((row.step, loop))
+            self._add_block()
+        self._rows[-1][line] = _COLUMNS_OF(row)
+        layers = row.layers
+        if layers.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                layers = layers.astype(np.float32)
+        self._layers[-1][:, line] = layers
+        if row.loop is not None:
+            self._note_loop(row.step, row.loop)
         self._count += 1
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows start to stop of one column: float64, (rows,)."""
-        return self._read(self._rows, list(COLUMNS).index(name), start, stop)
+        index = _COLUMN[name]
+        parts = [self._rows[block][first:last, index] for block, first, last in self._stretches(start, stop)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Rows start to stop of one metric of every layer: float32, (rows, layers)."""
-        return self._read(self._layers, list(LAYER_METRICS).index(name), start, stop)
+        """Rows start to stop of one metric of every layer: float32, (rows, layers). OSError where a disk that holds them fails."""
+        index = _LAYER_METRIC[name]
+        stretches = self._stretches(start, stop)
+        if len(stretches) == 1:
+            return self._layer_rows(index, *stretches[0])
+        values, filled = np.empty((sum(last - first for _, first, last in stretches), len(self.layers)), np.float32), 0
+        for block, first, last in stretches:
+            values[filled : filled + last - first] = self._layer_rows(index, block, first, last)
+            filled += last - first
+        return values
+
+    def value(self, name: str, step: int) -> float:
+        """One column at one measured step, for those who look at every step."""
+        return self._rows[step // BLOCK].item(step % BLOCK, _COLUMN[name])
 
     def row(self, step: int) -> dict[str, float]:
         """Every column at one step."""
@@ -116,11 +142,25 @@ class History:
             raise IndexError(f"step {step} is not among the {self._count} measured steps")
         return dict(zip(COLUMNS, self._rows[step // BLOCK][step % BLOCK].tolist(), strict=True))
 
-    def _read(self, blocks: list[np.ndarray], index: int, start: int, stop: int | None) -> np.ndarray:
+    def _add_block(self) -> None:
+        """Room for BLOCK rows more. The layers of the latest full block stay in memory, where readers look most; those before it go to disk."""
+        if len(self._layers) >= 2 and self.layers:
+            self._layers[-2] = self._spill.spill(self._layers[-2])  # whole on disk before readers are sent there
+        self._rows.append(np.empty((BLOCK, len(COLUMNS))))
+        self._layers.append(np.empty((len(LAYER_METRICS), BLOCK, len(self.layers)), np.float32))
+
+    def _note_loop(self, step: int, loop: Loop) -> None:
+        loop = unskipped(loop)
+        if not self.loops or self.loops[-1][1] != loop:
+            self.loops.append((step, loop))
+
+    def _stretches(self, start: int, stop: int | None) -> list[tuple[int, int, int]]:
+        """Rows start to stop as the blocks that they lie in: block, first row in it, and the row behind the last."""
         stop = self._count if stop is None else min(stop, self._count)
         start = min(max(start, 0), stop)
-        parts = [blocks[block][max(start - block * BLOCK, 0) : stop - block * BLOCK, index] for block in range(start // BLOCK, -(-stop // BLOCK))]
-        if len(parts) == 1:
-            return parts[0]
-        empty = np.empty((0, len(self.layers)), np.float32) if blocks is self._layers else np.empty(0)
-        return np.concatenate(parts) if parts else empty
+        blocks = range(start // BLOCK, -(-stop // BLOCK))
+        return [(block, max(start - block * BLOCK, 0), min(stop - block * BLOCK, BLOCK)) for block in blocks]
+
+    def _layer_rows(self, index: int, block: int, first: int, last: int) -> np.ndarray:
+        held = self._layers[block]  # taken once: the writer may spill it meanwhile
+        return held.rows(index, first, last) if isinstance(held, Spilled) else held[index, first:last]

@@ -1,0 +1,82 @@
+"""Arrays that nobody writes to any more, kept on disk in place of memory: one writer, many readers.
+
+The file has no name (on Windows: it goes with its last handle), so it is gone when it is closed and when the process ends,
+however it ends. It lies in the user's cache folder, for on many systems the one for temporary files is memory too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from typing import NamedTuple
+
+import numpy as np
+
+from gradstudio.core import files
+
+SPARE = 1_000_000_000  # bytes of the disk that are left to others
+
+
+class SpillFile:
+    """Where arrays are spilled to. It is made with the first of them; once it takes none, it is not tried again."""
+
+    def __init__(self) -> None:
+        self.problem = ""  # why it takes no more
+        self._end = 0
+        self._lock = threading.Lock()  # around seeking, which only a system without pread needs
+
+    def spill(self, array: np.ndarray) -> np.ndarray | Spilled:
+        """The array as it is on disk now, or the array itself where the disk does not take it. Only the one writer may call this."""
+        if self.problem:
+            return array
+        try:
+            return self._write(array)
+        except OSError as fault:
+            self.problem = fault.strerror or str(fault)
+            return array
+
+    def _write(self, array: np.ndarray) -> Spilled:
+        folder = files.user_cache()
+        if not self._end:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (it lives as long as this object)
+            weakref.finalize(self, self._file.close)
+        if shutil.disk_usage(folder).free < SPARE + array.nbytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with self._lock:
+            self._file.seek(self._end)
+            if self._file.write(np.ascontiguousarray(array)) != array.nbytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        spilled = Spilled(self, self._end, array.shape, array.dtype)
+        self._end += array.nbytes
+        return spilled
+
+    def read(self, start: int, count: int) -> bytes:
+        """So many bytes from `start` on. Any thread may call this."""
+        if hasattr(os, "pread"):
+            return os.pread(self._file.fileno(), count, start)
+        with self._lock:
+            self._file.seek(start)
+            return self._file.read(count)
+
+
+class Spilled(NamedTuple):
+    """An array of at least two dimensions in a SpillFile."""
+
+    file: SpillFile
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def rows(self, index: int, start: int, stop: int) -> np.ndarray:
+        """array[index, start:stop], read from disk and nothing else of it. OSError where the disk fails."""
+        size = self.dtype.itemsize * int(np.prod(self.shape[2:]))
+        count = stop - start
+        data = self.file.read(self.start + (index * self.shape[1] + start) * size, count * size)
+        if len(data) != count * size:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return np.frombuffer(data, self.dtype).reshape(count, *self.shape[2:])
