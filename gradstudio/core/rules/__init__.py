@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from gradstudio.core.history import History
+if TYPE_CHECKING:  # presets need the names of the rules, and not numpy
+    from gradstudio.core.history import History
 
 Severity = Literal["critical", "warning", "info"]
 RANK: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
@@ -26,6 +27,12 @@ class Finding:
     meaning: str
     remedies: tuple[str, ...]
 
+    def until(self, step: int) -> Finding:
+        """The same, still there at `step`. Rules say so at every step, and `dataclasses.replace` takes three times as long."""
+        return Finding(
+            self.rule, self.severity, self.title, self.first_step, step, self.layers, self.evidence, self.meaning, self.remedies
+        )  # fmt: skip
+
     @property
     def when(self) -> str:
         """'step 41', or 'steps 41–60'."""
@@ -36,7 +43,8 @@ NAMES = ("nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishin
 
 
 class Rule(Protocol):
-    """Reads the rows that came since its last call; gives its finding as it now stands, or None."""
+    """Reads the rows that came since its last call; gives its finding as it now stands, or None. It is asked at every step, so it
+    may take some microseconds."""
 
     def update(self, history: History) -> Finding | None: ...
 

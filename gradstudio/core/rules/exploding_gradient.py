@@ -9,6 +9,7 @@ import numpy as np
 
 from gradstudio.core.history import History
 from gradstudio.core.rules import RANK, Finding, Severity
+from gradstudio.core.rules.median import median
 from gradstudio.core.text import number
 
 
@@ -37,12 +38,12 @@ class ExplodingGradient:
 
     def update(self, history: History) -> Finding | None:
         step = len(history) - 1
-        row = history.row(step)
         if step % 20 == 0 or step == 10:
             self._take_medians(history)
-        norm, loss = row["grad_norm"], row["loss"]
-        if not row["skipped"] and self._large(history, step, norm):  # a skipped overflow is the loss scale's doing and reached nothing
-            if row["clipped_norm"] > min(self.norm, self.times * self._median) or math.isnan(row["clipped_norm"]):
+        norm, loss = history.value("grad_norm", step), history.value("loss", step)
+        if self._large(history, step, norm) and not history.value("skipped", step):  # a skipped overflow is the loss scale's doing
+            clipped = history.value("clipped_norm", step)
+            if clipped > min(self.norm, self.times * self._median) or math.isnan(clipped):
                 self._loose_until = step + self.patience
             self._keep(history, step, "info")
         if step <= self._loose_until and self._finding:
@@ -52,9 +53,9 @@ class ExplodingGradient:
 
     def _take_medians(self, history: History) -> None:
         norms, losses = history.column("grad_norm", len(history) - self.window), history.column("loss", len(history) - self.window)
-        if len(norms) >= 10 and np.isfinite(norms).any() and np.isfinite(losses).any():
-            self._median = float(np.median(norms[np.isfinite(norms)]))
-            self._median_loss = float(np.median(losses[np.isfinite(losses)]))
+        norms, losses = norms[np.isfinite(norms)], losses[np.isfinite(losses)]
+        if len(history) >= 10 and len(norms) and len(losses):
+            self._median, self._median_loss = float(median(norms)), float(median(losses))
 
     def _large(self, history: History, step: int, norm: float) -> bool:
         if norm > self.norm:
@@ -66,7 +67,7 @@ class ExplodingGradient:
 
     def _keep(self, history: History, step: int, severity: Severity) -> None:
         """Tell of the largest norm so far, at the gravest that it has been."""
-        known, norm = self._finding, history.row(step)["grad_norm"]
+        known, norm = self._finding, history.value("grad_norm", step)
         if known is None or norm > self._peak or RANK[severity] > RANK[known.severity]:
             worst = severity if known is None else max(severity, known.severity, key=RANK.__getitem__)
             first = step if known is None else known.first_step
@@ -75,7 +76,7 @@ class ExplodingGradient:
             last = step if known is None else max(step, known.last_step)
             self._finding = replace(self._describe(history, self._peak_step, worst), first_step=first, last_step=last)
         elif step > known.last_step:
-            self._finding = replace(known, last_step=step)
+            self._finding = known.until(step)
 
     def _describe(self, history: History, step: int, severity: Severity) -> Finding:
         start = max(step - 20, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from gradstudio.core.history import History
 from gradstudio.core.rules import Finding
@@ -22,14 +22,15 @@ class _FirstNonfinite:
         self._finding: Finding | None = None
 
     def update(self, history: History) -> Finding | None:
-        start, self._seen = self._seen, len(history)
         if self._finding is None:
-            for step in np.flatnonzero(self.fires(history, start))[:1]:
-                self._finding = self._describe(history, start + int(step))
+            for step in range(self._seen, len(history)):
+                if self.fires(history, step):
+                    self._finding = self._describe(history, step)
+                    break
+            self._seen = len(history)
         return self._finding
 
-    def fires(self, history: History, start: int) -> np.ndarray:
-        """Which rows from `start` on fire: bool, (rows,)."""
+    def fires(self, history: History, step: int) -> bool:
         raise AssertionError("each rule says when it fires")
 
     def evidence(self, history: History, step: int) -> str:
@@ -47,8 +48,8 @@ class NonfiniteLoss(_FirstNonfinite):
     meaning = "From here on every gradient is NaN and every update makes every weight NaN. The cause lies in the steps before."
     remedies = ("clipping.kind=norm",)
 
-    def fires(self, history: History, start: int) -> np.ndarray:
-        return ~np.isfinite(history.column("loss", start))
+    def fires(self, history: History, step: int) -> bool:
+        return not math.isfinite(history.value("loss", step))
 
     def evidence(self, history: History, step: int) -> str:
         loss = number(history.row(step)["loss"])
@@ -67,9 +68,9 @@ class NonfiniteGradient(_FirstNonfinite):
     meaning = "The loss was still finite, so the value was born in the backward pass. The update carries it into the weights."
     remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
 
-    def fires(self, history: History, start: int) -> np.ndarray:
-        reached = (history.column("nonfinite", start) > 0) & (history.column("skipped", start) == 0)
-        return reached & np.isfinite(history.column("loss", start))
+    def fires(self, history: History, step: int) -> bool:
+        reached = history.value("nonfinite", step) > 0 and not history.value("skipped", step)
+        return reached and math.isfinite(history.value("loss", step))
 
     def evidence(self, history: History, step: int) -> str:
         row = history.row(step)
