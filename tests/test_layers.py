@@ -136,3 +136,12 @@ def test_neither_torch_nor_qt_is_imported_at_start(modules: str) -> None:
     script = f"import sys, {modules}; print(*sorted({{'torch', 'PySide6', 'pyqtgraph'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_presets_are_read_without_numpy() -> None:
+    """It is half of the time that the list of presets may take."""
+    script = (
+        "import sys, gradstudio.cli; from gradstudio.core import presets; [*map(presets.read, presets.available())]; print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]

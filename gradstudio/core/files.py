@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import platformdirs
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # In a wheel presets/ and resources/ lie inside the package, in a checkout beside it.
 _BUNDLED = _PACKAGE / "bundled" if (_PACKAGE / "bundled").is_dir() else _PACKAGE.parent
+
+Content = str | bytes | Callable[[BinaryIO], None]  # of a file; what is too large to be held at once is a function that writes it
 
 PRESETS = _BUNDLED / "presets"
 RESOURCES = _BUNDLED / "resources"
@@ -26,14 +30,14 @@ def user_cache() -> Path:
     return Path(platformdirs.user_cache_dir("gradstudio", appauthor=False))
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: Content) -> None:
     """Write a file so that a reader finds the old content or the new, never a part. OSError where it cannot be."""
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            data(file) if callable(data) else file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)

@@ -93,6 +93,7 @@ class History:
         self._count = 0
         self._rows: list[np.ndarray] = []  # each (BLOCK, columns), float64
         self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
+        self._filled = self._filling = np.empty((0, 0, 0), np.float32)  # the last two of them
         self._spill = SpillFile()
         self.loops: list[tuple[int, Loop]] = []  # the first step of each stretch of steps that made the same calls, skips aside
 
@@ -109,7 +110,7 @@ class History:
         if layers.dtype != np.float32:
             with np.errstate(over="ignore"):
                 layers = layers.astype(np.float32)
-        self._layers[-1][:, line] = layers
+        self._filling[:, line] = layers
         if row.loop is not None:
             self._note_loop(row.step, row.loop)
         self._count += 1
@@ -145,9 +146,11 @@ class History:
     def _add_block(self) -> None:
         """Room for BLOCK rows more. The layers of the latest full block stay in memory, where readers look most; those before it go to disk."""
         if len(self._layers) >= 2 and self.layers:
-            self._layers[-2] = self._spill.spill(self._layers[-2])  # whole on disk before readers are sent there
+            self._layers[-2] = self._spill.spill(self._filled)  # whole on disk before readers are sent there
+        self._filled = self._filling
+        self._filling = np.empty((len(LAYER_METRICS), BLOCK, len(self.layers)), np.float32)
         self._rows.append(np.empty((BLOCK, len(COLUMNS))))
-        self._layers.append(np.empty((len(LAYER_METRICS), BLOCK, len(self.layers)), np.float32))
+        self._layers.append(self._filling)
 
     def _note_loop(self, step: int, loop: Loop) -> None:
         loop = unskipped(loop)

@@ -49,7 +49,7 @@ class SpillFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with self._lock:
             self._file.seek(self._end)
-            if self._file.write(np.ascontiguousarray(array)) != array.nbytes:
+            if self._file.write(np.ascontiguousarray(array).data) != array.nbytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         spilled = Spilled(self, self._end, array.shape, array.dtype)
         self._end += array.nbytes

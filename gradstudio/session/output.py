@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from gradstudio.core import files, presets, threads
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
 from gradstudio.core.knobs import format_value
 from gradstudio.core.presets import Preset
 from gradstudio.session.run import Run
@@ -74,26 +77,33 @@ def run_json(run: Run) -> str:
     return to_json(summarize(run) | more) + "\n"
 
 
-def metrics_csv(history: History) -> str:
+def metrics_csv(history: History, file: BinaryIO) -> None:
     """A line a step. Floats read back bit for bit; NaN and Inf are spelled nan, inf, -inf."""
-    columns, count = [], len(history)  # a run that still trains grows between two columns
-    for name in COLUMNS:
-        values = history.column(name, 0, count)
-        columns.append([str(int(value)) for value in values] if name in _WHOLE else [repr(value) for value in values.tolist()])
-    lines = [",".join(COLUMNS), *(",".join(row) for row in zip(*columns, strict=True))]
-    return "\n".join(lines) + "\n"
+    file.write((",".join(COLUMNS) + "\n").encode())
+    for start, stop in _stretches(len(history)):
+        cells = [_cells(name, history.column(name, start, stop)) for name in COLUMNS]
+        file.write("".join(",".join(row) + "\n" for row in zip(*cells, strict=True)).encode())
 
 
-def layers_npz(history: History) -> bytes:
-    """One array (steps, layers) for each measure, and the layers' names, roles and sizes; readable without pickle."""
+def layers_npz(history: History, file: BinaryIO) -> None:
+    """One array (steps, layers) for each measure, and the layers' names, roles and sizes; readable without pickle. As
+    np.savez_compressed writes it, but without the whole of it in memory."""
     count = len(history)
-    arrays = {name: history.layer_metric(name, 0, count) for name in LAYER_METRICS}
-    names = np.array([layer.name for layer in history.layers], dtype=np.str_)
-    roles = np.array([layer.role for layer in history.layers], dtype=np.str_)
-    sizes = np.array([layer.size for layer in history.layers], dtype=np.int64)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, layers=names, roles=roles, sizes=sizes, **arrays)
-    return buffer.getvalue()
+    about = {
+        "layers": np.array([layer.name for layer in history.layers], dtype=np.str_),
+        "roles": np.array([layer.role for layer in history.layers], dtype=np.str_),
+        "sizes": np.array([layer.size for layer in history.layers], dtype=np.int64),
+    }
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": (count, len(history.layers))}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in about.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+        for name in LAYER_METRICS:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, header)
+                for start, stop in _stretches(count):
+                    member.write(history.layer_metric(name, start, stop).tobytes())
 
 
 def events_csv(run: Run) -> str:
@@ -114,14 +124,23 @@ def train_py(run: Run) -> str:
     return script(run.experiment, run.course, title=as_preset(run).title, threads=run.environment.get("threads") or threads.chosen())
 
 
-FILES: dict[str, Callable[[Run], str | bytes]] = {
+FILES: dict[str, Callable[[Run], files.Content]] = {
     "experiment.toml": experiment_toml,
     "run.json": run_json,
-    "metrics.csv": lambda run: metrics_csv(run.history),
-    "layers.npz": lambda run: layers_npz(run.history),
+    "metrics.csv": lambda run: partial(metrics_csv, run.history),
+    "layers.npz": lambda run: partial(layers_npz, run.history),
     "events.csv": events_csv,
     "train.py": train_py,
 }
+
+
+def _stretches(count: int) -> Iterator[tuple[int, int]]:
+    """So many rows in parts that are read and written one after the other."""
+    return ((start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
+
+
+def _cells(name: str, values: np.ndarray) -> list[str]:
+    return [str(int(value)) for value in values] if name in _WHOLE else [repr(value) for value in values.tolist()]
 
 
 def _cell(value: object) -> str:
@@ -129,7 +148,7 @@ def _cell(value: object) -> str:
     return "'" + text if isinstance(value, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def _write(path: Path, content: str | bytes) -> Path:
+def _write(path: Path, content: files.Content) -> Path:
     try:
         files.write_whole(path, content)
     except OSError as fault:

@@ -17,6 +17,8 @@ def test_write_whole_writes_bytes_and_text(tmp_path: Path) -> None:
     assert path.read_bytes() == "grün\n".encode()
     files.write_whole(path, b"\x00\xff")
     assert path.read_bytes() == b"\x00\xff"
+    files.write_whole(path, lambda file: file.writelines((b"piece ", b"by piece")))
+    assert path.read_bytes() == b"piece by piece"
     assert os.listdir(path.parent) == ["a.toml"]
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -26,6 +28,8 @@ def test_failure_keeps_the_old_content_and_leaves_no_stray_file(tmp_path: Path) 
     files.write_whole(path, "old")
     with pytest.raises(UnicodeEncodeError):
         files.write_whole(path, "\ud800")
+    with pytest.raises(ZeroDivisionError):
+        files.write_whole(path, lambda file: file.write(b"a part") and 1 / 0)
     assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["a.toml"])
 
 

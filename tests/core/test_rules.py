@@ -11,6 +11,7 @@ import pytest
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, History, Layer, Row
 from gradstudio.core.rules import Finding, all_rules
+from gradstudio.core.rules.median import median
 
 WEIGHTS = ("first.weight", "second.weight", "third.weight", "last.weight")
 LAYERS = (*(Layer(name, "weight", 10) for name in WEIGHTS), Layer("last.bias", "bias", 2))
@@ -210,3 +211,11 @@ def test_rules_hold_their_peace_without_layers_or_steps() -> None:
     history.append(Row(0, 1.0, 500.0, 500.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, math.nan, 0.01, np.zeros((len(LAYER_METRICS), 0))))
     findings = [rule.update(history) for rule in all_rules()]
     assert [finding.rule for finding in findings if finding] == ["exploding_gradient"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10])
+def test_the_median_is_that_of_numpy(count: int) -> None:
+    values = np.random.default_rng(count).standard_normal((count, 4))
+    values[count // 2, 1], values[0, 2], values[0, 3] = math.nan, math.inf, -math.inf
+    assert np.array_equal(median(values), np.median(values, axis=0), equal_nan=True)
+    assert median(values[:, 0]) == np.median(values[:, 0])

@@ -44,13 +44,21 @@ def fed(values: list[float]) -> Run:
     return run
 
 
+def content(run: Run, name: str) -> bytes:
+    """One of the files that are written piece by piece."""
+    file, write = io.BytesIO(), output.FILES[name](run)
+    assert callable(write)
+    write(file)
+    return file.getvalue()
+
+
 def bits(values: list[float]) -> list[bytes]:
     return [struct.pack("<d", value) for value in values]
 
 
 def test_metrics_read_back_bit_for_bit() -> None:
     run = fed(ODD)
-    rows = list(csv.DictReader(io.StringIO(output.metrics_csv(run.history))))
+    rows = list(csv.DictReader(io.StringIO(content(run, "metrics.csv").decode())))
     assert list(rows[0]) == list(COLUMNS)
     for name in COLUMNS:
         assert bits([float(row[name]) for row in rows]) == bits(run.history.column(name).tolist()), name
@@ -60,11 +68,21 @@ def test_metrics_read_back_bit_for_bit() -> None:
 
 def test_layers_read_back_without_pickle() -> None:
     run = fed(ODD)
-    read = np.load(io.BytesIO(output.layers_npz(run.history)), allow_pickle=False)
+    read = np.load(io.BytesIO(content(run, "layers.npz")), allow_pickle=False)
     assert read["layers"].tolist() == ["a", "β"]
     assert (read["roles"].tolist(), read["sizes"].tolist()) == (["weight", "bias"], [1, 2])
     for name in LAYER_METRICS:
         assert np.array_equal(read[name], run.history.layer_metric(name), equal_nan=True)
+
+
+def test_what_is_written_piece_by_piece_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fed(ODD)
+    whole = {name: content(run, name) for name in ("metrics.csv", "layers.npz")}
+    monkeypatch.setattr(output, "BLOCK", 3)
+    assert content(run, "metrics.csv") == whole["metrics.csv"]
+    one, other = np.load(io.BytesIO(whole["layers.npz"])), np.load(io.BytesIO(content(run, "layers.npz")))
+    assert one.files == other.files
+    assert all(one[name].tobytes() == other[name].tobytes() and one[name].dtype == other[name].dtype for name in one.files)
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_marked_and_a_number_is_not() -> None:
@@ -144,9 +162,11 @@ def test_files_of_a_run_that_still_trains_are_whole() -> None:
     worker.start()
     try:
         for _ in range(30):
-            lines = output.metrics_csv(run.history).splitlines()
+            lines = content(run, "metrics.csv").decode().splitlines()
             assert all(line.count(",") == len(COLUMNS) - 1 for line in lines)
-            for name in ("run.json", "layers.npz", "events.csv"):
+            layers = np.load(io.BytesIO(content(run, "layers.npz")))
+            assert {layers[name].shape for name in LAYER_METRICS} == {(len(layers["grad_norm"]), len(layers["layers"]))}
+            for name in ("run.json", "events.csv"):
                 assert output.FILES[name](run)
     finally:
         worker.send(Stop())
