@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from gradstudio.engine import foreach, gauges, gradients
+from gradstudio.engine import gauges
 from gradstudio.engine.models.batch_norms import statistics_kept
 from gradstudio.engine.tasks.task import Batch
 
@@ -19,26 +19,23 @@ def kept(micro_batches: int) -> int:
 
 
 class UnclippedSum:
-    """The sum of micro-batch gradients as it would be if nobody had clipped it in between: only for showing its norm."""
+    """The sum of micro-batch gradients as it would be if nobody had clipped it in between: only for showing its norm. `gradients` is
+    the flat tensor that backward passes add to, and so is `sum`."""
 
-    def __init__(self, parameters: Iterable[Parameter]) -> None:
-        self._parameters = list(parameters)
-        self._held: list[Tensor | None] = []
-        self.sum = [torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone() for parameter in self._parameters]
+    def __init__(self, gradients: Tensor) -> None:
+        self._gradients = gradients
+        self._held = torch.empty_like(gradients)
+        self.sum = gradients.clone()
 
     def set_aside(self) -> None:
-        """Before a backward pass: take .grad away, so that the pass leaves the gradient of one micro-batch there."""
-        self._held = [parameter.grad for parameter in self._parameters]
-        for parameter in self._parameters:
-            parameter.grad = None
+        """Before a backward pass: so that it leaves the gradient of one micro-batch."""
+        self._held.copy_(self._gradients)
+        self._gradients.zero_()
 
     def put_back(self) -> None:
         """After it: add the new gradient to the sum and to what was set aside, the way backward() itself adds."""
-        grads = gradients.of(self._parameters)
-        foreach.add_(self.sum, grads)
-        for parameter, held, grad in zip(self._parameters, self._held, grads, strict=True):
-            if held is not None:
-                parameter.grad = held.add_(grad)
+        self.sum.add_(self._gradients)
+        self._gradients.add_(self._held)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -56,5 +53,5 @@ def joined_gradient(model: nn.Module, parameters: Sequence[Parameter], batch: Ba
 
 def difference(grads: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
     """Norm of grads - reference / norm of reference, in float64. About 1e-7 is the rounding of float32."""
-    with torch.no_grad():
-        return float(gauges.ratio(gauges.norm([grad - other for grad, other in zip(grads, reference, strict=True)]), gauges.norm(reference)))
+    one, other = (torch.cat([grad.flatten() for grad in each]).cpu().double() for each in (grads, reference))
+    return float(gauges.ratio((one - other).norm().item(), other.norm().item()))

@@ -1,50 +1,59 @@
-"""Clipping rules, by the name that clipping.kind gives them. Each changes .grad in place; parameters come with their names."""
+"""Clipping rules, by the name that clipping.kind gives them. Each changes the gradients in place, and says whether it can have
+changed any."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from gradstudio.core.experiment import Clipping
 from gradstudio.engine import foreach
+from gradstudio.engine.flat import Flat
 from gradstudio.engine.models import in_head
 
-Named = Sequence[tuple[str, Parameter]]
+
+@torch.no_grad()
+def norm(flat: Flat, knobs: Clipping) -> bool:
+    """All gradients times max_norm / (their common norm + 1e-6), where that is below 1 (Pascanu 2013). To the last bit what
+    torch.nn.utils.clip_grad_norm_ does: it takes the norm of the tensors' norms, each summed in float32."""
+    common = torch.linalg.vector_norm(foreach.norms(flat.grads))
+    coefficient = torch.clamp(knobs.max_norm / (common + 1e-6), max=1.0)
+    if coefficient.item() == 1:
+        return False
+    flat.gradients.mul_(coefficient)
+    return True
 
 
-def norm(parameters: Named, knobs: Clipping) -> None:
-    """All gradients times max_norm / (their common norm + 1e-6), where that is below 1 (Pascanu 2013, as torch has it)."""
-    torch.nn.utils.clip_grad_norm_([parameter for _, parameter in parameters], knobs.max_norm)
-
-
-def value(parameters: Named, knobs: Clipping) -> None:
+@torch.no_grad()
+def value(flat: Flat, knobs: Clipping) -> bool:
     """Every entry cut to -clip_value .. clip_value. An infinite one is cut, a NaN stays."""
-    torch.nn.utils.clip_grad_value_([parameter for _, parameter in parameters], knobs.clip_value)
+    flat.gradients.clamp_(-knobs.clip_value, knobs.clip_value)
+    return True
 
 
 @torch.no_grad()
-def per_layer(parameters: Named, knobs: Clipping) -> None:
+def per_layer(flat: Flat, knobs: Clipping) -> bool:
     """Each tensor by itself, with torch's coefficient: times max_norm / (its norm + 1e-6), where that is below 1."""
-    grads = [parameter.grad for _, parameter in parameters if parameter.grad is not None]
-    coefficients = (knobs.max_norm / (foreach.norms(grads) + 1e-6)).clamp(max=1.0)
-    foreach.multiply_(grads, coefficients.unbind())
+    coefficients = (knobs.max_norm / (foreach.norms(flat.grads) + 1e-6)).clamp(max=1.0)
+    foreach.multiply_(flat.grads, coefficients.unbind())
+    return True
 
 
 @torch.no_grad()
-def agc(parameters: Named, knobs: Clipping, eps: float = 1e-3) -> None:
+def agc(flat: Flat, knobs: Clipping, eps: float = 1e-3) -> bool:
     """Adaptive gradient clipping (Brock 2021, arXiv 2102.06171, and timm.utils.agc): the gradient of a unit is brought to agc_factor
     times the norm of the unit's weights, taken as at least eps, where it is larger. Every head is left out, as the paper says; timm
     leaves out the last two parameters instead."""
-    for name, parameter in parameters:
-        if parameter.grad is None or in_head(name):
+    for (name, parameter), grad in zip(flat.named, flat.grads, strict=True):
+        if in_head(name):
             continue
         largest = unit_norm(parameter.detach()).clamp(min=eps) * knobs.agc_factor
-        size = unit_norm(parameter.grad)
-        clipped = parameter.grad * (largest / size.clamp(min=1e-6))
-        parameter.grad.copy_(torch.where(size < largest, parameter.grad, clipped))
+        size = unit_norm(grad)
+        clipped = grad * (largest / size.clamp(min=1e-6))
+        grad.copy_(torch.where(size < largest, grad, clipped))
+    return True
 
 
 def unit_norm(tensor: Tensor) -> Tensor:
@@ -54,8 +63,8 @@ def unit_norm(tensor: Tensor) -> Tensor:
     return torch.linalg.vector_norm(tensor, dim=tuple(range(1, tensor.ndim)), keepdim=True)
 
 
-CLIPPING: dict[str, Callable[[Named, Clipping], None]] = {
-    "none": lambda parameters, knobs: None,
+CLIPPING: dict[str, Callable[[Flat, Clipping], bool]] = {
+    "none": lambda flat, knobs: False,
     "norm": norm,
     "value": value,
     "agc": agc,

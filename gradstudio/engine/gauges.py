@@ -1,16 +1,18 @@
-"""What is measured at a step. Squares are summed in float64, so that norms are right from 1e-38 to 1e38; nothing hides a NaN."""
+"""What is measured at a step. Squares are summed in float64, so that norms are right from 1e-38 to 1e38; nothing hides a NaN.
+
+All tensors are measured at once, where they lie in a flat one (flat.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradstudio.core.history import LAYER_METRICS
-from gradstudio.engine import foreach
+from gradstudio.engine.flat import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,51 +37,69 @@ class Change:
     update_ratios: np.ndarray
 
 
-@torch.no_grad()
-def norms(tensors: Sequence[Tensor]) -> Tensor:
-    """L2 norm of each tensor: float64, (tensors,), on the CPU."""
-    if tensors[0].device.type == "mps":  # which knows no float64
-        tensors = [tensor.cpu() for tensor in tensors]
-    return foreach.norms(tensors, torch.float64).cpu()
+class Gauges:
+    """Measures flat tensors of one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._sizes = layout.sizes
+        self._starts = layout.starts
+        self._bounds = np.stack([layout.starts, layout.stops], 1).ravel()
+        self._words = layout.starts // 8
+        self._none = np.zeros(len(layout.sizes))
+        inside = np.zeros(layout.length, bool)
+        for start, stop in zip(layout.starts, layout.stops, strict=True):
+            inside[start:stop] = True
+        self._between = np.flatnonzero(~inside)
+        # Made once: fresh memory would cost more than what is computed in it.
+        self._squares = np.empty(layout.length)
+        self._sizes_of_entries = np.empty(layout.length, np.float32)
+        self._flags = np.empty(layout.length, bool)
+
+    def norms(self, flat: Tensor | np.ndarray) -> np.ndarray:
+        """L2 norm of each tensor: float64, (tensors,)."""
+        np.copyto(self._squares, _host(flat))
+        np.multiply(self._squares, self._squares, out=self._squares)
+        return np.sqrt(np.add.reduceat(self._squares, self._bounds)[::2])
+
+    def norm(self, flat: Tensor | np.ndarray) -> float:
+        """L2 norm of all tensors together."""
+        return total(self.norms(flat))
+
+    def measure_gradient(self, flat: Tensor, scale: float = 1.0) -> Gradient:
+        """Measure gradients that still carry the factor `scale` as if they did not."""
+        entries = _host(flat)
+        norms = self.norms(entries)
+        norm = total(norms)
+        nonfinite = self._none
+        if not math.isfinite(norm):  # a sum in float64 is finite where every entry is
+            nonfinite = self._count(np.logical_not(np.isfinite(entries, out=self._flags), out=self._flags))
+        zeros = self._count(np.equal(entries, 0, out=self._flags))
+        largest = np.maximum.reduceat(np.abs(entries, out=self._sizes_of_entries), self._bounds)[::2].astype(np.float64)
+        if scale != 1:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
+                norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
+        return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._sizes, nonfinite / self._sizes)
+
+    def measure_change(self, before: Tensor, change: Tensor) -> Change:
+        """Measure weights before an update, and what it added to them."""
+        weights, moves = self.norms(before), self.norms(change)
+        weight_norm, move = total(weights), total(moves)
+        return Change(weight_norm, float(ratio(move, weight_norm)), weights, ratio(moves, weights))
+
+    def _count(self, flags: np.ndarray) -> np.ndarray:
+        """How many entries of each tensor are flagged: int64, (tensors,)."""
+        flags[self._between] = False
+        return np.add.reduceat(np.bitwise_count(flags.view(np.uint64)), self._words, dtype=np.int64)
 
 
-def norm(tensors: Sequence[Tensor]) -> float:
-    """L2 norm of all tensors together."""
-    return total(norms(tensors))
+def _host(flat: Tensor | np.ndarray) -> np.ndarray:
+    """The entries where numpy can read them; on the CPU, where they are."""
+    return flat if isinstance(flat, np.ndarray) else flat.detach().cpu().numpy()
 
 
-def total(each: Tensor) -> float:
-    """The norm of a whole from the norms of its parts, as torch.nn.utils.get_total_norm sums them."""
-    return torch.linalg.vector_norm(each).item()
-
-
-@torch.no_grad()
-def measure_gradient(grads: Sequence[Tensor], scale: float = 1.0) -> Gradient:
-    """Measure gradients that still carry the factor `scale` as if they did not."""
-    each = norms(grads)
-    sizes = np.array([grad.numel() for grad in grads], dtype=np.float64)
-    nonzero = torch.stack([torch.count_nonzero(grad) for grad in grads]).cpu().numpy()
-    largest = foreach.largest(grads).cpu().double().numpy()
-    nonfinite = np.zeros(len(grads))
-    if not torch.isfinite(each).all():  # a sum in float64 is finite where every entry is
-        nonfinite = sizes - torch.stack([torch.isfinite(grad).sum() for grad in grads]).cpu().numpy()
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
-        return Gradient(
-            norm=float(np.divide(total(each), scale)),
-            nonfinite=int(nonfinite.sum()),
-            norms=each.numpy() / scale,
-            largest=largest / scale,
-            zero_shares=1 - nonzero / sizes,
-            nonfinite_shares=nonfinite / sizes,
-        )
-
-
-@torch.no_grad()
-def measure_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> Change:
-    """Measure weights before and after an update."""
-    weights, moves = norms(before), norms(foreach.subtract(after, before))
-    weight_norm, move = total(weights), total(moves)
-    return Change(weight_norm, float(ratio(move, weight_norm)), weights.numpy(), ratio(moves.numpy(), weights.numpy()))
+def total(each: np.ndarray) -> float:
+    """The norm of a whole from the norms of its parts."""
+    return math.sqrt(each.dot(each))
 
 
 def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
@@ -100,4 +120,4 @@ def by_layer(gradient: Gradient, change: Change) -> np.ndarray:
         "zero_share": gradient.zero_shares,
         "nonfinite_share": gradient.nonfinite_shares,
     }
-    return np.stack([metrics[name] for name in LAYER_METRICS])
+    return np.array([metrics[name] for name in LAYER_METRICS])

@@ -1,4 +1,4 @@
-"""Gradients: where they lie, and what can be done to them, in place, before they are clipped."""
+"""What can be done to gradients, in place, before they are clipped."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
-
-
-def of(parameters: Iterable[Parameter]) -> list[Tensor]:
-    """.grad of each. After a backward pass every parameter has one."""
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 @torch.no_grad()

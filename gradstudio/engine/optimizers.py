@@ -28,8 +28,9 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-def build(parameters: list[Parameter], knobs: experiment.Optimizer) -> torch.optim.Optimizer:
-    return OPTIMIZERS[knobs.kind](parameters, foreach=True, **groups(knobs))
+def build(weights: Parameter, knobs: experiment.Optimizer) -> torch.optim.Optimizer:
+    """Over all weights in one flat tensor: what an optimizer does, it does to each entry by itself."""
+    return OPTIMIZERS[knobs.kind]([weights], foreach=False, **groups(knobs))
 
 
 def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> None:

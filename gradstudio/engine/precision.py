@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from gradstudio.core.experiment import Precision
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import foreach
 from gradstudio.engine.runtime import out_of_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -41,7 +40,8 @@ class StaticScaler:
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
         if self._scale != 1:
             for group in optimizer.param_groups:
-                foreach.multiply_([p.grad for p in group["params"] if p.grad is not None], 1 / self._scale)
+                for parameter in group["params"]:
+                    parameter.grad.mul_(1 / self._scale)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()

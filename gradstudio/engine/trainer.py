@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from gradstudio.engine import (
     accumulation,
     devices,
     environment,
-    foreach,
     gauges,
     gradients,
     losses,
@@ -29,8 +29,10 @@ from gradstudio.engine import (
     schedules,
 )
 from gradstudio.engine.clipping import CLIPPING
+from gradstudio.engine.flat import Flat
 from gradstudio.engine.generators import generator
 from gradstudio.engine.initialization import initialize
+from gradstudio.engine.passes import Passes
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.task import Batch
@@ -61,10 +63,11 @@ class Trainer:
             initialize(model, knobs.model, self.task.sample())
         self.model = model.to(self.device)
         self.layers = models.layers(model)
-        self.named_parameters = models.named_parameters(model)
-        self.parameters = [parameter for _, parameter in self.named_parameters]
+        self.flat = Flat(models.named_parameters(model))
+        self.gauges = gauges.Gauges(self.flat.layout)
+        self.passes = Passes(self.flat, list(model.buffers()))
         self.check(experiment)
-        self.optimizer = optimizers.build(self.parameters, knobs.optimizer)
+        self.optimizer = optimizers.build(self.flat.weights, knobs.optimizer)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = precision.build_scaler(knobs.precision, self.device)
         self.gradient_noise = generator(knobs.run.seed, "gradient_noise")
@@ -72,7 +75,7 @@ class Trainer:
         self.taken = 0
         self.compare_next = False  # whether the next step also computes the gradient of its micro-batches joined into one
         self._calls: list[Call] = []  # of this step
-        self._before = [torch.empty_like(parameter) for parameter in self.parameters]
+        self._before, self._moved = self.flat.new(), self.flat.new()
 
     def check(self, experiment: Experiment) -> None:
         """KnobError where the device cannot train this model with these live values, though each is allowed."""
@@ -87,6 +90,8 @@ class Trainer:
         if name == "precision.dtype":
             self.check(wanted)
         self.experiment = wanted
+        if found.section in ("loss", "precision", "mistakes"):
+            self.passes.forget()
         if found.section == "optimizer":
             optimizers.change(self.optimizer, self.experiment.optimizer)
         if found.section == "precision":
@@ -134,58 +139,55 @@ class Trainer:
             batches = [Batch(self.task.outliers(batch.inputs, problem.outlier_scale), batch.targets) for batch in batches]
         return batches
 
-    def _accumulate(self, batches: list[Batch]) -> tuple[float, float, list[Tensor] | None]:
+    def _accumulate(self, batches: list[Batch]) -> tuple[float, float, Tensor | None]:
         """Forward and backward for every micro-batch. Afterwards .grad holds the step's gradient, times the loss scale.
         Gives the loss, the accuracy and, where micro-batches are clipped one by one, the sum as it would be without."""
         mistakes = self.experiment.mistakes
         values, right = [], []
         if not mistakes.never_zero_grad:
             self._zero_grad()
-        unclipped = accumulation.UnclippedSum(self.parameters) if mistakes.clip_each_micro_batch else None
+        unclipped = accumulation.UnclippedSum(self.flat.gradients) if mistakes.clip_each_micro_batch else None
         for index, batch in enumerate(batches[: accumulation.kept(len(batches))] if mistakes.drop_last_micro_batches else batches):
             if mistakes.zero_grad_each_micro_batch:
                 self._zero_grad()
-                unclipped = unclipped and accumulation.UnclippedSum(self.parameters)
+                unclipped = unclipped and accumulation.UnclippedSum(self.flat.gradients)
             if mistakes.scheduler_each_micro_batch and index > 0:
                 self._advance_schedule()
-            outputs = self._forward(batch)
-            loss = self._loss(outputs, batch)
-            share = loss if mistakes.unscaled_accumulation else loss / len(batches)
-            if unclipped is None:
-                self._backward(share)
-            else:
+            if unclipped is not None:
                 unclipped.set_aside()
-                self._backward(share)
+            loss, accuracy = self._pass(batch, 1 if mistakes.unscaled_accumulation else len(batches))
+            if unclipped is not None:
                 unclipped.put_back()
                 self._clip()
-            values.append(loss.detach())
-            right.append(losses.accuracy(self.loss, outputs.detach(), batch.targets))
-        return torch.stack(values).cpu().double().mean().item(), sum(right) / len(right), unclipped and unclipped.sum
+            values.append(loss)
+            right.append(accuracy)
+        loss = values[0] if len(values) == 1 else torch.tensor(values, dtype=torch.float64).mean().item()
+        return loss, sum(right) / len(right), unclipped and unclipped.sum
 
     def _finish_gradient(
-        self, unclipped: list[Tensor] | None, scale: float, joined: list[Tensor] | None
+        self, unclipped: Tensor | None, scale: float, joined: list[Tensor] | None
     ) -> tuple[gauges.Gradient, float, float, float | None]:
         """From what accumulated to what the optimizer gets: unscale, measure, centralize, add noise, clip. Gives the true gradient's
         measures, norm after clipping / norm before, the norm that the optimizer gets, and the difference to the `joined` gradient."""
-        knobs, mistakes, grads = self.experiment.gradients, self.experiment.mistakes, self._grads()
+        knobs, mistakes, measure, flat = self.experiment.gradients, self.experiment.mistakes, self.gauges, self.flat
         gradient, clip_coef = None, 1.0
         if unclipped is not None:
-            gradient = gauges.measure_gradient(unclipped, scale)
-            clip_coef = 1.0 if self.experiment.clipping.kind == "none" else _coefficient(gauges.norm(unclipped), gauges.norm(grads))
+            gradient = measure.measure_gradient(unclipped, scale)
+            clip_coef = 1.0 if self.experiment.clipping.kind == "none" else _coefficient(measure.norm(unclipped), measure.norm(flat.gradients))
         if mistakes.clip_before_unscale:
-            gradient = gradient or gauges.measure_gradient(grads, scale)
-            clip_coef *= self._clip(gauges.norm(grads))[0]
+            gradient = gradient or measure.measure_gradient(flat.gradients, scale)
+            clip_coef *= self._clip(measure.norm(flat.gradients))[0]
         self._unscale()
         touched = gradient is not None or mistakes.unscale_twice or knobs.centralize or knobs.noise_std > 0
-        gradient = gradient or gauges.measure_gradient(grads)
+        gradient = gradient or measure.measure_gradient(flat.gradients)
         if mistakes.unscale_twice:
             self._unscale()
-        difference = None if joined is None else accumulation.difference(grads, joined)
+        difference = None if joined is None else accumulation.difference(flat.grads, joined)
         if knobs.centralize:
-            gradients.centralize(grads)
+            gradients.centralize(flat.grads)
         if knobs.noise_std > 0:
-            gradients.add_noise(grads, knobs.noise_std, self.gradient_noise)
-        norm = gauges.norm(grads) if touched else gradient.norm
+            gradients.add_noise(flat.grads, knobs.noise_std, self.gradient_noise)
+        norm = measure.norm(flat.gradients) if touched else gradient.norm
         if not (mistakes.clip_each_micro_batch or mistakes.clip_before_unscale or mistakes.clip_after_step):
             clip_coef, norm = self._clip(norm)
         return gradient, clip_coef, norm, difference
@@ -197,8 +199,8 @@ class Trainer:
         lr = knobs.optimizer.lr * schedules.factor(knobs.schedule, self.taken)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        with torch.no_grad():
-            foreach.copy_(self._before, self.parameters)
+        weights = self.flat.weights.data
+        self._before.copy_(weights)
         self._take_step(around_scaler=mistakes.step_without_scaler)
         if mistakes.clip_after_step:
             self._clip()
@@ -206,24 +208,20 @@ class Trainer:
         skipped = self.updates.made == made
         if not skipped:
             self._advance_schedule()
-        return lr, skipped, gauges.measure_change(self._before, self.parameters)
+        torch.sub(weights, self._before, out=self._moved)
+        return lr, skipped, self.gauges.measure_change(self._before, self._moved)
 
     # ---- the calls of a training loop, each noted as it is made
 
     def _zero_grad(self) -> None:
         self._calls.append("zero_grad")
-        self.optimizer.zero_grad()
+        self.flat.clear()
 
-    def _forward(self, batch: Batch) -> Tensor:
-        """The model's outputs, in fp32 whatever it computed in."""
-        self._calls.append("forward")
-        with precision.autocast(self.experiment.precision, self.device):
-            outputs = self.model(batch.inputs)
-        return outputs.float()
-
-    def _backward(self, loss: Tensor) -> None:
-        self._calls.append("backward")
-        self.scaler.scale(loss).backward()
+    def _pass(self, batch: Batch, divisor: int) -> tuple[float, float]:
+        """Forward and backward. Gives the loss and the accuracy."""
+        self._calls += ["forward", "backward"]
+        _, loss, right, largest = self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)
+        return loss.item(), right.item() if math.isfinite(largest.item()) else math.nan
 
     def _unscale(self) -> None:
         if precision.scales(self.scaler) != "none":
@@ -236,8 +234,9 @@ class Trainer:
         if knobs.kind == "none":
             return 1.0, before
         self._calls.append("clip")
-        CLIPPING[knobs.kind](self.named_parameters, knobs)
-        after = gauges.norm(self._grads())
+        if not CLIPPING[knobs.kind](self.flat, knobs):
+            return 1.0, before
+        after = self.gauges.norm(self.flat.gradients)
         return _coefficient(before, after), after
 
     def _take_step(self, *, around_scaler: bool) -> None:
@@ -259,29 +258,31 @@ class Trainer:
 
     # ---- what the calls need
 
-    def _loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+    def _compute(self, inputs: Tensor, targets: Tensor, divisor: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What is to be differentiated, the loss, the accuracy, and the largest absolute output, NaN where there is one. All in fp32,
+        whatever the model computed in."""
         knobs = self.experiment.loss
-        return self.loss.value(outputs, batch.targets, knobs.eps) * knobs.weight
+        with precision.autocast(self.experiment.precision, self.device):
+            outputs = self.model(inputs)
+        outputs = outputs.float()
+        loss = self.loss.value(outputs, targets, knobs.eps)
+        if knobs.weight != 1:
+            loss = loss * knobs.weight
+        scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
+        with torch.no_grad():
+            return scaled, loss.detach(), self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf)
 
     def _joined_gradient(self, batches: list[Batch]) -> tuple[list[Tensor] | None, str]:
         """The gradient of the micro-batches as one batch: what their accumulated gradient ought to be. A batch too large for memory,
         which is what micro-batches are for, gives none, and says so."""
-
-        def scaled_loss(batch: Batch) -> Tensor:
-            with precision.autocast(self.experiment.precision, self.device):
-                outputs = self.model(batch.inputs)
-            return self.scaler.scale(self._loss(outputs.float(), batch))
-
         try:
-            grads = accumulation.joined_gradient(self.model, self.parameters, accumulation.joined(batches), scaled_loss)
+            joined = accumulation.joined(batches)
+            grads = accumulation.joined_gradient(self.model, self.flat.parameters, joined, lambda batch: self._compute(*batch, divisor=1)[0])
         except (RuntimeError, MemoryError) as fault:
             if not out_of_memory(fault):
                 raise
             return None, "not compared: the joined batch does not fit into memory"
         return [grad / self.scaler.get_scale() for grad in grads], ""
-
-    def _grads(self) -> list[Tensor]:
-        return gradients.of(self.parameters)
 
 
 def _coefficient(before: float, after: float) -> float:

@@ -9,6 +9,7 @@ from torch.nn import Parameter
 
 from gradstudio.core.experiment import Clipping, Model
 from gradstudio.engine.clipping import CLIPPING
+from gradstudio.engine.flat import Flat
 from gradstudio.engine.models import MODELS, named_parameters
 from gradstudio.engine.shape import Shape
 
@@ -36,7 +37,7 @@ def grads(named):
 
 
 def clipped(kind, named, **knobs):
-    CLIPPING[kind](named, Clipping(kind=kind, **knobs))
+    CLIPPING[kind](Flat(named), Clipping(kind=kind, **knobs))
     return grads(named)
 
 

@@ -9,23 +9,35 @@ import pytest
 import torch
 
 from gradstudio.core.history import LAYER_METRICS
-from gradstudio.engine import gauges
+from gradstudio.engine.flat import Layout
+from gradstudio.engine.gauges import Gauges
+
+
+def flat(*tensors):
+    """The tensors one after the other, as Flat lays them out, NaN between them, and gauges for them."""
+    layout = Layout([tensor.numel() for tensor in tensors])
+    whole = torch.full((layout.length,), math.nan)
+    for place, tensor in zip(layout.views(whole, tensors), tensors, strict=True):
+        place.copy_(tensor)
+    return Gauges(layout), whole
 
 
 @pytest.mark.parametrize("size", [1e-38, 1e-30, 1e-22, 1.0, 1e18, 1e25, 1e38])
 def test_norms_are_right_at_any_size(size):
-    entries = [torch.full((10, 10), size), torch.full((44,), size)]
+    gauges, entries = flat(torch.full((10, 10), size), torch.full((44,), size))
     assert gauges.norms(entries).tolist() == pytest.approx([10 * size, math.sqrt(44) * size], rel=1e-6)
     assert gauges.norm(entries) == pytest.approx(12 * size, rel=1e-6)
 
 
 def test_norm_is_torch_s_own_in_float64():
     grads = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((64, 64), (64,), (10, 64))]
-    assert gauges.norm(grads) == torch.nn.utils.get_total_norm([grad.double() for grad in grads]).item()
+    gauges, whole = flat(*grads)
+    assert gauges.norm(whole) == pytest.approx(torch.nn.utils.get_total_norm([grad.double() for grad in grads]).item(), rel=1e-15)
 
 
 def test_gradient():
-    found = gauges.measure_gradient([torch.tensor([[3.0, 0.0], [-4.0, 0.0]]), torch.tensor([0.0, 12.0])])
+    gauges, whole = flat(torch.tensor([[3.0, 0.0], [-4.0, 0.0]]), torch.tensor([0.0, 12.0]))
+    found = gauges.measure_gradient(whole)
     assert (found.norm, found.nonfinite) == (13.0, 0)
     np.testing.assert_array_equal(found.norms, [5, 12])
     np.testing.assert_array_equal(found.largest, [4, 12])
@@ -34,15 +46,16 @@ def test_gradient():
 
 
 def test_a_scaled_gradient_is_measured_as_if_it_were_not():
-    grads = [torch.tensor([[3.0, 0.0], [-4.0, 0.0]]), torch.tensor([0.0, 12.0])]
-    plain, scaled = gauges.measure_gradient(grads), gauges.measure_gradient([grad * 1024 for grad in grads], 1024)
+    gauges, whole = flat(torch.tensor([[3.0, 0.0], [-4.0, 0.0]]), torch.tensor([0.0, 12.0]))
+    plain, scaled = gauges.measure_gradient(whole), gauges.measure_gradient(whole * 1024, 1024)
     assert plain.norm == scaled.norm
     np.testing.assert_array_equal(plain.largest, scaled.largest)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_nothing_hides_a_nonfinite_entry(bad):
-    found = gauges.measure_gradient([torch.ones(4), torch.tensor([1.0, bad, 0.0, 1.0])])
+    gauges, whole = flat(torch.ones(4), torch.tensor([1.0, bad, 0.0, 1.0]))
+    found = gauges.measure_gradient(whole)
     assert found.nonfinite == 1
     assert not math.isfinite(found.norm) and math.isnan(bad) == math.isnan(found.norm)
     np.testing.assert_array_equal(found.nonfinite_shares, [0, 0.25])
@@ -51,22 +64,35 @@ def test_nothing_hides_a_nonfinite_entry(bad):
 
 
 def test_change():
-    found = gauges.measure_change(
-        [torch.tensor([3.0, 4.0]), torch.zeros(2), torch.zeros(2)], [torch.tensor([3.0, 3.0]), torch.zeros(2), torch.ones(2)]
-    )
+    gauges, before = flat(torch.tensor([3.0, 4.0]), torch.zeros(2), torch.zeros(2))
+    found = gauges.measure_change(before, flat(torch.tensor([0.0, -1.0]), torch.zeros(2), torch.ones(2))[1])
     assert found.weight_norm == 5
     assert found.update_ratio == pytest.approx(math.sqrt(3) / 5)
     np.testing.assert_array_equal(found.update_ratios, [0.2, 0, math.inf])
-    assert math.isnan(gauges.measure_change([torch.ones(2)], [torch.tensor([1.0, math.nan])]).update_ratio)
+    gauges, before = flat(torch.ones(2))
+    assert math.isnan(gauges.measure_change(before, flat(torch.tensor([0.0, math.nan]))[1]).update_ratio)
+
+
+@pytest.mark.parametrize("sizes", [[1], [15, 16, 17], [64, 1, 1, 640, 3], [16, 16]])
+def test_every_tensor_is_measured_by_itself(sizes):
+    source = torch.Generator().manual_seed(len(sizes))
+    tensors = [torch.randn(size, generator=source).clamp(min=0) for size in sizes]
+    tensors[-1][-1] = math.inf
+    gauges, whole = flat(*tensors)
+    found, arrays = gauges.measure_gradient(whole), [tensor.double().numpy() for tensor in tensors]
+    np.testing.assert_allclose(found.norms, [np.linalg.norm(array) for array in arrays])
+    np.testing.assert_array_equal(found.largest, [array.max() for array in arrays])
+    np.testing.assert_array_equal(found.zero_shares, [(array == 0).mean() for array in arrays])
+    np.testing.assert_array_equal(found.nonfinite_shares, [(~np.isfinite(array)).mean() for array in arrays])
 
 
 def test_rows_measure_every_layer(build):
     trainer = build("optimizer.lr=0.1")
-    before = [parameter.detach().clone() for parameter in trainer.parameters]
+    before = [parameter.detach().clone() for parameter in trainer.flat.parameters]
     row = next(trainer.steps())
     metrics = dict(zip(LAYER_METRICS, row.layers, strict=True))
     assert row.layers.shape == (len(LAYER_METRICS), len(trainer.layers))
-    for index, (old, new) in enumerate(zip(before, trainer.parameters, strict=True)):
+    for index, (old, new) in enumerate(zip(before, trainer.flat.parameters, strict=True)):
         old, moved, grad = old.double().numpy(), (new.detach() - old).double().numpy(), new.grad.double().numpy()
         assert metrics["grad_norm"][index] == pytest.approx(np.linalg.norm(grad), rel=1e-12)
         assert metrics["weight_norm"][index] == pytest.approx(np.linalg.norm(old), rel=1e-12)
@@ -81,6 +107,6 @@ def test_a_diverged_run_shows_its_nans(build):
     trainer = build("optimizer.lr=1e6", "problem.scaling=raw")
     rows = [row for _, row in zip(range(20), trainer.steps(), strict=False)]
     assert math.isnan(rows[-1].loss) and math.isnan(rows[-1].grad_norm) and math.isnan(rows[-1].accuracy) and rows[-1].went_nonfinite
-    assert rows[-1].nonfinite == sum(int((~torch.isfinite(parameter.grad)).sum()) for parameter in trainer.parameters) > 0
+    assert rows[-1].nonfinite == sum(int((~torch.isfinite(parameter.grad)).sum()) for parameter in trainer.flat.parameters) > 0
     assert math.isnan(trainer.evaluate())
     assert all(row.clip_coef == 1 for row in rows), "nothing was clipped"

@@ -23,7 +23,7 @@ def make(build):
 
 
 def weights(trainer, role):
-    return {layer.name: parameter.detach() for layer, parameter in zip(trainer.layers, trainer.parameters, strict=True) if layer.role == role}
+    return {layer.name: parameter.detach() for layer, parameter in zip(trainer.layers, trainer.flat.parameters, strict=True) if layer.role == role}
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -32,7 +32,7 @@ def test_biases_gain_and_repetition(make, init, kind):
     plain = make(kind, f"model.init={init}")
     made, again = (make(kind, f"model.init={init}", "model.initial_bias=-2") for _ in range(2))
     larger = make(kind, f"model.init={init}", "model.init_gain=2")
-    assert all(map(torch.equal, made.parameters, again.parameters))
+    assert all(map(torch.equal, made.flat.parameters, again.flat.parameters))
     for role in ("weight", "recurrent") if init != "lsuv" else ():  # which scales what its layers make, as another test says
         for one, other in zip(weights(plain, role).values(), weights(larger, role).values(), strict=True):
             assert other.norm().item() == pytest.approx(2 * one.norm().item(), rel=1e-5)
@@ -67,7 +67,7 @@ def test_default_is_torch_s_own(make, kind):
     trainer = make(kind, "run.seed=5")
     torch.manual_seed(5)
     own = [parameter for module in PLAIN[kind]() for parameter in module.parameters()]
-    assert all(torch.equal(a, b) for a, b in zip(trainer.parameters, own, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(trainer.flat.parameters, own, strict=True))
 
 
 @pytest.mark.parametrize("init", ["xavier", "he", "orthogonal", "normal"])
@@ -82,7 +82,7 @@ def test_weights_are_drawn_one_after_the_other(make, kind, init):
         "normal": lambda weight: nn.init.normal_(weight, std=0.02),
     }[init]
     own = [parameter for module in PLAIN[kind]() for parameter in module.parameters()]
-    for layer, found, parameter in zip(trainer.layers, trainer.parameters, own, strict=True):
+    for layer, found, parameter in zip(trainer.layers, trainer.flat.parameters, own, strict=True):
         if layer.role in ("weight", "recurrent"):
             expected = drawn(parameter.data)
             torch.testing.assert_close(found.data / found.norm(), expected / expected.norm())
@@ -146,7 +146,7 @@ def test_lsuv_brings_every_deviation_to_one(make, kind, activation, gain):
 
 
 def model_weights(trainer):
-    return [parameter for layer, parameter in zip(trainer.layers, trainer.parameters, strict=True) if layer.role == "weight"]
+    return [parameter for layer, parameter in zip(trainer.layers, trainer.flat.parameters, strict=True) if layer.role == "weight"]
 
 
 @pytest.mark.parametrize("position", ["pre", "post"])
@@ -176,7 +176,7 @@ def test_lsuv_measures_what_the_layers_make(make, kind, norm, position):
 def test_lsuv_leaves_sums_that_do_not_vary(make, kind):
     trainer = make(kind, "model.init=lsuv", "problem.input_scale=0")
     unit_variance(trainer.model, trainer.task.sample())
-    assert all(torch.isfinite(parameter).all() for parameter in trainer.parameters)
+    assert all(torch.isfinite(parameter).all() for parameter in trainer.flat.parameters)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "rnn", "cnn", "transformer", "gan", "policy"])

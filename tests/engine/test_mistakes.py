@@ -61,7 +61,7 @@ def test_repeats_the_buggy_loop(build, mistake, precise):
     knobs = [*KNOBS_HERE, *RISING, *(FP16 if precise else []), *([f"mistakes.{mistake}=true"] if mistake else [])]
     trainer = build(*knobs)
     list(islice(trainer.steps(), STEPS))
-    for one, other in zip(trainer.parameters, by_hand(build(*knobs), mistake, precise), strict=True):
+    for one, other in zip(trainer.flat.parameters, by_hand(build(*knobs), mistake, precise), strict=True):
         assert torch.equal(one, other)
 
 
@@ -83,9 +83,9 @@ def test_every_mistake_changes_the_run(build, mistake):
     right, wrong = build(*knobs), build(*knobs, f"mistakes.{mistake}=true")
     list(islice(zip(right.steps(), wrong.steps(), strict=False), STEPS))
     if mistake == "never_zero_grad":  # what was unscaled before is 1/4096 of what comes: hardly anything
-        assert not all(map(torch.equal, right.parameters, wrong.parameters))
+        assert not all(map(torch.equal, right.flat.parameters, wrong.flat.parameters))
     else:
-        assert any((one - other).norm() > 1e-3 * one.norm() for one, other in zip(right.parameters, wrong.parameters, strict=True))
+        assert any((one - other).norm() > 1e-3 * one.norm() for one, other in zip(right.flat.parameters, wrong.flat.parameters, strict=True))
 
 
 def test_unscale_twice_raises_torch_s_own_error(build):

@@ -20,7 +20,7 @@ def test_live_values_reach_the_optimizer(build, kind, field, value):
     trainer.change(f"optimizer.{field}", value)
     list(islice(zip(trainer.steps(), plain.steps(), strict=False), 3))
     applies = trainer.experiment.applies(f"optimizer.{field}")
-    assert all(map(torch.equal, trainer.parameters, plain.parameters)) != applies
+    assert all(map(torch.equal, trainer.flat.parameters, plain.flat.parameters)) != applies
 
 
 @pytest.mark.parametrize("kind", ["sgd", "rmsprop"])
@@ -30,11 +30,11 @@ def test_momentum_begins_when_it_is_first_given(build, kind):
     steps = trainer.steps()
     list(islice(steps, 3))
     trainer.change("optimizer.momentum", 0.9)
-    before = [parameter.detach().clone() for parameter in trainer.parameters]
+    before = [parameter.detach().clone() for parameter in trainer.flat.parameters]
     next(steps)
-    first = [parameter.detach() - old for parameter, old in zip(trainer.parameters, before, strict=True)]
-    for parameter, move in zip(trainer.parameters, first, strict=True):
-        buffer = trainer.optimizer.state[parameter]["momentum_buffer"]
+    first = [parameter.detach() - old for parameter, old in zip(trainer.flat.parameters, before, strict=True)]
+    buffer = trainer.optimizer.state[trainer.flat.weights]["momentum_buffer"]
+    for buffer, move in zip(trainer.flat.layout.views(buffer, first), first, strict=True):
         torch.testing.assert_close(move, -0.01 * buffer, rtol=1e-3, atol=1e-6)
 
 

@@ -127,6 +127,7 @@ def test_repeats_a_plain_loop(train, kind, optimizer, clip, micro_batches):
     if clip in ("agc", "per_layer"):
         np.testing.assert_allclose(measured, expected, rtol=1e-5)
     else:
-        assert measured == expected
+        assert [loss for loss, _ in measured] == [loss for loss, _ in expected]
+        np.testing.assert_allclose(measured, expected, rtol=1e-14)
     if clip != "none":
         assert any(row.clip_coef < 1 for row in rows), "the case must clip"

@@ -28,10 +28,10 @@ def test_the_scale_follows_the_documented_rule(build):
     for step in range(16):
         overflow = step in (2, 7, 8)
         trainer.change("loss.weight", 1e30 if overflow else 1.0)  # 1e30 is beyond fp16
-        weights = [parameter.detach().clone() for parameter in trainer.parameters]
+        weights = [parameter.detach().clone() for parameter in trainer.flat.parameters]
         row = next(steps)
         assert (row.scale, row.skipped) == (expected, overflow)
-        assert all(map(torch.equal, weights, trainer.parameters)) == overflow
+        assert all(map(torch.equal, weights, trainer.flat.parameters)) == overflow
         quiet = 0 if overflow else quiet + 1
         if overflow:
             assert row.nonfinite > 0 and row.update_ratio == 0 and not row.went_nonfinite

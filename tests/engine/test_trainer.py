@@ -45,7 +45,7 @@ def test_equal_runs_are_equal_to_the_last_bit(build, knobs):
         next(noise)  # a third trainer beside them disturbs nothing
         torch.rand(3)  # nor does whoever draws from torch's global generator
         assert figures(first) == figures(second)
-    assert all(map(torch.equal, one.parameters, other.parameters))
+    assert all(map(torch.equal, one.flat.parameters, other.flat.parameters))
     assert figures(next(elsewhere.steps())) != figures(next(one.steps()))
 
 

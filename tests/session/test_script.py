@@ -151,7 +151,7 @@ def engine(experiment: Experiment, timeline: tuple[Change, ...]) -> tuple[Figure
             row = next(steps)
         except RuntimeError as fault:
             return figures, str(fault)
-        figures.append((row.loss, row.grad_norm))
+        figures.append((row.loss, float(f"{row.grad_norm:.9g}")))
         if row.went_nonfinite and trainer.experiment.run.stop_on_nonfinite:
             break
     return figures, ""

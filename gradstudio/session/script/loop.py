@@ -233,9 +233,10 @@ def _clip_late(plan: Plan, lines: Lines) -> None:
 
 
 def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
-    """Print the step, and end where the run ended."""
+    """Print the step, and end where the run ended. The norm, a sum in float64, with the nine digits that tell any float32 from the next:
+    the run takes the sum in another order."""
     value = "torch.stack(losses).double().mean().item()" if many else "loss.item()"
-    lines.add(f"print(step, {value}, grad_norm.item())", 1)
+    lines.add(f'print(step, {value}, f"{{grad_norm:.9g}}")', 1)
     if not plan.ever("run.stop_on_nonfinite", True):
         return
     stop = f"{plan.text('run.stop_on_nonfinite')} and " if plan.changes("run.stop_on_nonfinite") else ""

@@ -1,0 +1,318 @@
+"""A forward and backward pass as the list of operations that autograd made of it, to be done again on other data.
+
+Half of what a small model's step takes is not arithmetic: modules, the building of autograd's graph, fresh memory. So one pass is
+watched, and from then on its operations alone are done: the same ones in the same order with the same bits, each into memory that has
+its place beforehand. It is on the CPU what a CUDA graph is on a GPU.
+
+What cannot be repeated, because what is done depends on the data, is Unrecordable, and goes through autograd at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradstudio.engine.flat import ALIGNED
+
+MOST = 1 << 28  # bytes that a watched pass may take: with more, arithmetic is nearly all of it
+
+COPIED = 1 << 16  # bytes; a larger result is taken over where it is, as copying it would take longer
+
+# Their results depend on nothing but the shapes of their arguments.
+_OF_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+# These use the place of their result for what is between, and change its shape for that.
+_RESIZING = {"mse_loss"}
+# What torch does by another operation, which unlike it can write where it is told to.
+_SAME = {
+    "relu": lambda inputs, place: torch.clamp_min(inputs, 0, out=place),
+    "clone": lambda inputs, place, **memory: place.copy_(inputs),
+    "_to_copy": lambda inputs, place, **memory: place.copy_(inputs),
+}
+
+Repeated = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Unrecordable(Exception):
+    """What is done depends on the data, or takes too much memory."""
+
+
+class Recording:
+    """`results` is what `compute` returned, and the gradients are where they were wanted; `repeat` fills both anew."""
+
+    def __init__(
+        self, compute: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], parameters: Sequence[Tensor],
+        grads: Sequence[Tensor], state: Sequence[Tensor] = (),
+    ) -> None:  # fmt: skip
+        """Watch `compute(*inputs)`, whose first result is differentiated by the `parameters`; the gradients go to `grads`. `state` is what
+        it changes beside that. Afterwards all is as if it had run once. Unrecordable, and all is as before, where doing it again gives
+        any other bit; what `compute` raises passes through."""
+        self._inputs = [tensor.clone() for tensor in inputs]
+        before = [tensor.clone() for tensor in state]
+        try:
+            with _Watch() as watch:
+                results = compute(*self._inputs)
+                found = torch.autograd.grad(results[0], parameters, allow_unused=True)
+            after = [tensor.clone() for tensor in state]
+            self._place(watch.calls, results, found, grads)
+            _restore(state, before)
+            self.repeat(inputs)
+            once = [*results, *(grad for grad in found if grad is not None), *after]
+            again = [*self.results, *(target for grad, target in zip(found, grads, strict=True) if grad is not None), *state]
+            if not all(map(_same_bits, once, again)):
+                raise Unrecordable("it gave other numbers")
+        except BaseException:
+            _restore(state, before)
+            raise
+
+    @torch.no_grad()
+    def _place(self, calls: list[_Call], results: Sequence[Tensor], found: Sequence[Tensor | None], grads: Sequence[Tensor]) -> None:
+        places = _Places(calls)
+        copied = [(grad, target) for grad, target in zip(found, grads, strict=True) if grad is not None and not places.move(grad, target)]
+        places.settle([*results, *(grad for grad, _ in copied)])
+        self.results = tuple(places.of(result) for result in results)
+        self._calls = [repeated for call in calls if (repeated := places.repeated(call)) is not None]
+        self._calls += [(target.copy_, (places.of(grad),), {}) for grad, target in copied]
+        self._calls += [(target.zero_, (), {}) for grad, target in zip(found, grads, strict=True) if grad is None]
+
+    def repeat(self, inputs: Sequence[Tensor]) -> None:
+        """Do it all on these inputs, which must be of the recorded shapes."""
+        with torch.no_grad():
+            for own, new in zip(self._inputs, inputs, strict=True):
+                own.copy_(new)
+            for function, args, kwargs in self._calls:
+                function(*args, **kwargs)
+
+
+class _Call(NamedTuple):
+    function: Any  # of torch.ops.aten
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: list[Tensor]  # but for those that are None
+
+    @property
+    def name(self) -> str:
+        return self.function._schema.name.removeprefix("aten::")
+
+    @property
+    def taken(self) -> list[Tensor]:
+        return _tensors((self.args, self.kwargs))
+
+    def given(self, name: str) -> Any:
+        """The value of an argument: its default where it was not given, None where there is no such argument."""
+        for position, argument in enumerate(self.function._schema.arguments):
+            if argument.name == name:
+                return self.args[position] if position < len(self.args) else self.kwargs.get(name, argument.default_value)
+        return None
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can write its results where it is told to."""
+        return self.name in _SAME or len(_writing_form(self.function)[1]) == len(self.results)
+
+    @property
+    def written(self) -> Iterator[Tensor]:
+        """The arguments that it changes."""
+        for argument in self.function._schema.arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                yield from _tensors(self.given(argument.name))
+
+
+class _Watch(TorchDispatchMode):
+    """Keeps every operation with its arguments and results, so that none of their memory is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[_Call] = []
+        self._storages: set[int] = set()
+        self._bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        taken = _with_each((args, kwargs), Tensor.detach)  # as they are now, whatever becomes of their shapes
+        results = function(*args, **kwargs)
+        self.calls.append(_Call(function, *taken, [result.detach() for result in _tensors(results)]))
+        self._check(self.calls[-1])
+        return results
+
+    def _check(self, call: _Call) -> None:
+        tags = call.function.tags
+        draws = torch.Tag.nondeterministic_seeded in tags and call.given("dropout_p") != 0
+        by_mask = any(index.dtype in (torch.bool, torch.uint8) for index in call.taken[1:])
+        shaped_by_data = torch.Tag.dynamic_output_shape in tags and (by_mask or call.name != "index")
+        if draws or shaped_by_data or torch.Tag.data_dependent_output in tags:
+            raise Unrecordable(call.name)
+        for result in call.results:
+            if _storage(result) not in self._storages:
+                self._storages.add(_storage(result))
+                self._bytes += result.untyped_storage().nbytes()
+        if self._bytes > MOST:
+            raise Unrecordable("memory")
+
+
+class _Places:
+    """Where recorded tensors lie when their operations are repeated: what the operations made, in one tensor in which those share a
+    place that are not needed at the same time; all others, and constants, where they are. Large results of operations that cannot write
+    where they are told to are taken over: the tensors that stand for them change their memory each time."""
+
+    def __init__(self, calls: list[_Call]) -> None:
+        self._makers: dict[int, _Call] = {}  # of each storage
+        self._sizes: dict[int, int] = {}  # in bytes
+        self._first: dict[int, int] = {}  # the number of the call that makes it
+        self._last: dict[int, int] = {}  # and of the last one that uses it
+        self._elsewhere: dict[int, tuple[torch.UntypedStorage, int]] = {}  # where it is moved to, from which byte on
+        self._moved: dict[Hashable, Tensor] = {}  # by what tells recorded tensors apart
+        self._taken_over: dict[int, list[Tensor]] = {}  # all that stand for a storage
+        found_there, written = set(), set()
+        for number, call in enumerate(calls):
+            written |= {_storage(tensor) for tensor in call.written}
+            found_there |= {_storage(tensor) for tensor in call.taken if _storage(tensor) not in self._makers}
+            for result in call.results:
+                key = _storage(result)
+                if key not in found_there and key not in self._makers:
+                    self._makers[key], self._sizes[key], self._first[key] = call, result.untyped_storage().nbytes(), number
+            for tensor in (*call.taken, *call.results):
+                self._last[_storage(tensor)] = number
+        self._constant = {key for key, call in self._makers.items() if key not in written and (call.name in _OF_SHAPES or not call.taken)}
+
+    def move(self, tensor: Tensor, target: Tensor) -> bool:
+        """Let the operation that makes `tensor` write into `target`; False where that cannot be."""
+        key = _storage(tensor)
+        size = target.numel() * target.element_size()
+        possible = (
+            key in self._makers and key not in self._constant and key not in self._elsewhere and self._sizes[key] == size
+            and tensor.dtype == target.dtype and tensor.stride() == target.stride()
+        )  # fmt: skip
+        if possible:
+            self._elsewhere[key] = (target.untyped_storage(), target.storage_offset() * target.element_size())
+        return possible
+
+    def settle(self, kept: Iterable[Tensor]) -> None:
+        """Give everything that is left its place: the lowest that is free from its first to its last use. `kept` outlasts them all."""
+        forever = {_storage(tensor) for tensor in kept}
+        taken: list[tuple[int, int, float]] = []  # from, to and last use, in order
+        places: dict[int, int] = {}
+        for key, first in self._first.items():
+            if key in self._constant or key in self._elsewhere:
+                continue
+            if self._sizes[key] > COPIED and not self._makers[key].writes:
+                self._taken_over[key] = []
+                continue
+            taken = [used for used in taken if used[2] >= first]
+            size, place = -(-self._sizes[key] // (4 * ALIGNED)) * 4 * ALIGNED, 0
+            for start, stop, _ in taken:
+                if place + size <= start:
+                    break
+                place = stop
+            taken.append((place, place + size, float("inf") if key in forever else self._last[key]))
+            taken.sort()
+            places[key] = place
+        whole = torch.empty(max((place + self._sizes[key] for key, place in places.items()), default=0), dtype=torch.uint8)
+        self._elsewhere |= {key: (whole.untyped_storage(), place) for key, place in places.items()}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """A recorded tensor at its place."""
+        described = (_storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if described not in self._moved:
+            self._moved[described] = self._at_its_place(tensor)
+        return self._moved[described]
+
+    def repeated(self, call: _Call) -> Repeated | None:
+        """What does a call again; None where nothing is to be done."""
+        if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
+            return None
+        made = [result for result in call.results if self._makers.get(_storage(result)) is call]
+        args, kwargs = _with_each((call.args, call.kwargs), self.of)
+        if call.function._schema.is_mutable:
+            return call.function._op, args, kwargs
+        if not made or all(_storage(result) in self._constant for result in made):
+            return None  # a view of what has its place, or always the same
+        places = [self.of(result) for result in call.results]
+        if call.name in _SAME:
+            return _SAME[call.name], (*args, *places), kwargs
+        if not call.writes:
+            standing = [self._taken_over.get(_storage(result)) for result in call.results]
+            return _keeping(call.function._op, list(zip(places, standing, strict=True))), args, kwargs
+        writing, names = _writing_form(call.function)
+        return writing, args, kwargs | dict(zip(names, places, strict=True))
+
+    def _at_its_place(self, tensor: Tensor) -> Tensor:
+        if _storage(tensor) in self._taken_over:
+            self._taken_over[_storage(tensor)].append(tensor.detach())
+            return self._taken_over[_storage(tensor)][-1]
+        if _storage(tensor) not in self._elsewhere:
+            return tensor.detach()
+        storage, start = self._elsewhere[_storage(tensor)]
+        offset = start // tensor.element_size() + tensor.storage_offset()
+        return torch.empty(0, dtype=tensor.dtype).set_(storage, offset, tensor.size(), tensor.stride())
+
+
+def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[Tensor] | None]]) -> Callable[..., None]:
+    """An operation that cannot write where it is told to: a result is copied to its place, or taken over by all that stand for it."""
+
+    def kept(*args: Any, **kwargs: Any) -> None:
+        results = function(*args, **kwargs)
+        results = [results] if isinstance(results, Tensor) else [result for result in results if result is not None]
+        if len(results) != len(places):
+            raise Unrecordable("an operation gives other results without autograd")
+        for (place, standing), result in zip(places, results, strict=True):
+            if standing is None:
+                place.copy_(result)
+                continue
+            for tensor in standing:
+                same = tensor.shape == result.shape and tensor.stride() == result.stride()
+                tensor.data = result if same else result.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    return kept
+
+
+@lru_cache(None)
+def _writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
+    """The form of an operation that writes where it is told to, and what it calls these places; None without one."""
+    wanted = [(argument.name, str(argument.type)) for argument in function._schema.arguments]
+    for name in function.overloadpacket.overloads():
+        form = getattr(function.overloadpacket, name)
+        outs = [argument.name for argument in form._schema.arguments if argument.is_out]
+        others = [(argument.name, str(argument.type)) for argument in form._schema.arguments if not argument.is_out]
+        # A generated form only copies. Some forms know fewer arguments: the kind of memory, which the place already has.
+        lacking = {name for name, _ in wanted} - {name for name, _ in others}
+        known = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
+        if outs and torch.Tag.generated not in form.tags and others == [each for each in wanted if each in others] and not lacking - known:
+            return (None, []) if function._schema.name.removeprefix("aten::") in _RESIZING else (form._op, outs)
+    return None, []
+
+
+def _restore(state: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    for tensor, old in zip(state, before, strict=True):
+        tensor.copy_(old)
+
+
+def _with_each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Arguments with every tensor in them changed."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_with_each(branch, change) for branch in tree)
+    return {name: _with_each(branch, change) for name, branch in tree.items()} if isinstance(tree, dict) else tree
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    """Every tensor in arguments or results."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (tuple, list)) else ()
+    return [tensor for branch in branches for tensor in _tensors(branch)]
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether they are equal to the last bit; a NaN is equal to itself."""
+    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
