@@ -22,7 +22,7 @@ class Gradient:
     norm: float
     nonfinite: int
     norms: np.ndarray
-    largest: np.ndarray
+    largest: np.ndarray  # float32, or float64
     zero_shares: np.ndarray
     nonfinite_shares: np.ndarray
 
@@ -51,17 +51,19 @@ class Gauges:
             inside[start:stop] = True
         self._between = np.flatnonzero(~inside)
         # Made once: fresh memory would cost more than what is computed in it.
-        self._squares = np.empty(layout.length)
+        self._squares = np.empty((2, layout.length))
         self._sizes_of_entries = np.empty(layout.length, np.float32)
         self._flags = np.empty(layout.length, bool)
 
     def norms(self, flat: Tensor | np.ndarray) -> np.ndarray:
-        """L2 norm of each tensor: float64, (tensors,)."""
-        np.copyto(self._squares, _host(flat))
-        np.multiply(self._squares, self._squares, out=self._squares)
-        return np.sqrt(np.add.reduceat(self._squares, self._bounds)[::2])
+        """L2 norm of each tensor, of one flat tensor or of two, (2, length): float64, (tensors,) or (2, tensors)."""
+        entries = _host(flat)
+        squares = self._squares if entries.ndim == 2 else self._squares[0]
+        np.copyto(squares, entries)
+        np.multiply(squares, squares, out=squares)
+        return np.sqrt(np.add.reduceat(squares, self._bounds, axis=-1)[..., ::2])
 
-    def norm(self, flat: Tensor | np.ndarray) -> float:
+    def norm(self, flat: Tensor) -> float:
         """L2 norm of all tensors together."""
         return total(self.norms(flat))
 
@@ -74,17 +76,17 @@ class Gauges:
         if not math.isfinite(norm):  # a sum in float64 is finite where every entry is
             nonfinite = self._count(np.logical_not(np.isfinite(entries, out=self._flags), out=self._flags))
         zeros = self._count(np.equal(entries, 0, out=self._flags))
-        largest = np.maximum.reduceat(np.abs(entries, out=self._sizes_of_entries), self._bounds)[::2].astype(np.float64)
+        largest = np.maximum.reduceat(np.abs(entries, out=self._sizes_of_entries), self._bounds)[::2]
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
         return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._sizes, nonfinite / self._sizes)
 
-    def measure_change(self, before: Tensor, change: Tensor) -> Change:
-        """Measure weights before an update, and what it added to them."""
-        weights, moves = self.norms(before), self.norms(change)
-        weight_norm, move = total(weights), total(moves)
-        return Change(weight_norm, float(ratio(move, weight_norm)), weights, ratio(moves, weights))
+    def measure_change(self, update: Tensor) -> Change:
+        """Measure weights before an update, and what it added to them: (2, length)."""
+        weights, moves = self.norms(update)
+        weight_norm = total(weights)
+        return Change(weight_norm, float(ratio(total(moves), weight_norm)), weights, ratio(moves, weights))
 
     def _count(self, flags: np.ndarray) -> np.ndarray:
         """How many entries of each tensor are flagged: int64, (tensors,)."""
@@ -107,7 +109,7 @@ def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
     where they stayed."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         divided = np.divide(move, weight)
-    return np.where(np.equal(weight, 0) & np.equal(move, 0), 0.0, divided)
+    return divided if np.all(weight) else np.where(np.equal(weight, 0) & np.equal(move, 0), 0.0, divided)
 
 
 def by_layer(gradient: Gradient, change: Change) -> np.ndarray:

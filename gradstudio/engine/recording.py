@@ -9,6 +9,7 @@ What cannot be repeated, because what is done depends on the data, is Unrecordab
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -76,7 +77,7 @@ class Recording:
         copied = [(grad, target) for grad, target in zip(found, grads, strict=True) if grad is not None and not places.move(grad, target)]
         places.settle([*results, *(grad for grad, _ in copied)])
         self.results = tuple(places.of(result) for result in results)
-        self._calls = [repeated for call in calls if (repeated := places.repeated(call)) is not None]
+        self._calls = [repeated for number, call in enumerate(calls) for repeated in places.repeated(number, call)]
         self._calls += [(target.copy_, (places.of(grad),), {}) for grad, target in copied]
         self._calls += [(target.zero_, (), {}) for grad, target in zip(found, grads, strict=True) if grad is None]
 
@@ -123,6 +124,10 @@ class _Call(NamedTuple):
                 yield from _tensors(self.given(argument.name))
 
 
+# A tensor that stands for what an operation makes anew each time, and its size, stride and offset there where it is not all of it.
+_Standing = tuple[Tensor, tuple[torch.Size, tuple[int, ...], int] | None]
+
+
 class _Watch(TorchDispatchMode):
     """Keeps every operation with its arguments and results, so that none of their memory is used twice."""
 
@@ -163,11 +168,13 @@ class _Places:
     def __init__(self, calls: list[_Call]) -> None:
         self._makers: dict[int, _Call] = {}  # of each storage
         self._sizes: dict[int, int] = {}  # in bytes
+        self._dtypes: dict[int, torch.dtype] = {}
         self._first: dict[int, int] = {}  # the number of the call that makes it
         self._last: dict[int, int] = {}  # and of the last one that uses it
         self._elsewhere: dict[int, tuple[torch.UntypedStorage, int]] = {}  # where it is moved to, from which byte on
         self._moved: dict[Hashable, Tensor] = {}  # by what tells recorded tensors apart
-        self._taken_over: dict[int, list[Tensor]] = {}  # all that stand for a storage
+        self._taken_over: dict[int, list[_Standing]] = {}  # all that stand for a storage
+        self._ending: dict[int, list[int]] = defaultdict(list)  # which of these a call is the last to use
         found_there, written = set(), set()
         for number, call in enumerate(calls):
             written |= {_storage(tensor) for tensor in call.written}
@@ -175,7 +182,8 @@ class _Places:
             for result in call.results:
                 key = _storage(result)
                 if key not in found_there and key not in self._makers:
-                    self._makers[key], self._sizes[key], self._first[key] = call, result.untyped_storage().nbytes(), number
+                    self._makers[key], self._first[key] = call, number
+                    self._sizes[key], self._dtypes[key] = result.untyped_storage().nbytes(), result.dtype
             for tensor in (*call.taken, *call.results):
                 self._last[_storage(tensor)] = number
         self._constant = {key for key, call in self._makers.items() if key not in written and (call.name in _OF_SHAPES or not call.taken)}
@@ -200,8 +208,10 @@ class _Places:
         for key, first in self._first.items():
             if key in self._constant or key in self._elsewhere:
                 continue
-            if self._sizes[key] > COPIED and not self._makers[key].writes:
+            if self._sizes[key] > COPIED and not self._makers[key].writes and self._dtypes[key] in _NOTHING:
                 self._taken_over[key] = []
+                if key not in forever:
+                    self._ending[self._last[key]].append(key)
                 continue
             taken = [used for used in taken if used[2] >= first]
             size, place = -(-self._sizes[key] // (4 * ALIGNED)) * 4 * ALIGNED, 0
@@ -222,8 +232,15 @@ class _Places:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
-    def repeated(self, call: _Call) -> Repeated | None:
-        """What does a call again; None where nothing is to be done."""
+    def repeated(self, number: int, call: _Call) -> Iterator[Repeated]:
+        """What does the call of that number again, if anything, and lets go of what was taken over and is not needed any more."""
+        again = self._again(call)
+        if again is not None:
+            yield again
+        for key in self._ending[number]:
+            yield _let_go, (self._taken_over[key],), {}
+
+    def _again(self, call: _Call) -> Repeated | None:
         if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
             return None
         made = [result for result in call.results if self._makers.get(_storage(result)) is call]
@@ -243,8 +260,11 @@ class _Places:
 
     def _at_its_place(self, tensor: Tensor) -> Tensor:
         if _storage(tensor) in self._taken_over:
-            self._taken_over[_storage(tensor)].append(tensor.detach())
-            return self._taken_over[_storage(tensor)][-1]
+            standing = tensor.detach()
+            made = next(result for result in self._makers[_storage(tensor)].results if _storage(result) == _storage(tensor))
+            lies = (tensor.shape, tensor.stride(), tensor.storage_offset())
+            self._taken_over[_storage(tensor)].append((standing, None if lies == (made.shape, made.stride(), 0) else lies))
+            return standing
         if _storage(tensor) not in self._elsewhere:
             return tensor.detach()
         storage, start = self._elsewhere[_storage(tensor)]
@@ -252,7 +272,7 @@ class _Places:
         return torch.empty(0, dtype=tensor.dtype).set_(storage, offset, tensor.size(), tensor.stride())
 
 
-def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[Tensor] | None]]) -> Callable[..., None]:
+def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[_Standing] | None]]) -> Callable[..., None]:
     """An operation that cannot write where it is told to: a result is copied to its place, or taken over by all that stand for it."""
 
     def kept(*args: Any, **kwargs: Any) -> None:
@@ -264,11 +284,19 @@ def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[Tenso
             if standing is None:
                 place.copy_(result)
                 continue
-            for tensor in standing:
-                same = tensor.shape == result.shape and tensor.stride() == result.stride()
-                tensor.data = result if same else result.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            for tensor, lies in standing:
+                tensor.data = result if lies is None else result.as_strided(*lies)
 
     return kept
+
+
+_NOTHING = {dtype: torch.empty(0, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)}
+
+
+def _let_go(standing: list[_Standing]) -> None:
+    """So that the next operation gets this memory, which the processor still has at hand."""
+    for tensor, _ in standing:
+        tensor.data = _NOTHING[tensor.dtype]
 
 
 @lru_cache(None)

@@ -65,12 +65,13 @@ def test_nothing_hides_a_nonfinite_entry(bad):
 
 def test_change():
     gauges, before = flat(torch.tensor([3.0, 4.0]), torch.zeros(2), torch.zeros(2))
-    found = gauges.measure_change(before, flat(torch.tensor([0.0, -1.0]), torch.zeros(2), torch.ones(2))[1])
+    moved = flat(torch.tensor([0.0, -1.0]), torch.zeros(2), torch.ones(2))[1]
+    found = gauges.measure_change(torch.stack([before, moved]))
     assert found.weight_norm == 5
     assert found.update_ratio == pytest.approx(math.sqrt(3) / 5)
     np.testing.assert_array_equal(found.update_ratios, [0.2, 0, math.inf])
     gauges, before = flat(torch.ones(2))
-    assert math.isnan(gauges.measure_change(before, flat(torch.tensor([0.0, math.nan]))[1]).update_ratio)
+    assert math.isnan(gauges.measure_change(torch.stack([before, flat(torch.tensor([0.0, math.nan]))[1]])).update_ratio)
 
 
 @pytest.mark.parametrize("sizes", [[1], [15, 16, 17], [64, 1, 1, 640, 3], [16, 16]])

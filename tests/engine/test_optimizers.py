@@ -34,8 +34,8 @@ def test_momentum_begins_when_it_is_first_given(build, kind):
     next(steps)
     first = [parameter.detach() - old for parameter, old in zip(trainer.flat.parameters, before, strict=True)]
     buffer = trainer.optimizer.state[trainer.flat.weights]["momentum_buffer"]
-    for buffer, move in zip(trainer.flat.layout.views(buffer, first), first, strict=True):
-        torch.testing.assert_close(move, -0.01 * buffer, rtol=1e-3, atol=1e-6)
+    for momentum, move in zip(trainer.flat.layout.views(buffer, first), first, strict=True):
+        torch.testing.assert_close(move, -0.01 * momentum, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
