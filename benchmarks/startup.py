@@ -1,0 +1,36 @@
+"""Seconds from pressing Enter to the prompt, each in a process of its own, beside those of a Python that does nothing."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from benchmarks.table import Figure
+
+ROUNDS = 15
+
+NOTHING = ("-c", "pass")
+COMMANDS: dict[str, tuple[tuple[str, ...], float | None]] = {
+    "import of the command line": (("-c", "import gradstudio.cli"), None),
+    "gradstudio --help": (("-m", "gradstudio", "--help"), 0.2),
+    "gradstudio presets": (("-m", "gradstudio", "presets"), 0.4),
+    "gradstudio presets show rnn-explosion": (("-m", "gradstudio", "presets", "show", "rnn-explosion"), None),
+}
+
+
+def figures() -> Iterator[Figure]:
+    calls = {"python -c pass": NOTHING, **{name: words for name, (words, _) in COMMANDS.items()}}
+    rounds = [{name: seconds_of(words) for name, words in calls.items()} for _ in range(ROUNDS)]
+    taken = {name: statistics.median(each[name] for each in rounds) for name in calls}
+    nothing = taken["python -c pass"]
+    for name, (_, most) in COMMANDS.items():
+        yield Figure(name, taken[name], "s", most=most, note=f"{taken[name] / nothing:.0f} × `python -c pass`, which takes {nothing:.3f} s")
+
+
+def seconds_of(words: tuple[str, ...]) -> float:
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
