@@ -54,7 +54,9 @@ class FiguresBar(QWidget):
         if run is not self._run:
             self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
         knobs = run.in_force.run
-        self.note.setText(f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else ""))
+        note = f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
+        if note != self.note.text():
+            self.note.setText(note)
         rate = self._rate.update(len(run.history))
         pairs = self._pairs(run, rate)
         self.text.setText(" &nbsp; &nbsp; ".join(f"<span style='color:{theme.colors.dim}'>{name}</span> <b>{value}</b>" for name, value in pairs))

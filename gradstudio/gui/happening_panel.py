@@ -25,6 +25,7 @@ class Card(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._role = "dim"
+        self._said: tuple[str, ...] = ()
         self.title = QLabel()
         self.title.setProperty("role", "title")
         self.title.setWordWrap(True)
@@ -56,6 +57,10 @@ class Card(QFrame):
         self.remedies.hide()
 
     def show_text(self, role: str, title: str, when: str, text: str, meaning: str = "") -> None:
+        said = (role, title, when, text, meaning)
+        if said == self._said:
+            return
+        self._said = said
         self.title.setText(title)
         self.when.setText(when)
         self.text.setText(text)

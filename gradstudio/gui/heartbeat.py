@@ -1,5 +1,8 @@
 """The only meeting of the training thread and Qt: a timer on the GUI thread that reads the Run about 30 times a second.
 
+While a beat runs Python, the training thread cannot. So a beat that takes long, on a slow machine or because there is much to
+show, is followed by a longer rest: over time, the beats take no more than a small share of one core.
+
 It is also where cyclic garbage is collected. A collection in the training thread would destroy Qt objects there, which
 crashes; so automatic collection is off while the window lives, and the beat does it.
 """
@@ -12,7 +15,9 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer
 
-INTERVAL = 33  # ms
+INTERVAL = 33  # ms from beat to beat
+SLOWEST = 200  # ms
+SHARE = 0.06  # of one core, at the most, where that can be had with SLOWEST
 COLLECT_EVERY = 30  # beats
 
 
@@ -21,6 +26,7 @@ class Heartbeat(QObject):
         super().__init__(parent)
         self._refresh = refresh
         self._beats = 0
+        self._cost = 0.0  # ms of a core that a beat takes, on average
         self.longest = 0.0  # seconds that a beat has taken at most
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._beat)
@@ -41,9 +47,17 @@ class Heartbeat(QObject):
         gc.freeze()
 
     def _beat(self) -> None:
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.thread_time()
         self._refresh()
         self._beats += 1
+        self._pace(1000 * (time.thread_time() - worked))
         if self._beats % COLLECT_EVERY == 0:
             gc.collect(2 if self._beats % (20 * COLLECT_EVERY) == 0 else 1)
         self.longest = max(self.longest, time.perf_counter() - started)
+
+    def _pace(self, cost: float) -> None:
+        """Rest the longer the more a beat costs, in ms; a single dear one, such as that of a new preset, changes nothing."""
+        self._cost += 0.1 * (min(cost, 3 * self._cost + 1) - self._cost)
+        interval = round(min(max(INTERVAL, self._cost / SHARE), SLOWEST))
+        if abs(interval - self._timer.interval()) > 3:
+            self._timer.setInterval(interval)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from PySide6.QtCore import QPoint, QSettings, Qt, Signal
@@ -13,7 +14,8 @@ from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob, Value, format_value
 from gradstudio.gui.editors import editor_for, help_text
 from gradstudio.gui.theme import theme
-from gradstudio.session.hints import applies_to, hint
+from gradstudio.gui.watch import Watch
+from gradstudio.session.hints import Hint, applies_to, hint
 from gradstudio.session.simulator import Simulator
 
 CLOSED_AT_FIRST = {"Gradients", "Loss", "Mistakes"}
@@ -22,6 +24,7 @@ COMPARING = (
     "difference, relative. About 1e-7 is rounding in fp32, 1e-2 in bf16. More is another gradient: a mistake in the loop, or a norm "
     "or a loss that looks at a batch as a whole, and sees each micro-batch by itself."
 )
+HINTS_EVERY = 0.5  # seconds
 ON_RESTART = "\u21ba"  # an arrow in a circle: acts on restart
 
 
@@ -75,6 +78,7 @@ class KnobRow(QWidget):
         self.note.setWordWrap(True)
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self._error = ""
+        self._hint, self._waiting = Hint(), False
         self._lay_out()
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.customContextMenuRequested.connect(self._menu)
@@ -95,7 +99,8 @@ class KnobRow(QWidget):
         self.setEnabled(applies)
         fixed = simulator.started and not simulator.run.over and not self.knob.live
         _set_role(self.label, "fixed" if fixed or not applies else "")
-        text, grave = hint(name, requested, simulator.run)
+        self._waiting = waiting
+        text, grave = self._hint = hint(name, requested, simulator.run)
         role = "waiting" if grave else "note"
         if not applies:
             text, role = applies_to(self.knob), "note"
@@ -109,6 +114,11 @@ class KnobRow(QWidget):
         self._write(text, role)
         if self.knob.section == "mistakes":
             self.label.setToolTip(help_text(self.knob, mistakes.note(name, requested)))
+
+    def show_hint(self, simulator: Simulator) -> None:
+        """Show what has come of the last steps of the run."""
+        if hint(self.knob.name, simulator.requested, simulator.run) != self._hint:
+            self.show_state(simulator, waiting=self._waiting)
 
     def add_button(self, button: QPushButton) -> None:
         """A button of its own, left of the value."""
@@ -233,27 +243,19 @@ class KnobPanel(QWidget):
         for part in (self.compare, self.rows["accumulation.steps"].note):
             part.setToolTip(COMPARING)
         self.rows["accumulation.steps"].add_button(self.compare)
-        self._shown: tuple | None = None
+        self._watch = Watch()
+        self._steps, self._hints_due = 0, 0.0
         self._lay_out()
         theme.changed.connect(self.forget)
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the knobs as they stand; cheap where nothing has changed."""
         run = simulator.run
-        waiting = simulator.waiting()
-        state = (
-            id(simulator.requested),
-            id(run),
-            run.status,
-            simulator.started,
-            frozenset(waiting),
-            len(run.history) // 50,
-            len(run.compared),
-            run.not_compared,
-        )
-        if state == self._shown:
+        news = (simulator.preset, simulator.requested, run, run.in_force, run.status, simulator.started, run.not_compared)
+        if not self._watch.changed(*news, *run.compared[-1:]):
+            self._refresh_hints(simulator)
             return
-        self._shown = state
+        waiting = simulator.waiting()
         for name, row in self.rows.items():
             row.show_state(simulator, waiting=name in waiting)
         self.compare.setVisible(simulator.requested.accumulation.steps > 1 or bool(run.compared))
@@ -265,7 +267,17 @@ class KnobPanel(QWidget):
 
     def forget(self) -> None:
         """Look again at the next refresh, whatever has changed."""
-        self._shown = None
+        self._watch.forget()
+
+    def _refresh_hints(self, simulator: Simulator) -> None:
+        """Now and then, what is held against the last steps of the run; only where it is seen."""
+        steps, now = len(simulator.run.history), time.monotonic()
+        if steps == self._steps or now < self._hints_due:
+            return
+        self._steps, self._hints_due = steps, now + HINTS_EVERY
+        for row in self.rows.values():
+            if row.isVisible():
+                row.show_hint(simulator)
 
     def _lay_out(self) -> None:
         inner = QWidget()

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePoli
 from gradstudio.core.experiment import KNOBS
 from gradstudio.gui.editors import SLIDER_STEPS, Slider
 from gradstudio.gui.theme import theme
+from gradstudio.gui.watch import Watch
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.state import Tone
 from gradstudio.session.worker import UNLIMITED
@@ -94,6 +95,7 @@ class TopBar(QWidget):
         for button in (self.play, self.step, self.restart, self.preset, self.device, self.export):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
+        self._watch = Watch()
         self._lay_out()
         self.keep_widths()
         theme.changed.connect(self._restyle)
@@ -102,6 +104,8 @@ class TopBar(QWidget):
     def refresh(self, simulator: Simulator) -> None:
         """Show the state of the run."""
         run = simulator.run
+        if not self._watch.changed(run, run.status, simulator.started, simulator.requested, run.in_force, simulator.preset):
+            return
         playing = run.status in ("running", "starting") and simulator.started
         if playing != self._playing:
             self._playing = playing
@@ -119,7 +123,9 @@ class TopBar(QWidget):
 
     def show_device(self, device: str, automatic: str) -> None:
         """Show what was asked for; `automatic` is what auto comes to, as far as that is known."""
-        self.device.setText(f"{device} ({automatic}) {ARROW}" if device == "auto" and automatic else f"{device} {ARROW}")
+        text = f"{device} ({automatic}) {ARROW}" if device == "auto" and automatic else f"{device} {ARROW}"
+        if text != self.device.text():
+            self.device.setText(text)
 
     def show_speed(self, steps_per_second: float) -> None:
         self.speed_label.setText("max" if steps_per_second == UNLIMITED else f"{steps_per_second:.0f}/s")

@@ -165,16 +165,16 @@ class Window(QMainWindow):
     # ---- drawn about 30 times a second
 
     def refresh(self) -> None:
-        """Show everything as it stands. Words change four times a second, so that they can be read."""
+        """Show everything as it stands. Figures change five times a second and words twice, so that they can be read."""
         run = self.simulator.run
         self.plots.refresh(self.simulator)
         self.top.refresh(self.simulator)
         self.knobs.refresh(self.simulator)
         self.side.code.refresh(self.simulator)
         new = run.status != self._status or run is not self._shown
-        if new or self._beats % 3 == 0:
+        if new or self._beats % 6 == 0:
             self.figures.refresh(run)
-        if new or self._beats % 8 == 0:
+        if new or self._beats % 15 == 0:
             state = describe(run)
             self.top.pill.show_state(state.tone, state.headline)
             self.happening.refresh(run, state)

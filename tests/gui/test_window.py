@@ -87,7 +87,7 @@ def test_a_live_knob_turned_in_mid_run(qtbot: QtBot, make_window: Callable[..., 
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 5, timeout=LONG)
     press(qtbot, segment(window, "value"))
     qtbot.waitUntil(lambda: window.simulator.run.in_force.clipping.kind == "value", timeout=LONG)
-    qtbot.waitUntil(lambda: len(window.plots.timeline._dots.data) == 1, timeout=LONG)
+    qtbot.waitUntil(lambda: len(window.plots.timeline._dots.getData()[0]) == 1, timeout=LONG)
     qtbot.keyClick(window, Qt.Key.Key_Space)
     qtbot.waitUntil(lambda: window.simulator.run.status == "paused" and window.top.play.text() == "Run", timeout=LONG)
     rows = len(window.simulator.run.history)
@@ -264,7 +264,7 @@ def test_a_loss_that_may_be_negative_is_drawn_on_a_linear_axis(qtbot: QtBot, mak
     losses = window.simulator.run.history.column("loss")
     low, high = window.plots.loss.box.viewRange()[1]
     assert losses.min() < 0 and low <= losses.min() and losses.max() <= high and "log" not in window.plots.loss.legend()
-    assert np.isfinite(window.plots.loss.raw._curve.yData).all()
+    assert np.isfinite(window.plots.loss.raw._curve.getData()[1]).all()
 
 
 def test_dragging_the_limit_in_the_plot_sets_max_norm(make_window: Callable[..., Window]) -> None:

@@ -6,15 +6,55 @@ import math
 
 import numpy as np
 import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPainter, QPixmap
+from PySide6.QtWidgets import QGraphicsPixmapItem
 
 from gradstudio.core.text import number, power, short_name
+from gradstudio.gui.plots.canvas import leave_unpainted
 
 LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
 LONGEST = 18  # letters of a layer's name that fit there
 
 
-class LogAxis(pg.AxisItem):
+class Axis(pg.AxisItem):
+    """An axis of pyqtgraph's, drawn once into a picture that Qt shows until something about it changes."""
+
+    def __init__(self, orientation: str) -> None:
+        super().__init__(orientation)
+        leave_unpainted(self)
+        self._shown = QGraphicsPixmapItem(self)
+        self._shown.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
+        self._scale = 0.0  # pixels of the screen in one of Qt's
+
+    def settle(self, scale: float) -> None:
+        """Draw what has changed; `scale`: pixels of the screen in one of Qt's."""
+        if self.picture is not None and scale == self._scale:  # pyqtgraph drops the picture whenever it should be drawn anew
+            return
+        if not self.style["showValues"] and self.grid is False:  # nothing to be seen
+            self._shown.hide()
+            self.picture, self._scale = QPixmap(), scale
+            return
+        bounds = self.boundingRect().toAlignedRect()
+        if bounds.isEmpty():
+            return
+        picture = QPixmap(bounds.size() * scale)
+        picture.setDevicePixelRatio(scale)
+        picture.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(picture)
+        painter.translate(-bounds.topLeft())
+        specs = self.generateDrawSpecs(painter)
+        if specs is not None:
+            self.drawPicture(painter, *specs)
+        painter.end()
+        self.picture, self._scale = picture, scale
+        self._shown.setPixmap(picture)
+        self._shown.setOffset(bounds.topLeft())
+        self._shown.show()
+
+
+class LogAxis(Axis):
     """Positions are log10 of the values. Ticks stand on decades, and on 2 and 5 where there are few of them."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
@@ -60,7 +100,7 @@ class LossAxis(LogAxis):
         return [number(value) for value in values] if self.linear else super().tickStrings(values, scale, spacing)
 
 
-class Log2Axis(pg.AxisItem):
+class Log2Axis(Axis):
     """Positions are log2 of the values; ticks stand on whole powers."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
@@ -71,7 +111,7 @@ class Log2Axis(pg.AxisItem):
         return [power(2, round(value)) for value in values]
 
 
-class LinearAxis(pg.AxisItem):
+class LinearAxis(Axis):
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         return [(1.0, _round_steps(minVal, maxVal, max(int(size / 22), 2)))]
 
@@ -79,7 +119,7 @@ class LinearAxis(pg.AxisItem):
         return [number(value) for value in values]
 
 
-class StepAxis(pg.AxisItem):
+class StepAxis(Axis):
     """Optimizer steps: whole numbers only."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
@@ -90,7 +130,7 @@ class StepAxis(pg.AxisItem):
         return [f"{int(value):,}" for value in values]
 
 
-class LayerAxis(pg.AxisItem):
+class LayerAxis(Axis):
     """The names of layers at the middle of their rows; where rows are too low for all, every second, third, ..."""
 
     names: tuple[str, ...] = ()

@@ -21,11 +21,12 @@ TOP, NONFINITE = 254, 255  # indices into the table: 0 to TOP is viridis
 def _table(nonfinite: str) -> np.ndarray:
     colors = pg.colormap.get("viridis").getLookupTable(nPts=TOP + 1)
     bad = QColor(nonfinite)
-    return np.vstack([colors, [[bad.red(), bad.green(), bad.blue()]]]).astype(np.uint8)
+    red, green, blue = np.vstack([colors, [[bad.red(), bad.green(), bad.blue()]]]).astype(np.uint32).T
+    return 0xFF000000 | red << 16 | green << 8 | blue
 
 
 def lookup_table() -> np.ndarray:
-    """256 colours, (256, 3) uint8."""
+    """256 colours, (256,) uint32 as Qt packs them: 0xAARRGGBB."""
     return _table(theme.colors.bad)
 
 
@@ -62,7 +63,7 @@ class ColorBar(QWidget):
         strip = QRectF(8, 6 + line, 10, self.height() - 16 - 2 * line)
         gradient = QLinearGradient(strip.bottomLeft(), strip.topLeft())
         for position, color in zip(np.linspace(0, 1, 16), lookup_table()[np.linspace(0, TOP, 16).astype(int)], strict=True):
-            gradient.setColorAt(float(position), QColor(*map(int, color)))
+            gradient.setColorAt(float(position), QColor.fromRgb(int(color)))
         painter.fillRect(strip, gradient)
         painter.setPen(theme.color("dim"))
         painter.drawText(QRectF(6, 1, self.width() - 6, line), Qt.AlignmentFlag.AlignVCenter, self._unit)

@@ -5,15 +5,70 @@ from __future__ import annotations
 import math
 
 import pyqtgraph as pg
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QPointF, Qt, Signal
+from PySide6.QtGui import QPen
+from PySide6.QtWidgets import QGraphicsLineItem
 
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LogAxis
+from gradstudio.gui.plots.canvas import Canvas, Label, leave_unpainted
 from gradstudio.gui.plots.series import Series, column, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
+
+
+class Limit(pg.InfiniteLine):
+    """A line to drag: pyqtgraph's for the mouse, with a line and a label of Qt's own to be seen."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__(angle=0, movable=True)
+        leave_unpainted(self)
+        self._canvas = canvas
+        self._line = QGraphicsLineItem(canvas.frame)
+        self.label = Label(canvas, z=20)
+        self.setZValue(20)  # over the curves, for its label
+        self._line.setZValue(20)
+        self.setCursor(Qt.CursorShape.SizeVerCursor)
+        self._usual = self._hovered = QPen()
+        self.sigPositionChanged.connect(self.follow)
+        canvas.box.sigTransformChanged.connect(self.follow)
+
+    def dress(self) -> None:
+        """Take on the colours of the theme."""
+        warning = theme.color("warning")
+        self._usual = QPen(warning, 0, Qt.PenStyle.DotLine)
+        self._hovered = QPen(theme.color("warning", 90), 13)  # as wide as what can be grabbed
+        self.setHoverPen(self._hovered)
+        self.label.dress(warning, theme.color("plot", UNDER_TEXT), theme.font(0.8))
+        self.follow()
+
+    def show_at(self, value: float | None, text: str) -> None:
+        """Stand at a value, or nowhere."""
+        for item in (self, self._line, self.label):
+            if item.isVisible() != (value is not None):
+                item.setVisible(value is not None)
+        if value is not None:
+            self.setPos(value)
+            self.write(text)
+
+    def write(self, text: str) -> None:
+        if text != self.label.toPlainText():
+            self.label.setText(text)
+            self.follow()
+
+    def setMouseHover(self, hover: bool) -> None:
+        super().setMouseHover(hover)
+        self.follow()
+
+    def follow(self) -> None:
+        """Bring what is seen to where the mouse finds it."""
+        y = self._canvas.data.transform().map(QPointF(0, self.value())).y()
+        width = self._canvas.size[0]
+        self._line.setLine(0, y, width, y)
+        self._line.setPen(self._hovered if self.mouseHovering else self._usual)
+        self.label.place(0.99 * width, y, (1, 1))
 
 
 class GradientNormPlot(StepPlot):
@@ -24,25 +79,25 @@ class GradientNormPlot(StepPlot):
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__(steps, cursor, LogAxis("left"))
-        self.before = Series(self.plot, column("grad_norm"), "accent", z=12)
-        self.after = Series(self.plot, column("clipped_norm"), "good", dashed=True, marked=False)
+        self.before = Series(self.canvas, column("grad_norm"), "accent", z=12)
+        self.after = Series(self.canvas, column("clipped_norm"), "good", dashed=True, marked=False)
         self.before.scale = self.after.scale = log10
         self.series = (self.before, self.after)
-        self.limit = pg.InfiniteLine(angle=0, movable=True, label="", labelOpts={"position": 0.99, "anchors": [(1, 1), (1, 1)]})
-        self.limit.setZValue(20)  # over the curves, for its label
+        self.limit = Limit(self.canvas)
         self.limit.sigDragged.connect(self._dragged)
         self.limit.sigPositionChangeFinished.connect(self._let_go)
-        self.limit.setCursor(Qt.CursorShape.SizeVerCursor)
         self.plot.addItem(self.limit, ignoreBounds=True)
-        self.limit.hide()
+        self._limit: float | None = -1.0  # that is shown
+        self.show_limit(None)
         self.restyle()
 
     def show_limit(self, max_norm: float | None) -> None:
         """The max_norm that clipping holds to, or None where the rule has no such limit."""
-        self.limit.setVisible(max_norm is not None)
-        if max_norm is not None and not self.limit.moving:
-            self.limit.setPos(math.log10(max_norm))
-            self.limit.label.setText(f"max_norm {number(max_norm)} ⇕")
+        if self.limit.moving or max_norm == self._limit:
+            return
+        self._limit = max_norm
+        self.limit.show_at(None if max_norm is None else math.log10(max_norm), f"max_norm {number(max_norm or 0)} ⇕")
+        self.redraw()
 
     def legend(self) -> str:
         c = theme.colors
@@ -59,14 +114,10 @@ class GradientNormPlot(StepPlot):
             self.set_y(min(low for low, _ in found), max(high for _, high in found), least=1.0)
         self.before.draw(run.history, first, last)
         self.after.draw(run.history, first, last)
-        self.before.draw_marks(*self.box.viewRange()[1])
+        self.before.draw_marks()
 
     def restyle(self) -> None:
-        self.limit.setPen(pg.mkPen(theme.color("warning"), width=1, style=Qt.PenStyle.DotLine))
-        self.limit.setHoverPen(pg.mkPen(theme.color("warning", 90), width=13))  # as wide as what can be grabbed
-        self.limit.label.setColor(theme.color("warning"))
-        self.limit.label.fill = pg.mkBrush(theme.color("plot", UNDER_TEXT))
-        self.limit.label.setFont(theme.font(0.8))
+        self.limit.dress()
         super().restyle()
 
     def nonfinite_mark(self, run: Run, step: int) -> str:
@@ -79,7 +130,8 @@ class GradientNormPlot(StepPlot):
         return f"norm {number(row['grad_norm'])}{clipped}"
 
     def _dragged(self) -> None:
-        self.limit.label.setText(f"max_norm {number(10 ** self.limit.value())} ⇕")
+        self.limit.write(f"max_norm {number(10 ** self.limit.value())} ⇕")
 
     def _let_go(self) -> None:
+        self._limit = -1.0  # whatever comes of it is shown
         self.max_norm_moved.emit(float(f"{10 ** self.limit.value():.3g}"))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import QPointF, Qt
-from PySide6.QtWidgets import QComboBox, QHBoxLayout
+from PySide6.QtGui import QImage, QPainterPath, QPen, QPixmap, QTransform
+from PySide6.QtWidgets import QComboBox, QGraphicsPathItem, QGraphicsPixmapItem, QHBoxLayout
 
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.text import number
 from gradstudio.gui.plots import axes
+from gradstudio.gui.plots.canvas import Canvas
 from gradstudio.gui.plots.color_bar import NONFINITE as NONFINITE_COLOR
 from gradstudio.gui.plots.color_bar import TOP as TOP_COLOR
 from gradstudio.gui.plots.color_bar import ColorBar, lookup_table
+from gradstudio.gui.plots.series import LOOK_AGAIN
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
@@ -57,18 +60,59 @@ class LayerBins:
             self.width *= 2
         if not len(values):
             return
-        bins = (self.count + np.arange(len(values))) // self.width
-        starts = np.flatnonzero(np.diff(bins, prepend=-1))
+        into = slice(self.count // self.width, (self.count + len(values) - 1) // self.width + 1)
+        starts = np.arange(into.start, into.stop) * self.width - self.count
+        starts[0] = 0
         bad = ~np.isfinite(values)
-        finite = np.where(bad, np.nan, values)
-        self._values[bins[starts]] = np.fmax(self._values[bins[starts]], np.fmax.reduceat(finite, starts))
-        self._nonfinite[bins[starts]] |= np.logical_or.reduceat(bad, starts)
+        if bad.any():
+            self._nonfinite[into] |= np.logical_or.reduceat(bad, starts)
+            values = np.where(bad, np.nan, values)
+        self._values[into] = np.fmax(self._values[into], np.fmax.reduceat(values, starts))
         self.count += len(values)
 
-    def picture(self) -> tuple[np.ndarray, np.ndarray]:
-        """Values and non-finite flags, (bins, layers)."""
+    def picture(self, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Values and non-finite flags of the bins from `first` on, (bins, layers)."""
         used = -(-self.count // self.width)
-        return self._values[:used], self._nonfinite[:used]
+        return self._values[first:used], self._nonfinite[first:used]
+
+
+class Heatmap(QGraphicsPixmapItem):
+    """A picture of indices into a table of colours, of which only the columns that change are worked out anew."""
+
+    def __init__(self, canvas: Canvas, capacity: int = 1024) -> None:
+        super().__init__(canvas.data)
+        self.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
+        self.setZValue(1)
+        self._capacity = capacity
+        self._stretched = (0.0, 1.0)
+        self.clear(0)
+
+    @property
+    def image(self) -> np.ndarray:
+        """What is shown, (rows, columns) uint8."""
+        return self._index[:, : self._columns]
+
+    def clear(self, rows: int) -> None:
+        self._columns = 0
+        self._index = np.zeros((rows, self._capacity), np.uint8)
+        self._colors = np.zeros((rows, self._capacity), np.uint32)
+        self.setPixmap(QPixmap())
+
+    def put(self, first: int, index: np.ndarray, table: np.ndarray) -> None:
+        """Show these columns, (rows, columns), from column `first` on, and none after them. `table`: colours, (256,) uint32."""
+        rows, self._columns = index.shape[0], first + index.shape[1]
+        if self._columns > self._index.shape[1]:  # a close look may be wide
+            self._index, self._colors = (np.zeros((rows, self._columns), kind) for kind in (np.uint8, np.uint32))
+        self._index[:, first : self._columns] = index
+        self._colors[:, first : self._columns] = table[index]
+        image = QImage(self._colors, self._columns, rows, self._colors.strides[0], QImage.Format.Format_RGB32)
+        self.setPixmap(QPixmap.fromImage(image.copy()))  # a picture of its own, for Qt would go on reading the array
+
+    def stretch(self, first: float, width: float) -> None:
+        """Begin at a step, with columns so many steps wide."""
+        if (first, width) != self._stretched:
+            self._stretched = (first, width)
+            self.setTransform(QTransform(width, 0, 0, 1, first, 0))
 
 
 class LayersPlot(StepPlot):
@@ -82,14 +126,12 @@ class LayersPlot(StepPlot):
         super().__init__(steps, cursor, self._axis)
         self._bins = LayerBins(0)
         self._levels = (0.0, 1.0)
+        self._levels_due = 0.0  # when they are found anew
+        self._drawn: tuple = ()  # what the picture shows, and up to which bin it stays so
         self._row: int | None = None
-        self.image = pg.ImageItem(axisOrder="row-major")
-        self.image.setZValue(1)
-        self.plot.addItem(self.image, ignoreBounds=True)
-        self._lines = pg.PlotCurveItem(connect="pairs")
+        self.image = Heatmap(self.canvas)
+        self._lines = QGraphicsPathItem(self.canvas.data)
         self._lines.setZValue(2)
-        self._lines.hide()  # drawing pairs of nothing crashes
-        self.plot.addItem(self._lines, ignoreBounds=True)
         self.box.invertY(True)
         self.plot.layout.setContentsMargins(0, 10, 0, 0)  # room for the half of the first name above its row
         self.plot.showGrid(y=False)
@@ -109,9 +151,15 @@ class LayersPlot(StepPlot):
         layers = self.run.history.layers if self.run else ()
         self._bins = LayerBins(len(layers))
         self._levels = (0.0, 1.0)
+        self._drawn, self._levels_due = (), 0.0
         self._axis.show_names(tuple(layer.name for layer in layers))
-        self.image.clear()
+        self._has_moved()
+        self.image.clear(len(layers))
+        self.box.setYRange(0, max(len(layers), 1), padding=0)
         self.bar.show_levels(None, "", "")
+
+    def look_again(self) -> None:
+        self._levels_due = 0.0
 
     def read(self, run: Run, start: int, stop: int) -> None:
         if self._axis.names != tuple(layer.name for layer in run.history.layers):
@@ -121,23 +169,33 @@ class LayersPlot(StepPlot):
     def draw(self, run: Run) -> None:
         if not self._bins.count:
             return
-        bins = self._close_look(run) or self._bins
-        values, bad = bins.picture()
-        position = values if self.shown in SHARES else _log10(values)
-        self._set_levels(position)
+        layers = len(run.history.layers)
+        window = self._close_look()
+        bins = self._bins
+        if window is not None:
+            if self._drawn[:1] == (window,):
+                return
+            bins = LayerBins(layers, start=window[0])
+            bins.append(run.history.layer_metric(self.shown, *window))
+        self._set_levels(bins)
+        shown = (window, bins.width, self._levels, self.shown, theme.colors.bad)
+        same = window is None and self._drawn[:5] == shown
+        done = self._drawn[5] if same else 0
+        if same and self._drawn[6] == bins.count:
+            return
+        values, bad = bins.picture(done)
         low, high = self._levels
-        index = (position - low) * (TOP_COLOR / max(high - low, 1e-9))
+        index = (self._position(values) - low) * (TOP_COLOR / max(high - low, 1e-9))
         index = np.where(np.isnan(index), 0, np.clip(index, 0, TOP_COLOR)).astype(np.uint8)
         index[bad] = NONFINITE_COLOR
-        layers = len(run.history.layers)
-        self.image.setImage(index.T, autoLevels=False, levels=(0, 255), lut=lookup_table())
-        self.image.setRect(bins.start - 0.5, 0, len(index) * bins.width, layers)
-        self.box.setYRange(0, layers, padding=0)
+        self.image.put(done, index.T, lookup_table())
+        self.image.stretch(bins.start - 0.5, bins.width)
+        self._drawn = (*shown, bins.count // bins.width, bins.count)
         self._draw_lines(layers, bins.start + bins.count)
         self.bar.show_levels(self._levels, NAMES[self.shown], UNITS[self.shown], linear=self.shown in SHARES)
 
     def restyle(self) -> None:
-        self._lines.setPen(pg.mkPen(theme.color("plot"), width=1))
+        self._lines.setPen(QPen(theme.color("plot"), 0))
         self.bar.setFixedWidth(round(axes.RIGHT_WIDTH * theme.zoom))
         self.bar.update()
         super().restyle()
@@ -153,29 +211,37 @@ class LayersPlot(StepPlot):
             return f"{self._axis.names[self._row]} {number(float(values[self._row]))}"
         return f"first {number(float(values[0]))} · last {number(float(values[-1]))}"
 
-    def _close_look(self, run: Run) -> LayerBins | None:
+    def _close_look(self) -> tuple[int, int] | None:
+        """The steps to be read anew, where the bins are too wide for what is on view."""
         first, last = self.steps.first, self.steps.last
         if self._bins.width == 1 or (last - first) / self._bins.width > 400:
             return None
-        start, stop = max(int(first) - 1, 0), min(int(last) + 2, self._bins.count)
-        close = LayerBins(len(run.history.layers), start=start)
-        close.append(run.history.layer_metric(self.shown, start, stop))
-        return close
+        return max(int(first) - 1, 0), min(int(last) + 2, self._bins.count)
 
-    def _set_levels(self, position: np.ndarray) -> None:
+    def _position(self, values: np.ndarray) -> np.ndarray:
+        """Where on the scale of colours."""
+        return values if self.shown in SHARES else _log10(values)
+
+    def _set_levels(self, bins: LayerBins) -> None:
         """Whole decades that hold what is finite. What stands far over nearly all of it has the brightest colour with it."""
-        if self.shown in SHARES:
+        now = time.monotonic()
+        if self.shown in SHARES or (now < self._levels_due and bins is self._bins):
             return
+        position = self._position(bins.picture()[0])
+        self._levels_due = now + (LOOK_AGAIN if len(position) > 64 else 0)
         finite = position[np.isfinite(position)]
         if len(finite):
-            top = min(float(finite.max()), float(np.quantile(finite, 0.98)) + 2)
+            index = int(0.98 * (len(finite) - 1))
+            top = min(float(finite.max()), float(np.partition(finite, index)[index]) + 2)
             low = math.floor(finite.min())
             self._levels = (low, max(math.ceil(top), low + 1))
 
     def _draw_lines(self, layers: int, last: float) -> None:
-        rows = np.arange(1, layers, dtype=float) if layers <= 12 else np.empty(0)
-        self._lines.setVisible(bool(len(rows)))
-        self._lines.setData(np.tile([-0.5, last], len(rows)), np.repeat(rows, 2))
+        path = QPainterPath()
+        for row in range(1, layers if layers <= 12 else 0):
+            path.moveTo(-0.5, row)
+            path.lineTo(last, row)
+        self._lines.setPath(path)
 
     def _add_bar(self) -> None:
         row = QHBoxLayout()

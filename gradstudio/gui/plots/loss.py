@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pyqtgraph as pg
 
 from gradstudio.core.events import Event
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LossAxis
+from gradstudio.gui.plots.canvas import Label
 from gradstudio.gui.plots.series import Series, column, linear, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
@@ -32,7 +32,7 @@ class Smoother:
         return np.array([self._next(value) for value in history.column("loss", start, stop).tolist()])
 
     def _next(self, value: float) -> float:
-        if not np.isfinite(value):
+        if not math.isfinite(value):
             return value
         self._mean = SMOOTHING * self._mean + (1 - SMOOTHING) * value
         self._weight = SMOOTHING * self._weight + (1 - SMOOTHING)
@@ -46,19 +46,15 @@ class LossPlot(StepPlot):
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         self._axis = LossAxis("left")
         super().__init__(steps, cursor, self._axis)
-        self.raw = Series(self.plot, column("loss"), "accent", alpha=90)
+        self.raw = Series(self.canvas, column("loss"), "accent", alpha=90)
         self._smoother = Smoother()
-        self.smooth = Series(self.plot, lambda *rows: self._smoother.read(*rows), "accent", z=12, marked=False, stateful=True)
+        self.smooth = Series(self.canvas, lambda *rows: self._smoother.read(*rows), "accent", z=12, marked=False, stateful=True)
         self.raw.scale = self.smooth.scale = log10
         self.series = (self.raw, self.smooth)
         self._labels: list[Event] = []
-        self._change_texts = [pg.TextItem(anchor=(0, 1)) for _ in range(LABELLED)]
+        self._change_texts = [Label(self.canvas, z=45) for _ in range(LABELLED)]
         for text in self._change_texts:
-            text.setZValue(45)
-            text.textItem.document().setDocumentMargin(1)
             text.hide()
-            self.plot.addItem(text, ignoreBounds=True)
-        self.box.sigResized.connect(self._place_labels)
         self.restyle()
 
     def legend(self) -> str:
@@ -84,41 +80,40 @@ class LossPlot(StepPlot):
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         signed = loss_may_be_negative(run.experiment)
-        self._axis.make_linear(signed)
+        if signed != self._axis.linear:
+            self._axis.make_linear(signed)
+            self._has_moved()
         self.raw.scale = self.smooth.scale = linear if signed else log10
         if found := self.raw.range(first, last, above=0.7 if self.steps.following and not signed else math.inf):
             self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
         self.raw.draw(run.history, first, last)
         self.smooth.draw(run.history, first, last)
-        self.raw.draw_marks(*self.box.viewRange()[1])
+        self.raw.draw_marks()
 
     def _draw_marks(self, run: Run) -> None:
         if len(run.timeline) != self._changes:  # the events of a long run are many; look through them only for a new change
             self._labels = [event for event in list(run.events) if event.kind == "knob_changed"][-LABELLED:]
-        super()._draw_marks(run)
         for text, event in zip(self._change_texts, self._labels, strict=False):
             text.setText(event.text)
-        self._place_labels()
+        super()._draw_marks(run)
 
     def _place_labels(self) -> None:
         """Each beside its line, one over the other, and never over the edge: where there is no room to the right of a line it stands to
         the left, and in a narrow plot on both sides."""
-        (first, last), (low, high) = self.box.viewRange()
-        width, height = max(self.box.width(), 1.0), max(self.box.height(), 1.0)
+        super()._place_labels()
+        first, last = self.box.viewRange()[0]
+        width, height = (max(length, 1.0) for length in self.canvas.size)
         for index, text in enumerate(self._change_texts):
             at = self._labels[index].step - 0.5 if index < len(self._labels) else math.inf
             text.setVisible(first <= at <= last)
             if first <= at <= last:
-                place, long = width * (at - first) / (last - first), text.boundingRect().width()
-                aside = 0.0 if place + long <= width else 1.0 if place >= long else place / width
-                text.setAnchor((aside, 1))
-                text.setPos(at, low + (high - low) * index * text.boundingRect().height() / height)
+                place, box = width * (at - first) / (last - first), text.boundingRect()
+                aside = 0.0 if place + box.width() <= width else 1.0 if place >= box.width() else place / width
+                text.place(place, height - index * box.height(), (aside, 1))
 
     def restyle(self) -> None:
         for text in self._change_texts:
-            text.setColor(theme.color("accent"))
-            text.setFont(theme.font(0.8))
-            text.fill = pg.mkBrush(theme.color("plot", UNDER_TEXT))
+            text.dress(theme.color("accent"), theme.color("plot", UNDER_TEXT), theme.font(0.8))
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:

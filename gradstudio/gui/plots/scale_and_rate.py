@@ -7,6 +7,8 @@ import pyqtgraph as pg
 
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LinearAxis, Log2Axis
+from gradstudio.gui.plots.canvas import Canvas, Marks, leave_unpainted
+from gradstudio.gui.plots.envelope import Envelope
 from gradstudio.gui.plots.series import Series, column, log2
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
@@ -24,19 +26,20 @@ class ScaleAndRatePlot(StepPlot):
         self._rates = pg.ViewBox(enableMenu=False, defaultPadding=0)
         self._rates.setMouseEnabled(x=False, y=False)
         self._rates.setZValue(-10)
+        leave_unpainted(self._rates)
         self.plot.scene().addItem(self._rates)
         right.linkToView(self._rates)
         right.setStyle(showValues=True)
         self.box.sigResized.connect(lambda: self._rates.setGeometry(self.box.sceneBoundingRect()))
-        self.scale = Series(self.plot, column("scale"), "accent")
+        self.scale = Series(self.canvas, column("scale"), "accent")
         self.scale.scale = log2
-        self.rate = Series(self._rates, column("lr"), "good", dashed=True, marked=False)
-        self._skips = Series(self.plot, column("skipped"), "bad", marked=False)
+        self._rates_canvas = Canvas(self._rates)
+        self.rate = Series(self._rates_canvas, column("lr"), "good", dashed=True, marked=False)
+        self._skips = Envelope()
         self._skipped = 0  # steps
-        self.series = (self.scale, self.rate, self._skips)
-        self._skip_marks = pg.ScatterPlotItem(symbol="t", size=8, pen=None)
-        self._skip_marks.setZValue(30)
-        self.plot.addItem(self._skip_marks, ignoreBounds=True)
+        self._looked = 0  # rows that were looked through for where they are
+        self.series = (self.scale, self.rate)
+        self._skip_marks = Marks(self.canvas, "t", 8, z=30, height=0.88)
         self.restyle()
 
     def legend(self) -> str:
@@ -50,12 +53,16 @@ class ScaleAndRatePlot(StepPlot):
 
     def clear(self) -> None:
         super().clear()
-        self._skipped = 0
-        self._skip_marks.setData([], [])
+        self._skips = Envelope()
+        self._skipped = self._looked = 0
+        self._skip_marks.show_at(np.empty(0))
 
     def read(self, run: Run, start: int, stop: int) -> None:
         super().read(run, start, stop)
-        self._skipped += int(run.history.column("skipped", start, stop).sum())
+        if skipped := int(run.history.column("skipped", start, stop).sum()):
+            self._skipped += skipped
+            self._skips.append(run.history.column("skipped", self._looked, stop))
+            self._looked = stop
 
     @property
     def left_values(self) -> bool:
@@ -68,19 +75,19 @@ class ScaleAndRatePlot(StepPlot):
         if scaled and (found := self.scale.range(first, last)):
             self.set_y(*found, least=2.0)
             self.scale.draw(run.history, first, last)
-            low, high = self.box.viewRange()[1]
-            steps, flags = self._skips.envelope.curve()
-            at = np.unique(steps[flags > 0])
-            self._skip_marks.setVisible(bool(len(at)))
-            self._skip_marks.setData(at, np.full(len(at), low + (high - low) * 0.12))
-            self.scale.draw_marks(low, high)
-        self._rates.setXRange(*self.box.viewRange()[0], padding=0)
+            if self._skipped:
+                steps, flags = self._skips.curve()
+                self._skip_marks.show_at(np.unique(steps[flags > 0]))
+            self.scale.draw_marks()
+        if self._rates.viewRange()[0] != self.box.viewRange()[0]:
+            self._rates.setXRange(*self.box.viewRange()[0], padding=0)
+            self._has_moved()
         if found := self.rate.range(first, last):
             self._set_rate_range(*found)
         self.rate.draw(run.history, first, last)
 
     def restyle(self) -> None:
-        self._skip_marks.setBrush(pg.mkBrush(theme.color("bad")))
+        self._skip_marks.dress(None, theme.color("bad"))
         super().restyle()
 
     def reading(self, run: Run, step: int) -> str:
@@ -91,11 +98,11 @@ class ScaleAndRatePlot(StepPlot):
     def _scaled(self) -> bool:
         if self.run is not None and self.run.in_force.precision.dtype == "fp16" and self.run.in_force.precision.scaling != "none":
             return True
-        found = self.scale.envelope.range(0, max(self.scale.envelope.count, 1), positive=False)
-        return found is not None and found != (1.0, 1.0)
+        return self.scale.envelope.extremes not in ((1.0, 1.0), (np.inf, -np.inf))
 
     def _set_rate_range(self, low: float, high: float) -> None:
         now_low, now_high = self._rates.viewRange()[1]
         top = max(high * 1.3, 1e-12)
         if not (now_low == 0 and high * 1.1 <= now_high <= 3 * top):
             self._rates.setYRange(0.0, float(top), padding=0)
+            self._has_moved()

@@ -14,9 +14,6 @@ from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 
-# Every how many calls a plot is drawn, and at which of them: loss and norm 15 times a second, the others 5 times.
-TURNS = ((2, 0), (2, 1), (6, 0), (6, 3), (6, 5))
-
 
 class PlotStack(QWidget):
     def __init__(self) -> None:
@@ -28,7 +25,6 @@ class PlotStack(QWidget):
         self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor)
         self.timeline = Timeline(self.steps, self.step_cursor)
         self._run: Run | None = None
-        self._beats = 0
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 10, 12, 8)
         layout.setSpacing(8)
@@ -40,8 +36,7 @@ class PlotStack(QWidget):
         return (self.loss, self.gradient_norm, self.layers, self.scale_and_rate, self.timeline)
 
     def refresh(self, simulator: Simulator) -> None:
-        """Show the simulator's run as it stands. While it trains, the plots take turns, for what a frame
-        costs the training thread waits."""
+        """Show the simulator's run as it stands."""
         run = simulator.run
         if run is not self._run:
             self._run = run
@@ -50,10 +45,8 @@ class PlotStack(QWidget):
         self.steps.follow(len(run.history))
         clipping = simulator.requested.clipping
         self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
-        self._beats += 1
-        for index, plot in enumerate(self.plots):
-            if run.status != "running" or self._beats % TURNS[index][0] == TURNS[index][1]:
-                plot.refresh(run)
+        for plot in self.plots:
+            plot.refresh(run)
 
     def fit(self) -> None:
         """Show the whole run and follow it again."""

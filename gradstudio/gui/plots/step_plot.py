@@ -5,20 +5,24 @@ A plot is pulled: `refresh` reads the rows that came since the last call and dra
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, Qt
-from PySide6.QtGui import QMouseEvent, QWheelEvent
+from PySide6.QtGui import QMouseEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.gui.plots import axes
+from gradstudio.gui.plots.canvas import Canvas, Label, PlotView, Upright, Uprights
 from gradstudio.gui.plots.series import Series
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
+READ_EVERY = 0.1  # seconds, where there is no pixel's worth of new rows
+SAY_EVERY = 0.25  # seconds: words that change faster cannot be read
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
 
@@ -58,7 +62,7 @@ class StepPlot(QFrame):
     series: tuple[Series, ...] = ()  # what it takes in of a run
     right_width = axes.RIGHT_WIDTH
 
-    def __init__(self, steps: StepRange, cursor: Cursor, left: pg.AxisItem, right: pg.AxisItem | None = None) -> None:
+    def __init__(self, steps: StepRange, cursor: Cursor, left: axes.Axis, right: axes.Axis | None = None) -> None:
         super().__init__()
         self.setObjectName("card")
         self.steps, self.step_cursor = steps, cursor
@@ -66,11 +70,18 @@ class StepPlot(QFrame):
         self._seen = 0
         self._changes = -1
         self._marked: int | None = -1
+        self._shown = (0.0, 0.0)  # steps
+        self._status = ""  # of the run, when all was last looked at
+        self._read_at = 0.0  # when rows were last taken in
+        self._said = 0.0  # when the words were last brought up to date
+        self._unsaid = False
+        self._scale = 0.0  # pixels of the screen in one of Qt's
+        self._moved = True  # the ranges, the size or the look, since they were last brought into line
         self.box = StepViewBox(steps, self._show_whole_run)
-        bottom = axes.StepAxis("bottom")
-        right = right or pg.AxisItem("right")
-        self.widget = pg.PlotWidget(viewBox=self.box, axisItems={"left": left, "bottom": bottom, "right": right})
+        self._axes = (left, axes.StepAxis("bottom"), right or axes.Axis("right"))
+        self.widget = PlotView(self.box, dict(zip(("left", "bottom", "right"), self._axes, strict=True)))
         self.plot: pg.PlotItem = self.widget.getPlotItem()
+        self.canvas = Canvas(self.box)
         self._build()
         steps.changed.connect(self._steps_changed)
         cursor.moved.connect(self._cursor_moved)
@@ -91,6 +102,11 @@ class StepPlot(QFrame):
         for series in self.series:
             series.clear()
 
+    def look_again(self) -> None:
+        """Find anew at the next drawing whatever is found only now and then."""
+        for series in self.series:
+            series.look_again()
+
     def reading(self, run: Run, step: int) -> str:
         """What the plot shows at one step, in words."""
         return ""
@@ -103,21 +119,41 @@ class StepPlot(QFrame):
     def refresh(self, run: Run) -> None:
         """Show the run as it stands; cheap where nothing is new."""
         if run is not self.run or len(run.history) < self._seen:
-            self.run, self._seen, self._changes, self._marked = run, 0, -1, -1
+            self.run, self._seen, self._changes, self._marked, self._said = run, 0, -1, -1, 0.0
             self.clear()
             self._draw_all(run)
         stop = len(run.history)
-        if stop > self._seen:
+        if stop > self._seen and self._shows(run, stop):
             self.read(run, self._seen, stop)
-            self._seen = stop
+            self._seen, self._read_at = stop, time.monotonic()
             if self.isVisible():
                 self._draw_all(run)
         elif len(run.timeline) != self._changes or run.first_nonfinite_step != self._marked:
             self._draw_marks(run)
+        if run.status != self._status:  # what was put off while it ran is made up for
+            self._status = run.status
+            self._draw_all(run)
+        if self._unsaid and time.monotonic() > self._said + SAY_EVERY:
+            self._say(run)
+        if self._moved or self.widget.devicePixelRatioF() != self._scale:
+            self.settle()
+
+    def _shows(self, run: Run, stop: int) -> bool:
+        """Whether the rows up to `stop` would change the picture: a long run needs many steps for a pixel."""
+        pixel = (self.steps.last - self.steps.first) / max(self.canvas.size[0], 1)
+        return stop - self._seen >= pixel or run.status != "running" or time.monotonic() > self._read_at + READ_EVERY
 
     def redraw(self) -> None:
         if self.run is not None:
             self._draw_all(self.run)
+        self.settle()
+
+    def settle(self) -> None:
+        """Bring what is shown into line with the ranges and the size; Qt paints it without asking."""
+        self._moved, self._scale = False, self.widget.devicePixelRatioF()
+        self.widget.scene().prepareForPaint()  # which pyqtgraph would call in Python at every paint
+        for axis in self._axes:
+            axis.settle(self._scale)
 
     def restyle(self) -> None:
         """Take on the colours of the theme."""
@@ -133,12 +169,10 @@ class StepPlot(QFrame):
         self.plot.getAxis("left").setWidth(axes.LEFT_WIDTH * theme.zoom)
         self.plot.getAxis("right").setWidth(self.right_width * theme.zoom)
         dashed = Qt.PenStyle.DashLine
-        self._cursor_line.setPen(pg.mkPen(theme.color("dim"), width=1))
-        self._changes_item.setPen(pg.mkPen(theme.color("accent", 130), width=1, style=dashed))
-        self._nonfinite_line.setPen(pg.mkPen(theme.color("bad"), width=1))
-        self._nonfinite_text.setColor(theme.color("bad"))
-        self._nonfinite_text.fill = pg.mkBrush(theme.color("plot"))
-        self._nonfinite_text.setFont(theme.font(0.85, weight=theme.font().Weight.DemiBold))
+        self._cursor_line.setPen(QPen(theme.color("dim"), 0))
+        self._changes_item.setPen(QPen(theme.color("accent", 130), 0, dashed))
+        self._nonfinite_line.setPen(QPen(theme.color("bad"), 0))
+        self._nonfinite_text.dress(theme.color("bad"), theme.color("plot"), theme.font(0.85, weight=theme.font().Weight.DemiBold))
         self.redraw()
 
     def show_values(self, name: str, shown: bool) -> None:
@@ -146,6 +180,7 @@ class StepPlot(QFrame):
         axis = self.plot.getAxis(name)
         if axis.style["showValues"] != shown:
             axis.setStyle(showValues=shown)
+            self._moved = True
 
     def set_y(self, low: float, high: float, *, least: float) -> None:
         """Move the y axis only when the data leave it or fill less than a third of it, and then with a quarter to spare."""
@@ -191,59 +226,69 @@ class StepPlot(QFrame):
         for name, width in (("left", axes.LEFT_WIDTH), ("right", axes.RIGHT_WIDTH)):
             self.plot.showAxis(name)
             self.plot.getAxis(name).setWidth(width)
-            self.plot.getAxis(name).setZValue(-10)  # its grid lies under the curves
+            self.plot.getAxis(name).setZValue(-110)  # its grid lies under the curves
         self.plot.getAxis("right").setStyle(showValues=False)
         self.plot.getAxis("bottom").setHeight(4)
         self.plot.getAxis("bottom").setStyle(showValues=False, hideOverlappingLabels=False)
         self.plot.showGrid(y=True, alpha=1)
         self.plot.getAxis("right").setGrid(False)
-        self._cursor_line = pg.InfiniteLine(angle=90)
-        self._nonfinite_line = pg.InfiniteLine(angle=90)
-        self._nonfinite_text = pg.TextItem()
-        self._changes_item = pg.PlotCurveItem(connect="pairs")
+        self._changes_item = Uprights(self.canvas)
+        self._nonfinite_line, self._cursor_line = Upright(self.canvas), Upright(self.canvas)
+        self._nonfinite_text = Label(self.canvas, z=50, margin=4)
         for item in (self._changes_item, self._nonfinite_line, self._nonfinite_text, self._cursor_line):
-            item.setZValue(50)
-            self.plot.addItem(item, ignoreBounds=True)
             item.hide()
+        self.widget.resized.connect(self.settle)
+        self.box.sigTransformChanged.connect(self._place_labels)
+        self.box.sigRangeChanged.connect(self._has_moved)
 
     def _draw_all(self, run: Run) -> None:
-        spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
-        self.box.setXRange(self.steps.first - spare, self.steps.last, padding=0)
+        if run.status != "running":
+            self.look_again()
+        if self._shown != (self.steps.first, self.steps.last):
+            self._shown = (self.steps.first, self.steps.last)
+            spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
+            self.box.setXRange(self.steps.first - spare, self.steps.last, padding=0)
         self.show_values("left", bool(len(run.history)) and self.left_values)
         self.draw(run)
-        self._draw_marks(run)
-        if self.step_cursor.step is None:
-            self._say(run)
+        if len(run.timeline) != self._changes or run.first_nonfinite_step != self._marked:
+            self._draw_marks(run)
+        self._unsaid = True
 
     def _draw_marks(self, run: Run) -> None:
-        low, high = self.box.viewRange()[1]
         self._changes, self._marked = len(run.timeline), run.first_nonfinite_step
-        at = np.unique([change.step for change in list(run.timeline)]).astype(float) - 0.5
-        self._changes_item.setVisible(bool(len(at)))
-        self._changes_item.setData(np.repeat(at, 2), np.tile([low, high], len(at)))
+        self._changes_item.show_at(np.unique([change.step for change in list(run.timeline)]).astype(float) - 0.5)
         step = run.first_nonfinite_step
         for item in (self._nonfinite_line, self._nonfinite_text):
             item.setVisible(step is not None)
         if step is not None:
-            self._nonfinite_line.setPos(step)
+            self._nonfinite_line.setPos(step, 0)
             self._nonfinite_text.setText(self.nonfinite_mark(run, step))
+        self._place_labels()
+
+    def _place_labels(self) -> None:
+        """Put the words to where the ranges and the size have them."""
+        step = self._marked
+        if step is not None and step >= 0:
             right = step > (self.steps.first + self.steps.last) / 2
-            self._nonfinite_text.setAnchor((1.04 if right else -0.04, -0.1))
-            self._nonfinite_text.setPos(float(step), float(high))
+            self._nonfinite_text.place(self.canvas.across(step), 0, (1.04 if right else -0.04, -0.1))
 
     def nonfinite_mark(self, run: Run, step: int) -> str:
         return ""
+
+    def _has_moved(self) -> None:
+        self._moved = True
 
     def _cursor_moved(self) -> None:
         step = self.step_cursor.step
         shown = step is not None and self.run is not None and 0 <= step < len(self.run.history)
         self._cursor_line.setVisible(shown)
         if shown:
-            self._cursor_line.setPos(step)
+            self._cursor_line.setPos(step, 0)
         if self.run is not None:
             self._say(self.run)
 
     def _say(self, run: Run) -> None:
+        self._said, self._unsaid = time.monotonic(), False
         step = self.step_cursor.step
         at = step if step is not None and 0 <= step < len(run.history) else None
         text = f"<b>step {at:,}</b> · {self.reading(run, at)}" if at is not None else self.legend()
@@ -254,7 +299,7 @@ class StepPlot(QFrame):
 
     def _steps_changed(self) -> None:
         if self.isVisible() and self.run is not None:
-            self._draw_all(self.run)
+            self.redraw()
 
     def _show_whole_run(self) -> None:
         self.steps.fit(len(self.run.history) if self.run else 0)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QGraphicsRectItem, QPushButton
 
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import plural
+from gradstudio.gui.plots.axes import Axis
+from gradstudio.gui.plots.canvas import Marks
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
+
+THICK = 5  # px
 
 
 class Timeline(StepPlot):
@@ -21,14 +24,13 @@ class Timeline(StepPlot):
     help = "How far the run is, the knobs that were changed on the way (circles), and the first non-finite step (cross)."
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
-        super().__init__(steps, cursor, pg.AxisItem("left"))
-        self._todo = pg.PlotCurveItem()
-        self._done = pg.PlotCurveItem()
-        self._dots = pg.ScatterPlotItem(symbol="o", size=10)
-        self._cross = pg.ScatterPlotItem(symbol="x", size=12)
-        for z, item in enumerate((self._todo, self._done, self._dots, self._cross)):
+        super().__init__(steps, cursor, Axis("left"))
+        self._todo, self._done = QGraphicsRectItem(self.canvas.columns), QGraphicsRectItem(self.canvas.columns)
+        for z, item in enumerate((self._todo, self._done)):
+            item.setPen(Qt.PenStyle.NoPen)
             item.setZValue(60 + z)
-            self.plot.addItem(item, ignoreBounds=True)
+        self._dots = Marks(self.canvas, "o", 10, z=62)
+        self._cross = Marks(self.canvas, "x", 12, z=63)
         bottom = self.plot.getAxis("bottom")
         bottom.setStyle(showValues=True)
         bottom.setHeight(None)
@@ -53,27 +55,32 @@ class Timeline(StepPlot):
         return f"{changes} · {len(self.run.history):,} of {self.run.experiment.run.steps:,} steps"
 
     def draw(self, run: Run) -> None:
-        done = len(run.history)
-        self._todo.setData([0, run.experiment.run.steps], [0.5, 0.5])
-        self._done.setData([0, done], [0.5, 0.5])
+        self._draw_bars()
+
+    def _place_labels(self) -> None:
+        super()._place_labels()
+        self._draw_bars()
+
+    def _draw_bars(self) -> None:
+        """The steps there are to do, and those that are done."""
+        if self.run is not None:
+            top = round((self.canvas.size[1] - THICK) / 2)
+            self._todo.setRect(0, top, self.run.experiment.run.steps, THICK)
+            self._done.setRect(0, top, len(self.run.history), THICK)
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
         at = np.unique([change.step for change in list(run.timeline)]).astype(float) - 0.5
-        self._dots.setData(at, np.full(len(at), 0.5))
+        self._dots.show_at(at)
         step = run.first_nonfinite_step
-        self._cross.setData([] if step is None else [step], [] if step is None else [0.5])
+        self._cross.show_at(np.array([] if step is None else [step], float))
         self._say(run)
 
     def restyle(self) -> None:
         for item, role in ((self._todo, "line"), (self._done, "accent")):
-            pen = pg.mkPen(theme.color(role), width=5)
-            pen.setCapStyle(Qt.PenCapStyle.FlatCap)
-            item.setPen(pen)
-        self._dots.setPen(pg.mkPen(theme.color("accent"), width=2))
-        self._dots.setBrush(pg.mkBrush(theme.color("panel")))
-        self._cross.setPen(pg.mkPen(theme.color("bad"), width=2))
-        self._cross.setBrush(pg.mkBrush(theme.color("bad")))
+            item.setBrush(theme.color(role))
+        self._dots.dress(theme.color("accent"), theme.color("panel"))
+        self._cross.dress(theme.color("bad"), theme.color("bad"))
         super().restyle()
         self.setFixedHeight(round(76 * theme.zoom))
         self.plot.getAxis("bottom").setHeight(None)

@@ -1,0 +1,217 @@
+"""What the open window costs the training, how soon it answers meanwhile, and how soon it is there.
+
+Every measurement is a process of its own: training without Qt, the same beside the real window, or a launch. The two kinds of training
+take turns, so that a change in what else the machine does falls out of the ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from benchmarks.table import Figure
+
+if TYPE_CHECKING:
+    from gradstudio.core.presets import Preset
+    from gradstudio.gui.window import Window
+
+ROUNDS = 7
+LAUNCHES = 7
+SECONDS = 6  # of training in a measurement
+WARM_UP = 1.5  # seconds of training before
+PROBE = 5  # ms between two looks at the event loop
+CASES = {
+    "a small MLP (3 x 64) at full speed": ["model.kind=mlp", "model.depth=3", "model.width=64", "problem.batch_size=64", "optimizer.lr=0.01"],
+    "MLP-20 at full speed": ["model.kind=mlp", "model.depth=20", "model.width=64", "model.init=he", "problem.batch_size=64", "optimizer.lr=0.001"],
+}
+
+
+def figures() -> Iterator[Figure]:
+    platform = os.environ.get("QT_QPA_PLATFORM", "offscreen")
+    for name, knobs in CASES.items():
+        rounds = [(_child("headless", *knobs), _child("window", *knobs), _child("headless", *knobs)) for _ in range(ROUNDS)]
+        windows = [window for _, window, _ in rounds]
+        ratios = [2 * window["rate"] / (before["rate"] + after["rate"]) for before, window, after in rounds]
+        headless = statistics.median(each["rate"] for before, _, after in rounds for each in (before, after))
+        delays = sorted(delay for window in windows for delay in window["delays"])
+        beats = statistics.median(window["beats"] for window in windows)
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {ROUNDS} rounds; {headless:.0f} steps/s without"
+        yield Figure(f"rate with the window open, {name}", statistics.median(ratios), least=0.95, note=f"{platform}, {spread}")
+        yield Figure("beats, each of all plots", beats, "/s", note="30 at the most; fewer where they would take more than their share of a core")
+        yield Figure("Python on the GUI thread", 100 * statistics.median(window["python"] for window in windows), "% of a core")
+        yield Figure("event-loop delay while training, 99th percentile", delays[int(0.99 * len(delays))], "ms", most=25)
+        yield Figure("event-loop delay while training, worst", delays[-1], "ms", most=100, note=f"of {len(delays):,} looks")
+    launches = [_child("launch") for _ in range(LAUNCHES)]
+    yield Figure("first paint, from launch", statistics.median(each["paint"] for each in launches), "s", most=0.7)
+    yield Figure("first loss point, from launch, Run pressed at once", statistics.median(each["point"] for each in launches), "s", most=3)
+    yield Figure("event loop while torch is imported, worst delay", statistics.median(each["stall"] for each in launches), "ms", most=100)
+
+
+def _child(*what: str) -> dict:
+    """One measurement, in a process of its own."""
+    environment = {"QT_QPA_PLATFORM": "offscreen", "GRADSTUDIO_THREADS": "1"} | dict(os.environ)
+    command = [sys.executable, "-m", "benchmarks.window", str(time.monotonic()), *what]
+    return json.loads(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout.splitlines()[-1])
+
+
+# ---- what such a process does
+
+
+def _preset(knobs: list[str]) -> Preset:
+    from gradstudio.core.experiment import Experiment
+    from gradstudio.core.presets import Preset
+
+    experiment = Experiment().with_texts([*knobs, "run.steps=10000000", "run.device=cpu", "run.stop_on_nonfinite=false"])
+    return Preset(id="benchmark", title="Benchmark", experiment=experiment)
+
+
+def _headless(knobs: list[str]) -> dict:
+    from gradstudio.session.run import Run
+    from gradstudio.session.worker import Stop, Worker
+
+    preset = _preset(knobs)
+    run = Run(preset, preset.experiment)
+    worker = Worker(run)
+    worker.start()
+    while not len(run.history):
+        time.sleep(0.01)
+    time.sleep(WARM_UP)
+    steps, started = len(run.history), time.perf_counter()
+    time.sleep(SECONDS)
+    rate = (len(run.history) - steps) / (time.perf_counter() - started)
+    worker.send(Stop())
+    worker.join()
+    return {"rate": rate}
+
+
+def _window(knobs: list[str]) -> dict:
+    from PySide6.QtCore import QTimer
+
+    from gradstudio.gui.app import application
+    from gradstudio.gui.window import Window
+    from gradstudio.session.worker import UNLIMITED
+
+    app = application()
+    window = Window(_preset(knobs))
+    window.resize(1440, 900)
+    window.heartbeat.start()
+    window.show()
+    window.simulator.set_speed(UNLIMITED)
+    window.toggle()
+    wait_for(app, lambda: len(window.simulator.run.history) > 0)
+    pump(app, WARM_UP)
+    beats: list[float] = []
+    refresh = window.heartbeat._refresh
+
+    def timed() -> None:
+        started = time.thread_time()
+        refresh()
+        beats.append(time.thread_time() - started)
+
+    window.heartbeat._refresh = timed
+    delays = probe(window)
+    steps, started = len(window.simulator.run.history), time.perf_counter()
+    QTimer.singleShot(1000 * SECONDS, app.quit)
+    app.exec()
+    seconds = time.perf_counter() - started
+    steps = len(window.simulator.run.history) - steps
+    window.close()
+    return {"rate": steps / seconds, "delays": delays, "beats": len(beats) / seconds, "python": sum(beats) / seconds}
+
+
+def _launch(began: float) -> dict:
+    """The program from its start to the first loss on the screen. Run is pressed as soon as the window is seen."""
+    from gradstudio.gui import app as program
+    from gradstudio.gui.window import Window
+
+    found: dict = {}
+    show = Window.show
+
+    def shown(window: Window) -> None:
+        show(window)
+        _Watcher(window, began, found)
+
+    Window.show = shown
+    program.launch("deep-sigmoid-vanishing")
+    return found
+
+
+def wait_for(app, there) -> None:
+    while not there():
+        app.processEvents()
+        time.sleep(0.01)
+
+
+def pump(app, seconds: float) -> None:
+    from PySide6.QtCore import QTimer
+
+    QTimer.singleShot(round(1000 * seconds), app.quit)
+    app.exec()
+
+
+def probe(parent) -> list[float]:
+    """A list that fills with the ms by which a timer comes later than it is due."""
+    from PySide6.QtCore import Qt, QTimer
+
+    timer = QTimer(parent)
+    timer.setTimerType(Qt.TimerType.PreciseTimer)
+    delays: list[float] = []
+    last = time.perf_counter()
+
+    def tick() -> None:
+        nonlocal last
+        now = time.perf_counter()
+        delays.append(max(1000 * (now - last) - PROBE, 0.0))
+        last = now
+
+    timer.timeout.connect(tick)
+    timer.start(PROBE)
+    return delays
+
+
+def _Watcher(window: Window, began: float, found: dict) -> None:
+    from PySide6.QtCore import QEvent, QObject, QTimer
+
+    class Watcher(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() == QEvent.Type.Paint and "paint" not in found:
+                found["paint"] = time.monotonic() - began
+                QTimer.singleShot(0, press)
+            return False
+
+    def press() -> None:
+        nonlocal delays
+        window.plots.loss.widget.viewport().removeEventFilter(watcher)
+        delays = probe(window)
+        window.toggle()
+        look.start(5)
+
+    def see() -> None:
+        if len(window.plots.loss.raw._curve.getData()[0]):
+            look.stop()
+            found["point"] = time.monotonic() - began
+            QTimer.singleShot(1500, end)  # the devices are looked for now
+
+    def end() -> None:
+        found["stall"] = max(delays)
+        window.close()
+
+    delays: list[float] = []
+    watcher, look = Watcher(window), QTimer(window)
+    look.timeout.connect(see)
+    window.plots.loss.widget.viewport().installEventFilter(watcher)
+
+
+if __name__ == "__main__":
+    began, kind, *rest = sys.argv[1:]
+    print(
+        json.dumps({"headless": lambda: _headless(rest), "window": lambda: _window(rest), "launch": lambda: _launch(float(began))}[kind]()),
+        flush=True,
+    )
+    os._exit(0)

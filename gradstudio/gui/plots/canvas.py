@@ -1,0 +1,219 @@
+"""What a plot is drawn on. Nothing here runs Python while it is painted.
+
+pyqtgraph paints in Python, and holds the interpreter lock from a frame's first item to its last, the time that Qt itself takes
+included: the training thread waits. So pyqtgraph keeps the ranges, the ticks, the mouse and the layout, and what is painted
+are items of Qt's own, which the training thread does not notice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyqtgraph as pg
+from pyqtgraph.graphicsItems.ScatterPlotItem import renderSymbol
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QFont, QPainter, QPainterPath, QPixmap, QResizeEvent
+from PySide6.QtWidgets import (
+    QGraphicsItem,
+    QGraphicsLineItem,
+    QGraphicsPathItem,
+    QGraphicsPixmapItem,
+    QGraphicsRectItem,
+    QGraphicsScene,
+    QGraphicsSimpleTextItem,
+    QGraphicsView,
+)
+
+LONG = 1e5  # px: longer than any window is high
+
+_Flag = QGraphicsItem.GraphicsItemFlag
+
+
+class PlotView(pg.PlotWidget):
+    """pyqtgraph's view, painted without it."""
+
+    resized = Signal()
+    paintEvent = QGraphicsView.paintEvent  # pyqtgraph's own is Python, and would hold the interpreter lock until all is painted
+
+    def __init__(self, box: pg.ViewBox, axes: dict[str, pg.AxisItem]) -> None:
+        super().__init__(viewBox=box, axisItems=axes)
+        self.scene().setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
+        for item in (self.getPlotItem(), box):
+            leave_unpainted(item)
+
+    def resizeEvent(self, event: QResizeEvent | None) -> None:
+        super().resizeEvent(event)
+        if self.getPlotItem() is None:  # pyqtgraph calls this while it is being made
+            return
+        self.getPlotItem().layout.activate()  # now and not after the next paint
+        self.resized.emit()
+
+
+def leave_unpainted(item: QGraphicsItem) -> None:
+    """Qt looks past it, and asks its Python for nothing; its children are painted, and the mouse still finds it."""
+    item.setFlag(_Flag.ItemHasNoContents)
+    item.setFlag(_Flag.ItemClipsChildrenToShape, False)
+
+
+class Canvas:
+    """The inside of a plot: `frame` in pixels, which cuts off whatever leaves it, and in it `data` in the coordinates of the
+    view box, and `columns` with its steps across and pixels down."""
+
+    def __init__(self, box: pg.ViewBox) -> None:
+        self.box = box
+        self.frame = _group(box)
+        self.frame.setFlag(_Flag.ItemClipsChildrenToShape)
+        self.data, self.columns = _group(self.frame), _group(self.frame)
+        self.columns.setZValue(50)
+        box.sigTransformChanged.connect(self.follow)
+
+    def follow(self) -> None:
+        """Take over the range and the size of the view box."""
+        transform = self.box.childGroup.transform()
+        self.frame.setRect(self.box.rect())
+        self.data.setTransform(transform)
+        self.columns.setTransform(type(transform)(transform.m11(), 0, 0, 1, transform.dx(), 0))
+
+    def across(self, steps: np.ndarray | float) -> np.ndarray | float:
+        """Pixels from the left edge of the frame."""
+        transform = self.columns.transform()
+        return transform.m11() * steps + transform.dx()
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Pixels, across and down."""
+        return self.frame.rect().width(), self.frame.rect().height()
+
+
+def _group(parent: QGraphicsItem) -> QGraphicsRectItem:
+    group = QGraphicsRectItem(parent)
+    group.setPen(Qt.PenStyle.NoPen)
+    leave_unpainted(group)
+    return group
+
+
+class Upright(QGraphicsLineItem):
+    """A line from top to bottom at one step."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__(0, 0, 0, LONG, canvas.columns)
+
+    def value(self) -> float:
+        return self.x()
+
+
+class Uprights(QGraphicsPathItem):
+    """Lines from top to bottom at any number of steps."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__(canvas.columns)
+
+    def show_at(self, steps: np.ndarray) -> None:
+        path = QPainterPath()
+        for step in steps.tolist():
+            path.moveTo(step, 0)
+            path.lineTo(step, LONG)
+        self.setPath(path)
+        self.setVisible(bool(len(steps)))
+
+
+class Label(QGraphicsRectItem):
+    """A line of text on a ground that keeps it legible."""
+
+    def __init__(self, canvas: Canvas, z: float, margin: float = 1) -> None:
+        super().__init__(canvas.frame)
+        self._margin = margin
+        self._text = QGraphicsSimpleTextItem(self)
+        self._text.setPos(margin, margin)
+        self.setPen(Qt.PenStyle.NoPen)
+        self.setZValue(z)
+
+    @property
+    def fill(self) -> QBrush:
+        return self.brush()
+
+    def dress(self, color: QColor, ground: QColor, font: QFont) -> None:
+        self._text.setBrush(color)
+        self._text.setFont(font)
+        self.setBrush(ground)
+        self._fit()
+
+    def toPlainText(self) -> str:
+        return self._text.text()
+
+    def setText(self, text: str) -> None:
+        if text != self._text.text():
+            self._text.setText(text)
+            self._fit()
+
+    def place(self, x: float, y: float, anchor: tuple[float, float]) -> None:
+        """Put the point of the label that lies at `anchor` of its width and height to a pixel of the frame."""
+        self.setPos(round(x - anchor[0] * self.rect().width()), round(y - anchor[1] * self.rect().height()))
+
+    def _fit(self) -> None:
+        inner = self._text.boundingRect()
+        around = 2 * self._margin
+        self.setRect(QRectF(0, 0, inner.width() + around if self._text.text() else 0, inner.height() + around))
+
+
+class Marks(QGraphicsPixmapItem):
+    """One symbol at any number of steps, all at one height: a strip as wide as the plot."""
+
+    def __init__(self, canvas: Canvas, symbol: str, size: int, z: float, height: float = 0.5) -> None:
+        super().__init__(canvas.frame)
+        self._canvas, self._name, self._size, self._height = canvas, symbol, size, height
+        self.steps = np.empty(0)
+        self._there = np.empty(0, int)  # pixels across that bear a mark
+        self._drawn: tuple = ()
+        self._symbol = QPixmap()
+        self.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
+        self.setZValue(z)
+        self.hide()
+        canvas.box.sigTransformChanged.connect(self._draw)
+
+    def dress(self, line: QColor | None, fill: QColor, width: float = 2) -> None:
+        """`width`: px of the line around."""
+        pen = pg.mkPen(None) if line is None else pg.mkPen(line, width=width)
+        scale = self._canvas.box.scene().views()[0].devicePixelRatioF() if self._canvas.box.scene() else 1.0
+        image = renderSymbol(self._name, self._size, pen, pg.mkBrush(fill), dpr=scale)
+        self._symbol = QPixmap.fromImage(image)
+        self._symbol.setDevicePixelRatio(scale)
+        self._drawn = ()
+        self._draw()
+
+    def show_at(self, steps: np.ndarray, height: float | None = None) -> None:
+        """`height`: share of the plot's height, from its top."""
+        self._height = self._height if height is None else height
+        self.steps = steps
+        self.setVisible(bool(len(steps)))
+        self._draw()
+
+    def getData(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.steps, np.full(len(self.steps), self._height)
+
+    def _draw(self) -> None:
+        """Draw the marks that are new, or all of them where the plot has moved or grown."""
+        if not len(self.steps):
+            self._drawn = ()
+            return
+        width, height = self._canvas.size
+        scale = self._symbol.devicePixelRatio()
+        half_wide, half_high = self._symbol.width() / scale / 2, self._symbol.height() / scale / 2
+        across = np.unique(np.rint(self._canvas.across(self.steps)))
+        across = across[(across > -half_wide) & (across < width + half_wide)]
+        here = (width, height, self._height, self._canvas.across(0.0), self._canvas.across(1.0), scale)
+        strip = self.pixmap()
+        if here != self._drawn or not np.isin(self._there, across).all():
+            self._drawn, self._there = here, np.empty(0)
+            strip = QPixmap(max(round(width * scale), 1), self._symbol.height())
+            strip.setDevicePixelRatio(scale)
+            strip.fill(Qt.GlobalColor.transparent)
+            self.setOffset(QPointF(0, round(height * self._height - half_high)))
+        new = np.setdiff1d(across, self._there, assume_unique=True)
+        if len(new):
+            self.setPixmap(QPixmap())  # so that painting on it copies nothing
+            painter = QPainter(strip)
+            for x in new.tolist():
+                painter.drawPixmap(QPointF(round(x - half_wide), 0), self._symbol)
+            painter.end()
+            self._there = across
+            self.setPixmap(strip)
