@@ -5,11 +5,13 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import threading
 import traceback
 from types import TracebackType
 
 from gradstudio.core import presets
 from gradstudio.gui.platform import NoWindow, check, missing_library
+from gradstudio.session.torch_library import load_ahead
 
 FIRST_PRESET = "rnn-explosion"
 
@@ -30,12 +32,17 @@ def launch(source: str | None = None) -> int:
 
     from PySide6.QtCore import QTimer
 
+    from gradstudio.gui.theme import theme
+
     app = application()
+    threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window is made on
+    app.setStyleSheet("")
     window = Window(preset)
+    theme.apply()  # once for the whole window: every widget would be dressed anew each time that it is put into another
     sys.excepthook = _hook(window)
     window.heartbeat.start()
     window.show()
-    QTimer.singleShot(400, window.machine.look)  # after the first paint
+    QTimer.singleShot(100, window.machine.look)  # after the first paint
     code = app.exec()
     if window.simulator.busy:
         # A step that does not end holds the training thread; nothing is left to save, and Python must not wait for it.

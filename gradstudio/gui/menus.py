@@ -56,7 +56,7 @@ def fill_presets(window: Window, menu: QMenu) -> None:
 
     menu.setToolTipsVisible(True)
     menu.aboutToShow.connect(fill)
-    fill()
+    menu.addAction("Reading presets …")  # some systems hide an empty menu; to read all of them now would delay the first paint
 
 
 def fill_devices(window: Window, menu: QMenu) -> None:

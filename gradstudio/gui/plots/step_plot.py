@@ -26,6 +26,11 @@ SAY_EVERY = 0.25  # seconds: words that change faster cannot be read
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
 
+def changed_at(run: Run) -> np.ndarray:
+    """Where the lines of the run's changes stand, each between two steps."""
+    return np.array(sorted({change.step for change in list(run.timeline)}), float) - 0.5
+
+
 class StepViewBox(pg.ViewBox):
     """Wheel and drag move along the steps only; a double click shows the whole run again."""
 
@@ -256,7 +261,7 @@ class StepPlot(QFrame):
 
     def _draw_marks(self, run: Run) -> None:
         self._changes, self._marked = len(run.timeline), run.first_nonfinite_step
-        self._changes_item.show_at(np.unique([change.step for change in list(run.timeline)]).astype(float) - 0.5)
+        self._changes_item.show_at(changed_at(run))
         step = run.first_nonfinite_step
         for item in (self._nonfinite_line, self._nonfinite_text):
             item.setVisible(step is not None)

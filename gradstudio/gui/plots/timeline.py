@@ -11,7 +11,7 @@ from gradstudio.core.text import plural
 from gradstudio.gui.plots.axes import Axis
 from gradstudio.gui.plots.canvas import Marks
 from gradstudio.gui.plots.shared import Cursor, StepRange
-from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.plots.step_plot import StepPlot, changed_at
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
@@ -70,8 +70,7 @@ class Timeline(StepPlot):
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
-        at = np.unique([change.step for change in list(run.timeline)]).astype(float) - 0.5
-        self._dots.show_at(at)
+        self._dots.show_at(changed_at(run))
         step = run.first_nonfinite_step
         self._cross.show_at(np.array([] if step is None else [step], float))
         self._say(run)
