@@ -25,6 +25,11 @@ def user_presets() -> Path:
     return Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "presets"
 
 
+def user_library() -> Path:
+    """The file of the run library; it need not exist."""
+    return Path(os.environ.get("GRADSTUDIO_LIBRARY") or Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "library.sqlite3")
+
+
 def user_cache() -> Path:
     """The folder for what can be lost; it need not exist."""
     return Path(platformdirs.user_cache_dir("gradstudio", appauthor=False))

@@ -115,6 +115,20 @@ class History:
             self._note_loop(row.step, row.loop)
         self._count += 1
 
+    def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
+        """Add rows that were measured before: float64, (rows, columns), and float32, (metrics, rows, layers). Only the one writer may
+        call this."""
+        taken = 0
+        while taken < len(columns):
+            line = self._count % BLOCK
+            if line == 0:
+                self._add_block()
+            count = min(BLOCK - line, len(columns) - taken)
+            self._rows[-1][line : line + count] = columns[taken : taken + count]
+            self._filling[:, line : line + count] = layers[:, taken : taken + count]
+            self._count += count
+            taken += count
+
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows start to stop of one column: float64, (rows,)."""
         index = _COLUMN[name]

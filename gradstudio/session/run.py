@@ -17,8 +17,8 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.rules import Finding, Rule, all_rules
 from gradstudio.core.text import number
 
-Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed"]
-OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed"})
+Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed", "interrupted"]
+OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed", "interrupted"})
 
 
 # Relative; an accumulated gradient that is further from the joined batch's is another gradient. Ten times what rounding was measured to do.

@@ -1,0 +1,156 @@
+"""The thread that writes runs into the library as they go. Training never waits for it: it reads what any thread may read of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
+from gradstudio.session.library import process
+from gradstudio.session.library.packing import pack
+from gradstudio.session.library.record import GROWING, changing, dumps, findings_of, fixed
+from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.run import Run
+
+INTERVAL = 0.5  # seconds between two writings: what a power cut can take
+
+
+class Keeper:
+    """Follows runs until they are over. `problem` says why the latest writing failed; it is tried again, and nothing is lost
+    meanwhile but by the end of the program."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+        self.notice = ""
+        self._following: list[_Followed] = []
+        self._wake = threading.Event()
+        self._written = threading.Event()
+        self._ending = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
+        self._thread.start()
+
+    def follow(self, run: Run) -> None:
+        """Write this run from now on; any thread may say so."""
+        with self._lock:
+            self._following.append(_Followed(run))
+        self._wake.set()
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Write what is left of all runs, and end. Gives whether all is written."""
+        self._ending = True
+        self._wake.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive() and not self.problem
+
+    def _run(self) -> None:
+        library: Library | None = None
+        while True:
+            ending = self._ending
+            with self._lock:
+                following = list(self._following)
+            if following:
+                library = self._attempt(following, library)
+            if ending and not (self.problem and self._wake.is_set()):  # set: it is to be tried again at once
+                break
+            self._wake.wait(INTERVAL if following else None)
+            self._wake.clear()
+        if library is not None:
+            with contextlib.suppress(sqlite3.Error):
+                library.close()
+
+    def _attempt(self, following: list[_Followed], library: Library | None) -> Library | None:
+        try:
+            if library is None:
+                library = Library(self.path)
+                self.notice = library.notice
+            for followed in following:
+                over = followed.run.over  # before it is written, so that its end is written too
+                followed.write(library)
+                if over:
+                    with self._lock:
+                        self._following.remove(followed)
+            self.problem = ""
+        except (sqlite3.Error, LibraryError, OSError) as fault:
+            self.problem = str(fault) if isinstance(fault, LibraryError) else f"the run library {self.path} cannot be written: {fault}"
+            if library is not None and type(fault) is sqlite3.DatabaseError:  # damaged
+                for followed in following:
+                    followed.forget()
+                with contextlib.suppress(sqlite3.Error, OSError):
+                    library.set_aside()
+                    self.notice = library.notice
+                    self._wake.set()
+        return library
+
+
+class _Followed:
+    """A run and how much of it is written."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._fixed = fixed(run) | {"process": process.this()}
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing of it is written, as far as is known."""
+        self._history: History | None = None
+        self._rows = 0
+        self._columns: dict[str, Any] = {}
+        self._lengths = dict.fromkeys(GROWING, 0)
+        self._findings: list[str] = []
+
+    def write(self, library: Library) -> None:
+        """Everything that is new, in one transaction."""
+        run, history, rows = self.run, self.run.history, len(self.run.history)
+        written = self._rows if history is self._history else 0
+        columns, findings = changing(run, rows), findings_of(run)
+        lists = {kind: (list(entries(run)), encode) for kind, (entries, encode) in GROWING.items()}
+        lengths = {kind: len(entries) for kind, (entries, _) in lists.items()}
+        if (columns, findings, lengths, rows) == (self._columns, self._findings, self._lengths, self._rows):
+            return
+        with library.transaction() as connection:
+            if columns != self._columns:
+                _put(connection, self._fixed | columns)
+            for kind, (entries, encode) in lists.items():
+                start = self._lengths[kind]
+                _enter(connection, run.id, kind, start, [dumps(encode(entry)) for entry in entries[start:]])
+            if findings != self._findings:
+                _enter(connection, run.id, "finding", 0, findings)
+            for start, stop in _chunks(written, rows):
+                connection.execute("DELETE FROM rows WHERE run = ? AND start >= ? AND start < ?", (run.id, start, stop))
+                connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (run.id, start, stop - start, *_packed(history, start, stop)))
+        self._history, self._rows, self._columns, self._lengths, self._findings = history, rows, columns, lengths, findings
+
+
+def _chunks(written: int, rows: int) -> list[tuple[int, int]]:
+    """What to write so that every full block is one chunk and what comes after it as many as there were writings."""
+    full = rows // BLOCK * BLOCK
+    if full <= written:
+        return [(written, rows)] if rows > written else []
+    blocks = [(start, start + BLOCK) for start in range(written // BLOCK * BLOCK, full, BLOCK)]
+    return blocks + ([(full, rows)] if rows > full else [])
+
+
+def _packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
+    columns = np.stack([history.column(name, start, stop) for name in COLUMNS], 1)
+    return pack(columns), pack(np.stack([history.layer_metric(name, start, stop) for name in LAYER_METRICS], 1))
+
+
+def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str]) -> None:
+    lines = [(run, kind, number, entry) for number, entry in enumerate(entries, start)]
+    connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", lines)
+
+
+def _put(connection: sqlite3.Connection, columns: dict[str, Any]) -> None:
+    names = list(columns)
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name != "id")
+    connection.execute(
+        f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT (id) DO UPDATE SET {updates}",
+        [columns[name] for name in names],
+    )

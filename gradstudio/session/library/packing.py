@@ -1,0 +1,51 @@
+"""Arrays of floats as bytes, smaller and bit for bit: NaN, Inf and -0.0 come back as they went in.
+
+Each value is replaced by what differs in its bits from the value a row before, and the bytes are sorted by their place in the float:
+signs, exponents and upper digits, which change little, come to lie together and are compressed; digits that look like noise are not.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+SAMPLE = 4096  # bytes that are tried first, from everywhere
+_UNSIGNED = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
+
+
+class PackingError(ValueError):
+    """Bytes that no array was packed into."""
+
+
+def pack(values: np.ndarray) -> bytes:
+    """`values`: float32 or float64, (rows, ...). Rows that follow each other should be alike."""
+    bits = np.ascontiguousarray(values).view(_UNSIGNED[values.dtype]).reshape(len(values), int(np.prod(values.shape[1:])))
+    changes = bits.copy()
+    changes[1:] ^= bits[:-1]
+    planes = np.ascontiguousarray(changes.T).reshape(-1, 1).view(np.uint8).T
+    parts = []
+    for plane in planes:
+        data = plane.tobytes()
+        sample = data[:: len(data) // SAMPLE + 1]
+        small = len(zlib.compress(sample, 1)) < 0.95 * len(sample)
+        part = zlib.compress(data, 1) if small else data
+        parts.append(len(part).to_bytes(4, "little") + bytes([small]) + part)
+    return b"".join(parts)
+
+
+def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.ndarray:
+    """The array of this shape; PackingError where the bytes are not those of one."""
+    size, count, at = np.dtype(dtype).itemsize, int(np.prod(shape)), 0
+    planes = np.empty((size, count), np.uint8)
+    for plane in planes:
+        length, small = int.from_bytes(data[at : at + 4], "little"), data[at + 4 : at + 5]
+        part, at = data[at + 5 : at + 5 + length], at + 5 + length
+        try:
+            plane[:] = np.frombuffer(zlib.decompress(part) if small == b"\1" else part, np.uint8)
+        except (zlib.error, ValueError) as fault:
+            raise PackingError(f"damaged: {fault}") from None
+    if count == 0:
+        return np.empty(shape, dtype)
+    changes = np.ascontiguousarray(planes.T).view(_UNSIGNED[np.dtype(dtype)]).reshape(-1, shape[0]).T
+    return np.bitwise_xor.accumulate(changes, axis=0).view(dtype).reshape(shape)

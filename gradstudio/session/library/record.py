@@ -1,0 +1,103 @@
+"""A Run as the library's values, and back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradstudio.core import presets
+from gradstudio.core.events import Change, Event
+from gradstudio.core.history import History, Layer
+from gradstudio.core.loop_order import Loop
+from gradstudio.core.presets import Preset
+from gradstudio.core.rules import Finding
+from gradstudio.session.run import Comparison, Run
+
+# What a run has lists of that only grow, each entry a line in the table `entries`: the list, and how an entry is written down.
+GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[Any]]]] = {
+    "event": (lambda run: run.events, lambda event: _values(event)),
+    "refusal": (lambda run: run.refusals, lambda event: _values(event)),
+    "change": (lambda run: run.timeline, lambda change: _values(change)),
+    "compared": (lambda run: run.compared, list),
+    "loop": (lambda run: run.history.loops, lambda loop: [loop[0], *loop[1]]),
+}
+
+
+def findings_of(run: Run) -> list[str]:
+    """Entries that change as the run goes on."""
+    return [dumps(_values(finding)) for finding in list(run.findings.values())]
+
+
+def fixed(run: Run) -> dict[str, Any]:
+    """What stands in the table `runs` from the beginning."""
+    return {
+        "id": run.id, "title": run.title, "preset_id": run.preset.id, "preset": presets.to_toml(run.preset),
+        "experiment": presets.to_toml(Preset(id=run.id, title=run.title, experiment=run.experiment)),
+        "planned": dumps([_values(change) for change in run.planned]), "compare_at": dumps(list(run.compare_at)), "started": run.started,
+    }  # fmt: skip
+
+
+def changing(run: Run, steps: int) -> dict[str, Any]:
+    """What stands there of the run so far, which is `steps` long."""
+    return {
+        "status": run.status, "message": run.message, "refused": run.refused, "accuracy": dumps(run.accuracy), "seconds": run.seconds,
+        "steps": steps, "first_nonfinite_step": run.first_nonfinite_step,
+        "final_loss": dumps(run.history.value("loss", steps - 1) if steps else None),
+        "environment": dumps(dict(run.environment)), "layers": dumps([list(layer) for layer in run.history.layers]),
+    }  # fmt: skip
+
+
+def run_from(row: Mapping[str, Any], entries: Mapping[str, list[list[Any]]], history: History) -> Run:
+    """The run that was written; KeyError, ValueError or TypeError where somebody changed what was."""
+    preset = presets.parse(row["preset"], Path(row["preset_id"] + ".toml"))
+    known = [path for path in presets.available() if path.stem == preset.id]
+    preset = preset.model_copy(update={"path": known[0] if known else None, "bundled": bool(known) and known[0].parent == presets.files.PRESETS})
+    run = Run(
+        preset, presets.parse(row["experiment"], Path(row["id"])).experiment, tuple(Change(*change) for change in loads(row["planned"])),
+        tuple(loads(row["compare_at"])), id=row["id"], started=row["started"],
+    )  # fmt: skip
+    run.history = history
+    run.status, run.message, run.refused = row["status"], row["message"], bool(row["refused"])
+    run.accuracy, run.seconds, run.first_nonfinite_step = loads(row["accuracy"]), row["seconds"], row["first_nonfinite_step"]
+    run.environment = loads(row["environment"])
+    run.events = [Event(*event) for event in entries.get("event", [])]
+    run.refusals = [Event(*event) for event in entries.get("refusal", [])]
+    run.timeline = [Change(*change) for change in entries.get("change", [])]
+    run.compared = [Comparison(*comparison) for comparison in entries.get("compared", [])]
+    for change in run.timeline:
+        run.in_force = run.in_force.with_value(change.knob, change.value)
+    for step, calls, *rest in entries.get("loop", []):
+        history.loops.append((step, Loop(tuple(calls), *rest)))
+    for finding in entries.get("finding", []):
+        found = Finding(*(tuple(value) if isinstance(value, list) else value for value in finding))
+        run.findings[found.rule] = found
+    return run
+
+
+def layers_from(text: str) -> tuple[Layer, ...]:
+    return tuple(Layer(*layer) for layer in loads(text))
+
+
+def dumps(value: Any) -> str:
+    """JSON in which NaN and Inf are {"float": "nan"}."""
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def loads(text: str) -> Any:
+    return json.loads(text, object_hook=lambda table: float(table["float"]) if list(table) == ["float"] else table)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _values(record: Any) -> list[Any]:
+    """The fields of a dataclass, in order."""
+    return [getattr(record, name) for name in record.__dataclass_fields__]

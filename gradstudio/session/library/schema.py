@@ -1,0 +1,64 @@
+"""The tables of the library, and how a file of it is opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+VERSION = 1
+_PATIENCE = 5.0  # seconds that a program waits for another one that writes
+
+# SQLite turns NaN into NULL and -0.0 into 0.0, so measured floats are packed (packing.py) and other values are JSON, in which NaN and
+# Inf are strings. A run's snapshots and its branches (parent, parent_step) have their place already.
+_TABLES = """
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, title TEXT NOT NULL, preset_id TEXT NOT NULL, preset TEXT NOT NULL, experiment TEXT NOT NULL, planned TEXT NOT NULL,
+    compare_at TEXT NOT NULL, started REAL NOT NULL, status TEXT NOT NULL, message TEXT NOT NULL, refused INTEGER NOT NULL, accuracy TEXT NOT NULL,
+    seconds REAL NOT NULL, steps INTEGER NOT NULL, first_nonfinite_step INTEGER, final_loss TEXT NOT NULL, environment TEXT NOT NULL,
+    layers TEXT NOT NULL, note TEXT NOT NULL DEFAULT '', tags TEXT NOT NULL DEFAULT '[]', deleted REAL, parent TEXT, parent_step INTEGER,
+    process TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX newest ON runs (started);
+CREATE TABLE rows (
+    run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, start INTEGER NOT NULL, count INTEGER NOT NULL, columns BLOB NOT NULL,
+    layers BLOB NOT NULL, PRIMARY KEY (run, start)
+);
+CREATE TABLE entries (
+    run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, kind TEXT NOT NULL, number INTEGER NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (run, kind, number)
+) WITHOUT ROWID;
+CREATE TABLE snapshots (
+    run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, step INTEGER NOT NULL, content BLOB NOT NULL, PRIMARY KEY (run, step)
+);
+"""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The library in this file, made where there is none. sqlite3.DatabaseError where the file is none or damaged; OSError where its
+    folder cannot be made; ValueError where a newer program wrote it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise ValueError(f"{path} was written by a newer GradStudio (library version {version}, this one reads {VERSION})")
+        if version == 0:
+            _make(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("SELECT count(*) FROM runs").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that what is deleted gives its space back
+    connection.execute("BEGIN IMMEDIATE")
+    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # nobody else was faster
+        for statement in _TABLES.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")

@@ -1,0 +1,212 @@
+"""The library: what runs there are, one of them as it was, and what a person does with them."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
+from gradstudio.core.knobs import quote
+from gradstudio.core.text import plural
+from gradstudio.session.library import process, salvage, schema
+from gradstudio.session.library.packing import PackingError, unpack
+from gradstudio.session.library.record import dumps, layers_from, loads, run_from
+from gradstudio.session.run import OVER, Run
+
+LONGEST_NOTE, LONGEST_TAG, MOST_TAGS = 10_000, 40, 20
+
+
+class LibraryError(ValueError):
+    """What was asked of the library cannot be done. One line, fit for a person."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run in the list. `outcome` is its status, or "interrupted" where the program that wrote it ended in mid-run."""
+
+    id: str
+    title: str
+    preset: str
+    outcome: str
+    started: float  # seconds since 1970
+    steps: int
+    final_loss: float | None
+    accuracy: float | None
+    seconds: float
+    note: str
+    tags: tuple[str, ...]
+    deleted: bool
+
+
+class Library:
+    """A connection to the library's file; each thread has its own. What the file or its disk does not allow is a LibraryError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notice = ""  # what is to be said about it: that it was damaged, and what was saved
+        try:
+            self._connection = schema.connect(path)
+        except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
+            raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
+        except sqlite3.DatabaseError:
+            self.notice, self._connection = salvage.set_aside(path)
+        except OSError as fault:
+            raise LibraryError(f"the run library {path} cannot be opened: {(fault.strerror or str(fault)).lower()}") from None
+        except ValueError as fault:
+            raise LibraryError(str(fault)) from None
+        self._connection.row_factory = sqlite3.Row
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def set_aside(self) -> None:
+        """The file turned out to be damaged: go on with a new one, which has what could be saved."""
+        self._connection.close()
+        self.notice, self._connection = salvage.set_aside(self.path)
+        self._connection.row_factory = sqlite3.Row
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Writing: all of it or nothing. sqlite3.Error passes through."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite has taken some faults back by itself
+                self._connection.execute("ROLLBACK")
+            raise
+
+    # ---- finding
+
+    def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
+        """Runs, newest first, in whose title, preset, id, outcome, note or tags every word of `search` stands."""
+        with self._said():
+            rows = self._connection.execute(
+                "SELECT * FROM runs WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC", (deleted,)
+            ).fetchall()
+        words = search.casefold().split()
+        found = [self._entry(row) for row in rows]
+        return [entry for entry in found if all(word in _searched(entry) for word in words)]
+
+    def find(self, text: str) -> str:
+        """The id of the run that `text` is, or is the only one to begin with, or "last" for the newest."""
+        with self._said():
+            ids = [row[0] for row in self._connection.execute("SELECT id FROM runs WHERE deleted IS NULL ORDER BY started DESC, id DESC")]
+        if text == "last" and ids:
+            return ids[0]
+        found = [text] if text in ids else [known for known in ids if text and known.startswith(text)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise LibraryError(f"{quote(text)} could be {plural(len(found), 'run', 'runs')}: {', '.join(found[:3])}{', …' if len(found) > 3 else ''}")
+        newest = f"; the newest is {ids[0]}" if ids else ", which is empty"
+        raise LibraryError(f"no run {quote(text)} in the library {self.path}{newest}; `gradstudio runs` lists them")
+
+    def load(self, run: str) -> Run:
+        """A run as it was measured."""
+        with self._said():
+            row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
+            if row is None:
+                raise LibraryError(f"no run {quote(run)} in the library {self.path}")
+            chunks = self._connection.execute("SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start", (run,)).fetchall()
+            lines = self._connection.execute("SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number", (run,)).fetchall()
+        entries: dict[str, list[Any]] = {}
+        try:
+            for kind, content in lines:
+                entries.setdefault(kind, []).append(loads(content))
+            record = run_from(row, entries, _history(row["layers"], chunks))
+        except (PackingError, ValueError, KeyError, TypeError) as fault:
+            raise LibraryError(f"the run {run} in {self.path} is damaged: {' '.join(str(fault).split())[:200]}") from None
+        record.status = self._outcome(row)
+        return record
+
+    # ---- what a person does with a run
+
+    def annotate(self, run: str, *, note: str | None = None, tags: Sequence[str] | None = None) -> None:
+        """Give a run a note or tags; LibraryError where they are too long."""
+        if note is not None and len(note) > LONGEST_NOTE:
+            raise LibraryError(f"a note of {len(note):,} characters is too long; allowed: at most {LONGEST_NOTE:,}")
+        if tags is not None:
+            tags = list(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.strip()))
+            if len(tags) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tags):
+                raise LibraryError(f"allowed: at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters")
+        with self._said(), self.transaction() as connection:
+            if note is not None:
+                connection.execute("UPDATE runs SET note = ? WHERE id = ?", (note, run))
+            if tags is not None:
+                connection.execute("UPDATE runs SET tags = ? WHERE id = ?", (dumps(tags), run))
+
+    def delete(self, runs: Iterable[str]) -> None:
+        """Take runs out of the list; `restore` brings them back until `purge`. LibraryError for one that is written just now."""
+        with self._said(), self.transaction() as connection:
+            for run in runs:
+                row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
+                if row is not None and self._outcome(row) not in OVER:
+                    raise LibraryError(f"{run} is still running; stop it first")
+                connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
+
+    def restore(self, runs: Iterable[str]) -> None:
+        with self._said(), self.transaction() as connection:
+            connection.executemany("UPDATE runs SET deleted = NULL WHERE id = ?", [(run,) for run in runs])
+
+    def purge(self, *, older_than: float = 0.0) -> int:
+        """Remove for good what was deleted so many seconds ago, and give its space back. Gives how many runs."""
+        with self._said():
+            with self.transaction() as connection:
+                gone = connection.execute("DELETE FROM runs WHERE deleted <= ?", (time.time() - older_than,)).rowcount
+            if gone:
+                with self.transaction() as connection:  # each call gives one page back
+                    for _ in range(connection.execute("PRAGMA freelist_count").fetchone()[0]):
+                        connection.execute("PRAGMA incremental_vacuum")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return gone
+
+    def check(self) -> str:
+        """What the database's own examination finds: "ok", or what is wrong."""
+        with self._said():
+            return "; ".join(row[0] for row in self._connection.execute("PRAGMA integrity_check(5)"))
+
+    # ---- inside
+
+    def _entry(self, row: sqlite3.Row) -> Entry:
+        return Entry(
+            id=row["id"], title=row["title"], preset=row["preset_id"], outcome=self._outcome(row), started=row["started"], steps=row["steps"],
+            final_loss=loads(row["final_loss"]), accuracy=loads(row["accuracy"]), seconds=row["seconds"], note=row["note"],
+            tags=tuple(loads(row["tags"])), deleted=row["deleted"] is not None,
+        )  # fmt: skip
+
+    def _outcome(self, row: sqlite3.Row) -> Any:
+        return row["status"] if row["status"] in OVER or process.lives(row["process"]) else "interrupted"
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """A fault of the database as one line."""
+        try:
+            yield
+        except sqlite3.Error as fault:
+            raise LibraryError(f"the run library {self.path}: {fault}") from None
+
+
+def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
+    """The rows as far as they follow each other."""
+    history = History(layers_from(layers))
+    for start, count, columns, measured in chunks:
+        if start != len(history):
+            break
+        rows = unpack(columns, (count, len(COLUMNS)), np.float64)
+        of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
+        history.extend(rows, of_layers.transpose(1, 0, 2))
+    return history
+
+
+def _searched(entry: Entry) -> str:
+    return re.sub(r"\s+", " ", " ".join((entry.title, entry.preset, entry.id, entry.outcome, entry.note, *entry.tags))).casefold()

@@ -1,0 +1,318 @@
+"""What was written into the library comes back as it was, whatever happened in between."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from gradstudio.core import presets
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History, Layer, Row
+from gradstudio.session import foreground
+from gradstudio.session.library import keeper, packing, process
+from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.run import Run
+from gradstudio.session.summary import summarize
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "library.sqlite3"
+
+
+def made(steps=5, layers=2, seed=0, title="A run", status="finished"):
+    """A run with rows of any floats."""
+    run = Run(presets.load("rnn-explosion").model_copy(update={"title": title}), presets.load("rnn-explosion").experiment)
+    run.begin(tuple(Layer(f"layer.{index}", "weight", 3) for index in range(layers)), {"device": "cpu"})
+    source = np.random.default_rng(seed)
+    special = [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324]
+    for step in range(steps):
+        values = [float(value) for value in source.choice([*special, *source.normal(size=3)], len(COLUMNS) - 1)]
+        row = Row(step, *values, layers=source.choice(np.float32([*special[:5], 1e-38, 3e38, 1]), (len(LAYER_METRICS), layers)))
+        run.history.append(row)
+    run.status = status
+    return run
+
+
+def write(path: Path, *runs: Run) -> None:
+    writing = Keeper(path)
+    for run in runs:
+        writing.follow(run)
+    assert writing.close(), writing.problem
+
+
+def same(one: History, other: History) -> bool:
+    columns = all(one.column(name).tobytes() == other.column(name).tobytes() for name in COLUMNS)
+    return (
+        columns and len(one) == len(other) and all(one.layer_metric(name).tobytes() == other.layer_metric(name).tobytes() for name in LAYER_METRICS)
+    )
+
+
+# ---- arrays as bytes
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays.arrays(st.sampled_from([np.float32, np.float64]), st.tuples(st.integers(0, 40), st.integers(1, 5), st.integers(0, 3))))
+def test_arrays_come_back_bit_for_bit(values):
+    assert packing.unpack(packing.pack(values), values.shape, values.dtype.type).tobytes() == values.tobytes()
+
+
+def test_what_changes_little_is_small():
+    source = np.random.default_rng(0)
+    values = np.float32(source.normal(size=(1, 60)) * (1 + np.cumsum(source.normal(size=(4096, 60)) * 1e-4, 0)))
+    assert len(packing.pack(values)) < 0.6 * values.nbytes
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:3], lambda data: b"", lambda data: data[:6] + b"xx" + data[8:]])
+def test_damaged_bytes_are_an_error_or_other_numbers(damage):
+    data = packing.pack(np.zeros((100, 3), np.float32))
+    with pytest.raises(packing.PackingError):
+        packing.unpack(damage(data), (100, 3), np.float32)
+
+
+# ---- runs
+
+
+@pytest.mark.parametrize("steps", [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 7])
+def test_a_run_comes_back_as_it_was(path, steps):
+    run = made(steps)
+    write(path, run)
+    found = Library(path).load(run.id)
+    assert same(found.history, run.history) and found.history.layers == run.history.layers
+    for name in ("id", "title", "experiment", "in_force", "status", "message", "events", "timeline", "environment", "started", "seconds", "accuracy"):
+        assert repr(getattr(found, name)) == repr(getattr(run, name)), name
+
+
+def test_a_trained_run_comes_back_with_all_that_is_said_of_it(path):
+    preset = presets.load("rnn-explosion")
+    run = Run(preset, preset.experiment.with_values({"run.steps": 60, "model.width": 16}))
+    writing = Keeper(path)
+    writing.follow(run)
+    foreground.train(run, progress=False)
+    assert writing.close()
+    found = Library(path).load(run.id)
+    assert same(found.history, run.history) and found.findings == run.findings and found.history.loops == run.history.loops
+    assert repr(summarize(found)) == repr(summarize(run))
+    assert found.preset == run.preset
+
+
+def test_it_is_written_as_it_goes_in_chunks_that_become_blocks(path, monkeypatch):
+    run = made(10, status="running")
+    monkeypatch.setattr(keeper, "INTERVAL", 0.01)
+    writing = Keeper(path)
+    writing.follow(run)
+    for stop in (10, BLOCK - 5, BLOCK + 20, 2 * BLOCK + 1):
+        more = made(stop, seed=stop).history
+        count = len(run.history)
+        run.history.extend(
+            np.stack([more.column(name, count) for name in COLUMNS], 1), np.stack([more.layer_metric(name, count) for name in LAYER_METRICS])
+        )
+        until(lambda stop=stop: Library(path).entries()[0].steps == stop)
+        assert same(Library(path).load(run.id).history, run.history)
+    run.status = "finished"
+    assert writing.close()
+    chunks = sqlite3.connect(path).execute("SELECT start, count FROM rows ORDER BY start").fetchall()
+    assert chunks == [(0, BLOCK), (BLOCK, BLOCK), (2 * BLOCK, 1)]
+
+
+def until(holds, seconds=20.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if holds():
+                return
+        except (IndexError, LibraryError):
+            pass
+        time.sleep(0.02)
+    raise AssertionError("it never came to that")
+
+
+def test_search_order_and_find(path):
+    runs = [made(1, title=f"Run {index}") for index in range(3)]
+    for index, run in enumerate(runs):
+        run.started = 1000.0 + index
+        run.id = f"{'abc'[index]}{index}-run"
+    write(path, *runs)
+    library = Library(path)
+    library.annotate("b1-run", note="the teacher's <b>favourite</b>", tags=["class 7", "class 7", " "])
+    assert [entry.id for entry in library.entries()] == ["c2-run", "b1-run", "a0-run"]
+    assert [entry.id for entry in library.entries("FAVOURITE  class")] == ["b1-run"]
+    assert library.entries()[1].tags == ("class 7",)
+    assert library.find("b") == "b1-run" and library.find("last") == "c2-run"
+    with pytest.raises(LibraryError, match="no run x"):
+        library.find("x")
+    with pytest.raises(LibraryError, match="too long"):
+        library.annotate("b1-run", note="x" * 20_000)
+
+
+def test_deleted_runs_can_be_restored_until_they_are_purged_which_gives_space_back(path):
+    run, other = made(3 * BLOCK, layers=20), made(2)
+    run.id, other.id = "one", "other"
+    write(path, run, other)
+    library, before = Library(path), path.stat().st_size
+    library.delete(["one"])
+    assert [entry.id for entry in library.entries()] == ["other"] and [entry.id for entry in library.entries(deleted=True)] == ["one"]
+    library.restore(["one"])
+    assert same(library.load("one").history, run.history)
+    library.delete(["one"])
+    assert library.purge(older_than=60) == 0
+    assert library.purge() == 1
+    assert path.stat().st_size < before / 5
+    assert library.check() == "ok"
+
+
+def test_a_run_that_is_going_cannot_be_deleted(path):
+    run = made(3, status="running")
+    writing = Keeper(path)
+    writing.follow(run)
+    until(lambda: Library(path).entries()[0].outcome == "running")
+    with pytest.raises(LibraryError, match="still running"):
+        Library(path).delete([run.id])
+    writing.close()
+
+
+# ---- what can go wrong
+
+CHILD = """
+import sys, time
+from pathlib import Path
+from gradstudio.core import presets
+from gradstudio.session import foreground
+from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.run import Run
+preset = presets.load("deep-sigmoid-vanishing")
+run = Run(preset, preset.experiment.with_values({"run.steps": 100000, "model.width": 8, "model.depth": 3}))
+Keeper(Path(sys.argv[1])).follow(run)
+import threading
+def tell():
+    while True:
+        print(time.time(), len(run.history), flush=True)
+        time.sleep(0.02)
+threading.Thread(target=tell, daemon=True).start()
+foreground.train(run, progress=False)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("after", [1.2, 1.7, 2.6])
+def test_a_killed_program_loses_a_second_at_most(path, after):
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    told = []
+    while not told or told[-1][1] == 0 or told[-1][0] < first + after:
+        moment, steps = child.stdout.readline().split()
+        told.append((float(moment), int(steps)))
+        first = next((moment for moment, steps in told if steps), float("inf"))
+    assert Library(path).entries()[0].outcome in ("running", "starting")
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    library = Library(path)
+    entry = library.entries()[0]
+    assert entry.outcome == "interrupted" and library.check() == "ok"
+    found = library.load(entry.id)
+    assert found.over and len(found.history) >= [steps for moment, steps in told if moment < told[-1][0] - 1.0][-1]
+    assert np.array_equal(found.history.column("step"), np.arange(len(found.history)))
+
+
+def test_a_process_that_is_gone_is_told_from_one_that_has_its_number():
+    host, number, born = process.this().rsplit(" ", 2)
+    assert process.lives(process.this()) and process.lives("elsewhere 1 1")
+    assert not process.lives(f"{host} {number} {born}0")
+    assert not process.lives(f"{host} 99999999 {born}")
+
+
+@pytest.mark.parametrize("where", [0, 100, 5000, 20_000])
+def test_a_damaged_library_is_set_aside_and_salvaged(path, where):
+    runs = [made(400, layers=8, seed=index) for index in range(4)]
+    for index, run in enumerate(runs):
+        run.id = f"run-{index}"
+    write(path, *runs)
+    data = bytearray(path.read_bytes())
+    data[where : where + 3000] = bytes(range(250)) * 12
+    path.write_bytes(data)
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+    try:
+        library = Library(path)
+        damaged = bool(library.notice)
+        for entry in library.entries():
+            try:
+                assert same(library.load(entry.id).history, runs[int(entry.id[-1])].history) or not damaged
+            except LibraryError as fault:
+                assert "\n" not in str(fault)
+    except LibraryError as fault:  # the list itself cannot be read
+        assert "malformed" in str(fault)
+    write(path, made(3, title="after it"))
+    if where == 0:
+        assert "damaged" in library.notice and list(path.parent.glob("library-damaged-*"))
+
+
+def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
+    run = made(5, status="running")
+    monkeypatch.setattr(keeper, "INTERVAL", 0.01)
+    full = [True]
+    real = keeper._put
+
+    def put(*given):
+        if full[0]:
+            raise sqlite3.OperationalError("database or disk is full")
+        real(*given)
+
+    monkeypatch.setattr(keeper, "_put", put)
+    writing = Keeper(path)
+    writing.follow(run)
+    until(lambda: "disk is full" in writing.problem)
+    full[0] = False
+    until(lambda: not writing.problem and Library(path).entries()[0].steps == 5)
+    run.status = "finished"
+    assert writing.close()
+    assert same(Library(path).load(run.id).history, run.history)
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LibraryError, match="cannot be opened"):
+        Library(tmp_path / "file" / "library.sqlite3")
+    writing = Keeper(tmp_path / "file" / "library.sqlite3")
+    writing.follow(made(2))
+    assert not writing.close() and "\n" not in writing.problem
+
+
+def test_a_newer_library_is_left_alone(path):
+    write(path, made(1))
+    sqlite3.connect(path).execute("PRAGMA user_version = 99").connection.close()
+    with pytest.raises(LibraryError, match="newer"):
+        Library(path)
+    assert not list(path.parent.glob("*damaged*"))
+
+
+def test_two_programs_at_once(path):
+    keepers = [Keeper(path) for _ in range(3)]
+    runs = [made(300, seed=index) for index in range(9)]
+    for index, run in enumerate(runs):
+        run.id = f"run-{index}"
+        keepers[index % 3].follow(run)
+    assert all([writing.close() for writing in keepers]), [writing.problem for writing in keepers]
+    library = Library(path)
+    assert len(library.entries()) == 9 and library.check() == "ok"
+    assert all(same(library.load(run.id).history, run.history) for run in runs)
+
+
+def test_a_copied_library_opens_elsewhere(path, tmp_path):
+    run = made(10)
+    write(path, run)
+    shutil.copy(path, tmp_path / "copy.sqlite3")
+    assert same(Library(tmp_path / "copy.sqlite3").load(run.id).history, run.history)
