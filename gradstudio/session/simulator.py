@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from gradstudio.core import combinations, threads
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
+from gradstudio.session.library.keeper import Keeper
 from gradstudio.session.run import Run
 from gradstudio.session.worker import UNLIMITED, Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
 
+LAST_WRITING = 0.5  # seconds that the library has for it, whatever training does
 MOST_TRIED = 200  # values around one that a slider came to
 
 
 class Simulator:
     """The state behind the window. Every method returns at once; only the GUI thread (or a test) calls them."""
 
-    def __init__(self, preset: Preset) -> None:
+    def __init__(self, preset: Preset, library: Path | None = None) -> None:
+        """Every run is written into the `library`, where one is given."""
         self.speed = UNLIMITED
+        self._keeper = Keeper(library) if library else None
         self._worker: Worker | None = None
         self._leaving: list[Worker] = []  # told to stop, perhaps still in a step
         self._sent: dict[str, Value] = {}  # live values that the worker was asked for
@@ -120,18 +125,24 @@ class Simulator:
             self._worker.send(Stop())
 
     def close(self, seconds: float) -> bool:
-        """Stop and wait so long at most; whether the training threads have ended."""
+        """Stop and wait so long at most; whether the training threads have ended, and all is written."""
         self._leave()
         end = time.monotonic() + seconds
         for worker in self._leaving:
             worker.join(max(end - time.monotonic(), 0))
-        return not self.busy
+        written = self._keeper is None or self._keeper.close(max(end - time.monotonic(), LAST_WRITING))
+        return not self.busy and written
 
     @property
     def busy(self) -> bool:
         """Whether a training thread lives, if only one that was told to stop."""
         self._leaving = [worker for worker in self._leaving if worker.is_alive()]
         return bool(self._leaving) or (self._worker is not None and self._worker.is_alive())
+
+    @property
+    def library_problem(self) -> str:
+        """Why runs cannot be written into the library just now, or what became of it; empty where all is well."""
+        return (self._keeper.problem or self._keeper.notice) if self._keeper else ""
 
     @property
     def started(self) -> bool:
@@ -175,6 +186,8 @@ class Simulator:
         self._sent = {}
         self._worker = Worker(self.run, paused=paused, speed=self.speed)
         self._worker.start()
+        if self._keeper:
+            self._keeper.follow(self.run)
 
     def _leave(self) -> None:
         if self._worker:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
+from gradstudio.session.library.store import Library
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.worker import Worker
@@ -365,6 +367,7 @@ def test_out_of_memory_is_a_status_with_a_way_out() -> None:
     code = """
 import resource, torch
 from gradstudio.core import presets
+from gradstudio.session.library.store import Library
 from gradstudio.session.run import Run
 from gradstudio.session.worker import Worker
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -382,3 +385,29 @@ print(small.status)
     first, second = ended.stdout.splitlines()
     assert first.startswith("failed Out of memory:") and "model.width" in first, ended.stderr
     assert second == "finished"
+
+
+def test_every_run_is_in_the_library_when_the_simulator_is_closed(tmp_path: Path) -> None:
+    one = Simulator(preset(), library=tmp_path / "library.sqlite3")
+    one.play()
+    until(lambda: one.run.over)
+    first = one.run
+    one.restart()
+    until(lambda: len(one.run.history) > 3)
+    assert one.close(10) and not one.library_problem
+    library = Library(tmp_path / "library.sqlite3")
+    assert [entry.id for entry in library.entries()] == [one.run.id, first.id]
+    found = library.load(first.id)
+    assert found.status == "finished" and found.history.column("loss").tobytes() == first.history.column("loss").tobytes()
+    again = library.load(one.run.id)
+    assert again.over and len(again.history) == len(one.run.history)
+
+
+def test_without_a_library_training_goes_on_and_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    one = Simulator(preset(), library=tmp_path / "file" / "library.sqlite3")
+    one.play()
+    until(lambda: one.run.over)
+    until(lambda: bool(one.library_problem))
+    assert one.run.status == "finished" and "cannot be opened" in one.library_problem
+    one.close(10)
