@@ -10,6 +10,7 @@ from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
 from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.output import as_preset
 from gradstudio.session.run import Run
 from gradstudio.session.worker import UNLIMITED, Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
 
@@ -37,10 +38,19 @@ class Simulator:
         self.requested: Experiment = preset.experiment
         self.run = self._new_run()
 
+    def open(self, run: Run) -> None:
+        """Take up a run that is over, such as one of the library: it is shown, its knobs are asked for, and a restart repeats it with
+        the changes that were made to it."""
+        self._leave()
+        self.preset = as_preset(run)
+        self.requested = run.experiment
+        self._refusals = len(run.refusals)
+        self.run = run
+
     def rename(self, preset: Preset) -> None:
         """Take up a preset that holds the knobs as asked for; what runs goes on."""
         self.preset = preset
-        if self._worker is None:
+        if not self.started:
             self.run = self._new_run()
 
     def set(self, name: str, value: Value) -> dict[str, Value]:
@@ -84,9 +94,9 @@ class Simulator:
 
     def play(self) -> None:
         """Run, or go on where it paused."""
-        if self._worker is None:
+        if not self.started:
             self._start(paused=False)
-        else:
+        elif self._worker:
             self._worker.send(Resume())
 
     def pause(self) -> None:
@@ -95,7 +105,7 @@ class Simulator:
 
     def step(self) -> None:
         """One optimizer step, then pause."""
-        if self._worker is None:
+        if not self.started:
             self._start(paused=True)
         if self._worker:
             self._worker.send(StepOnce())
@@ -103,7 +113,7 @@ class Simulator:
     def compare(self) -> None:
         """Hold the next step's accumulated gradient against that of its micro-batches joined into one; a run that does not
         go makes that step."""
-        if self._worker is None:
+        if not self.started:
             self._start(paused=True)
         if self._worker:
             self._worker.send(Compare())
@@ -146,7 +156,8 @@ class Simulator:
 
     @property
     def started(self) -> bool:
-        return self._worker is not None
+        """Whether the run has begun, here or, where it was opened, at another time."""
+        return self._worker is not None or self.run.over
 
     @property
     def failure(self) -> str:
@@ -170,11 +181,11 @@ class Simulator:
     def _ask(self, wanted: Experiment) -> None:
         new = differing(self.requested, wanted)
         self.requested = wanted
-        if self._worker is None:
+        if not self.started:
             self.run = self._new_run()
             return
         for name, value in new.items():
-            if KNOBS[name].live and not self.run.over:
+            if self._worker and KNOBS[name].live and not self.run.over:
                 self._sent[name] = value
                 self._worker.send(SetKnob(name, value))
 

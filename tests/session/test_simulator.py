@@ -411,3 +411,21 @@ def test_without_a_library_training_goes_on_and_it_is_said(tmp_path: Path) -> No
     until(lambda: bool(one.library_problem))
     assert one.run.status == "finished" and "cannot be opened" in one.library_problem
     one.close(10)
+
+
+def test_a_run_of_the_library_is_shown_and_repeated(simulator: Callable[..., Simulator]) -> None:
+    experiment = preset().experiment
+    old = trained(experiment, (Change(20, "optimizer.lr", 0.5),))
+    assert old.status == "finished", old.message
+    one = simulator(optimizer__lr=0.3)
+    one.open(old)
+    assert one.run is old and one.requested == experiment and not one.waiting()
+    one.play()
+    assert one.run is old, "it is over"
+    one.set("loss.weight", 2.0)
+    assert one.run is old and one.waiting() == {"loss.weight"}
+    one.set("loss.weight", 1.0)
+    one.restart()
+    until(lambda: one.run.over)
+    assert one.run is not old and one.run.timeline == old.timeline
+    assert one.run.history.column("loss").tobytes() == old.history.column("loss").tobytes()
