@@ -12,7 +12,7 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradstudio.core import files, presets
+from gradstudio.core import files, presets, sharing
 from gradstudio.core.combinations import with_companions
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment
@@ -108,6 +108,14 @@ written = st.builds(
 @given(written)
 def test_what_is_written_is_read_back_equal(preset: Preset) -> None:
     assert presets.parse(presets.to_toml(preset), PATH) == preset
+
+
+@settings(max_examples=100)
+@given(written)
+def test_what_is_shared_as_a_text_is_read_back_equal(preset: Preset) -> None:
+    back = sharing.from_text(sharing.to_text(preset))
+    assert back.path is None and back.id
+    assert back.model_copy(update={"id": preset.id, "path": PATH}) == preset
 
 
 def refused(text: str) -> str:
