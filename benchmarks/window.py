@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROUNDS = 7
 LAUNCHES = 7
 SECONDS = 6  # of training in a measurement
-WARM_UP = 1.5  # seconds of training before
+WARM_UP = 3  # seconds of training before, in which the step axis moves often
 PROBE = 5  # ms between two looks at the event loop
 CASES = {
     "a small MLP (3 x 64) at full speed": ["model.kind=mlp", "model.depth=3", "model.width=64", "problem.batch_size=64", "optimizer.lr=0.01"],
@@ -91,21 +91,20 @@ def _headless(knobs: list[str]) -> dict:
 
 
 def _window(knobs: list[str]) -> dict:
-    from PySide6.QtCore import QTimer
-
     from gradstudio.gui.app import application
     from gradstudio.gui.window import Window
     from gradstudio.session.worker import UNLIMITED
 
-    app = application()
+    application()
     window = Window(_preset(knobs))
     window.resize(1440, 900)
     window.heartbeat.start()
     window.show()
     window.simulator.set_speed(UNLIMITED)
     window.toggle()
-    wait_for(app, lambda: len(window.simulator.run.history) > 0)
-    pump(app, WARM_UP)
+    while not len(window.simulator.run.history):
+        pump(0.02)
+    pump(WARM_UP)
     beats: list[float] = []
     refresh = window.heartbeat._refresh
 
@@ -117,8 +116,7 @@ def _window(knobs: list[str]) -> dict:
     window.heartbeat._refresh = timed
     delays = probe(window)
     steps, started = len(window.simulator.run.history), time.perf_counter()
-    QTimer.singleShot(1000 * SECONDS, app.quit)
-    app.exec()
+    pump(SECONDS)
     seconds = time.perf_counter() - started
     steps = len(window.simulator.run.history) - steps
     window.close()
@@ -142,17 +140,13 @@ def _launch(began: float) -> dict:
     return found
 
 
-def wait_for(app, there) -> None:
-    while not there():
-        app.processEvents()
-        time.sleep(0.01)
+def pump(seconds: float) -> None:
+    """Let Qt go on for so long. Not QApplication.quit, which closes the window."""
+    from PySide6.QtCore import QEventLoop, QTimer
 
-
-def pump(app, seconds: float) -> None:
-    from PySide6.QtCore import QTimer
-
-    QTimer.singleShot(round(1000 * seconds), app.quit)
-    app.exec()
+    loop = QEventLoop()
+    QTimer.singleShot(round(1000 * seconds), loop.quit)
+    loop.exec()
 
 
 def probe(parent) -> list[float]:

@@ -152,7 +152,7 @@ class TopBar(QWidget):
         for button, longest in ((self.play, "Pause"), (self.restart, "Restart (9)")):
             now = button.text()
             button.setText(longest)
-            button.setFixedWidth(button.sizeHint().width() + 24)  # and an icon
+            button.setFixedWidth(button.sizeHint().width() + (24 if button.icon().isNull() else 4))  # and an icon
             button.setText(now)
 
     def _speed_moved(self, position: int) -> None:

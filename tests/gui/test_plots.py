@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -21,9 +22,11 @@ from gradstudio.gui.plots.color_bar import NONFINITE, TOP
 from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.plots.layers import NAMES, LayerBins
 from gradstudio.gui.plots.loss import Smoother
+from gradstudio.gui.plots.series import PART
 from gradstudio.gui.plots.shared import StepRange
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.theme import theme
+from gradstudio.gui.watch import Watch
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 
@@ -135,6 +138,48 @@ def test_the_legend_says_what_stands_at_the_foot_of_a_log_axis(shown: tuple[Plot
     stack.refresh(simulator)
     stack.refresh(simulator)
     assert "▼ 0: not on a log axis" in stack.loss.legend() and "▼ 0: not on a log axis" in stack.gradient_norm.legend()
+
+
+def test_painting_runs_no_python_of_pyqtgraph(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{"loss": value, "skipped": value == 2.0} for value in (1.0, np.nan, 2.0, np.inf, 0.0, 3.0)])
+    run.change("optimizer.lr", 0.5)
+    add(run, [{}] * 5)
+    stack.gradient_norm.show_limit(1.0)
+    stack.step_cursor.move(3)
+    for _ in range(3):  # Qt asks each kind of item once whether Python has a say
+        stack.refresh(simulator)
+        QApplication.processEvents()
+    called: list[str] = []
+    views = [plot.widget.viewport() for plot in stack.plots]
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        for view in views:
+            view.repaint()
+    finally:
+        sys.setprofile(None)
+    assert not [name for name in called if "pyqtgraph" in name or "gradstudio" in name]
+
+
+def test_a_part_of_a_curve_that_is_full_is_not_drawn_again(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{"grad_norm": 1.0 + step} for step in range(3 * PART)])
+    stack.refresh(simulator)
+    curve = stack.gradient_norm.before._curve
+    drawn: list[int] = []
+    put, curve.put = curve.put, lambda part, *points: (drawn.append(part), put(part, *points))
+    add(run, [{"grad_norm": 1000.0}])
+    stack.refresh(simulator)
+    steps, values = curve.getData()
+    assert drawn == [3] and len(steps) == 3 * PART + 1 and values[-1] == pytest.approx(3)
+
+
+def test_an_unchanged_thing_is_not_looked_at_again() -> None:
+    watch, thing, other = Watch(), [1], [1]
+    assert watch.changed(thing, "running") and not watch.changed(thing, "running")
+    assert watch.changed(other, "running")  # equal, and another
+    watch.forget()
+    assert watch.changed(other, "running")
 
 
 @pytest.mark.parametrize("width", [500, 900])

@@ -24,6 +24,7 @@ class Axis(pg.AxisItem):
     def __init__(self, orientation: str) -> None:
         super().__init__(orientation)
         leave_unpainted(self)
+        self.enableAutoSIPrefix(False)  # there is no label, which would be laid out anew at every change of range
         self._shown = QGraphicsPixmapItem(self)
         self._shown.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
         self._scale = 0.0  # pixels of the screen in one of Qt's

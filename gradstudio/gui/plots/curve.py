@@ -35,11 +35,10 @@ class Curve(QGraphicsRectItem):
             item.setPen(self._pen)
             self._items.append(item)
             self._points.append((np.empty(0), np.empty(0)))
-        steps, values = _widen_lone_points(steps, values)
-        self._points[part] = (steps, values)
-        if part:
-            before = self._points[part - 1]
-            steps, values = np.concatenate((before[0][-1:], steps)), np.concatenate((before[1][-1:], values))
+        end = self._points[part - 1] if part else (np.empty(0), np.empty(0))
+        steps, values = _widen_lone_points(np.concatenate((end[0][-1:], steps)), np.concatenate((end[1][-1:], values)))
+        own = steps > end[0][-1] + 0.45 if part and len(end[0]) else slice(None)  # a dash reaches 0.4 to each side
+        self._points[part] = (steps[own], values[own])
         self._items[part].setPath(_path(steps, values))
 
     def cut(self, parts: int) -> None:

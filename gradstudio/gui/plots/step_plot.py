@@ -233,6 +233,7 @@ class StepPlot(QFrame):
             self.plot.getAxis(name).setWidth(width)
             self.plot.getAxis(name).setZValue(-110)  # its grid lies under the curves
         self.plot.getAxis("right").setStyle(showValues=False)
+        self.plot.getAxis("bottom").unlinkFromView()  # the steps are written once, under the last plot
         self.plot.getAxis("bottom").setHeight(4)
         self.plot.getAxis("bottom").setStyle(showValues=False, hideOverlappingLabels=False)
         self.plot.showGrid(y=True, alpha=1)

@@ -32,6 +32,7 @@ class Timeline(StepPlot):
         self._dots = Marks(self.canvas, "o", 10, z=62)
         self._cross = Marks(self.canvas, "x", 12, z=63)
         bottom = self.plot.getAxis("bottom")
+        bottom.linkToView(self.box)
         bottom.setStyle(showValues=True)
         bottom.setHeight(None)
         self.plot.showGrid(y=False)
