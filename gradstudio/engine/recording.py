@@ -51,22 +51,30 @@ class Recording:
         grads: Sequence[Tensor], state: Sequence[Tensor] = (),
     ) -> None:  # fmt: skip
         """Watch `compute(*inputs)`, whose first result is differentiated by the `parameters`; the gradients go to `grads`. `state` is what
-        it changes beside that. Afterwards all is as if it had run once. Unrecordable, and all is as before, where doing it again gives
-        any other bit; what `compute` raises passes through."""
+        it changes beside that. Afterwards all is as if it had run once. Unrecordable, and all is as before, where doing it again, on
+        these inputs or on others, gives any other bit than autograd; what `compute` raises passes through."""
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
+
+        def differentiated(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
+            results = compute(*given)
+            return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
+
         try:
             with _Watch() as watch:
-                results = compute(*self._inputs)
-                found = torch.autograd.grad(results[0], parameters, allow_unused=True)
-            after = [tensor.clone() for tensor in state]
+                results, found = differentiated(*self._inputs)
             self._place(watch.calls, results, found, grads)
-            _restore(state, before)
-            self.repeat(inputs)
-            once = [*results, *(grad for grad in found if grad is not None), *after]
-            again = [*self.results, *(target for grad, target in zip(found, grads, strict=True) if grad is not None), *state]
-            if not all(map(_same_bits, once, again)):
-                raise Unrecordable("it gave other numbers")
+            # Whatever was read of the data past torch's operations would be taken for a constant: the same examples in another order tell.
+            for given in ([tensor.flip(0) for tensor in inputs], inputs):
+                _restore(state, before)
+                results, found = differentiated(*given)
+                after = [tensor.clone() for tensor in state]
+                _restore(state, before)
+                self.repeat(given)
+                there = [target for grad, target in zip(found, grads, strict=True) if grad is not None]
+                once = [*results, *(grad for grad in found if grad is not None), *after]
+                if not all(map(_same_bits, once, [*self.results, *there, *state])):
+                    raise Unrecordable("it gave other numbers")
         except BaseException:
             _restore(state, before)
             raise

@@ -82,7 +82,9 @@ def record(compute, *inputs: Tensor, state=()):
     lambda weight, x: (weight * x).sum() * (2.0 if x.sum().item() > 0 else 1.0),
     lambda weight, x: (weight * x)[torch.nonzero(x).flatten()].sum(),
     lambda weight, x: (weight * torch.rand(4)).sum(),
-], ids=["dropout", "mask", "item", "nonzero", "rand"])  # fmt: skip
+    lambda weight, x: (weight * x).sum() * x.tolist()[0],
+    lambda weight, x: (weight * x * torch.from_numpy(x.numpy().copy())).sum(),
+], ids=["dropout", "mask", "item", "nonzero", "rand", "list", "numpy"])  # fmt: skip
 def test_what_depends_on_the_data_is_not_recorded(compute):
     with pytest.raises(Unrecordable):
         record(compute, torch.randn(4))
