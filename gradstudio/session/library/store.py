@@ -22,6 +22,7 @@ from gradstudio.session.library.record import dumps, layers_from, loads, run_fro
 from gradstudio.session.run import OVER, Run
 
 LONGEST_NOTE, LONGEST_TAG, MOST_TAGS = 10_000, 40, 20
+_LISTED = "id, title, preset_id, status, process, started, steps, final_loss, accuracy, seconds, note, tags, deleted"  # not what is large
 
 
 class LibraryError(ValueError):
@@ -91,11 +92,16 @@ class Library:
         """Runs, newest first, in whose title, preset, id, outcome, note or tags every word of `search` stands."""
         with self._said():
             rows = self._connection.execute(
-                "SELECT * FROM runs WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC", (deleted,)
+                f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC", (deleted,)
             ).fetchall()
         words = search.casefold().split()
         found = [self._entry(row) for row in rows]
-        return [entry for entry in found if all(word in _searched(entry) for word in words)]
+        return [entry for entry in found if all(word in searched(entry) for word in words)]
+
+    def version(self) -> int:
+        """Another number once another connection has changed the library; cheap."""
+        with self._said():
+            return self._connection.execute("PRAGMA data_version").fetchone()[0]
 
     def find(self, text: str) -> str:
         """The id of the run that `text` is, or is the only one to begin with, or "last" for the newest."""
@@ -158,11 +164,15 @@ class Library:
         with self._said(), self.transaction() as connection:
             connection.executemany("UPDATE runs SET deleted = NULL WHERE id = ?", [(run,) for run in runs])
 
-    def purge(self, *, older_than: float = 0.0) -> int:
-        """Remove for good what was deleted so many seconds ago, and give its space back. Gives how many runs."""
+    def purge(self, *, older_than: float = 0.0, runs: Iterable[str] | None = None) -> int:
+        """Remove for good what was deleted so many seconds ago, or only these of it, and give its space back. Gives how many runs."""
+        before = time.time() - older_than
         with self._said():
             with self.transaction() as connection:
-                gone = connection.execute("DELETE FROM runs WHERE deleted <= ?", (time.time() - older_than,)).rowcount
+                if runs is None:
+                    gone = connection.execute("DELETE FROM runs WHERE deleted <= ?", (before,)).rowcount
+                else:
+                    gone = sum(connection.execute("DELETE FROM runs WHERE deleted <= ? AND id = ?", (before, run)).rowcount for run in runs)
             if gone:
                 with self.transaction() as connection:  # each call gives one page back
                     for _ in range(connection.execute("PRAGMA freelist_count").fetchone()[0]):
@@ -208,5 +218,6 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
     return history
 
 
-def _searched(entry: Entry) -> str:
+def searched(entry: Entry) -> str:
+    """What the words of a search are looked for in."""
     return re.sub(r"\s+", " ", " ".join((entry.title, entry.preset, entry.id, entry.outcome, entry.note, *entry.tags))).casefold()
