@@ -1,0 +1,80 @@
+"""A run as a TensorBoard log. Nothing of TensorBoard has to be installed.
+
+tensorboardX would do it too, but it imports torch where that is installed, and hands what it writes to a thread that loses what a full
+disk refuses.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+import gradstudio
+from gradstudio.core import files
+from gradstudio.core.history import BLOCK, COLUMNS
+from gradstudio.core.text import one_line
+from gradstudio.session import output
+from gradstudio.session.output import OutputError
+from gradstudio.session.report.story import headline, tell
+from gradstudio.session.run import Run
+from gradstudio.session.tensorboard import messages, records
+
+SCALARS = tuple(name for name in COLUMNS if name != "step")
+
+
+def export(run: Run, folder: Path) -> Path:
+    """Write the run's event file into the folder, whole or not at all, and give its path; one that was written of this run before is
+    replaced. OutputError where it cannot be written.
+
+    Every column is a scalar, every layer's gradient norm another (`grad_norm/<layer>`); the story, the experiment with its knobs and the
+    events are texts. NaN and Inf stay what they are. TensorBoard's scalars have 32 bits: what is beyond 3.4e38 becomes Inf there.
+    """
+    name = re.sub(r"[^\w.-]+", "-", run.id)[:100]
+    path = folder / f"events.out.tfevents.{run.started:.0f}.{name}"
+    try:
+        files.write_whole(path, partial(_write, run))
+    except OSError as fault:
+        raise OutputError(f"{path} cannot be written: {(fault.strerror or str(fault)).lower()}") from None
+    return path
+
+
+def _write(run: Run, file: BinaryIO) -> None:
+    count = len(run.history)  # a run that still trains grows
+    texts = [messages.event(run.started, 0, messages.text(tag, text)) for tag, text in _texts(run).items()]
+    file.write(records.pack([messages.opening(run.started), *texts]))
+    now = run.started
+    for start in range(0, count, BLOCK):
+        stop = min(start + BLOCK, count)
+        moments = now + run.history.column("step_seconds", start, stop).cumsum()  # pauses aside
+        file.write(records.pack(list(_rows(run, start, stop, moments))))
+        now = float(moments[-1])
+
+
+def _rows(run: Run, start: int, stop: int, moments: np.ndarray) -> Iterator[bytes]:
+    """One event a step, with everything that was measured at it."""
+    history = run.history
+    tags = [*SCALARS, *(f"grad_norm/{one_line(layer.name)}" for layer in history.layers)]
+    table = np.empty((stop - start, len(tags)), np.float32)
+    with np.errstate(over="ignore"):
+        for index, name in enumerate(SCALARS):
+            table[:, index] = history.column(name, start, stop)
+    table[:, len(SCALARS) :] = history.layer_metric("grad_norm", start, stop)
+    summaries = messages.scalars(tags, table)
+    for step, moment, summary in zip(range(start, stop), moments.tolist(), summaries, strict=True):
+        yield messages.event(moment, step, summary.tobytes())
+
+
+def _texts(run: Run) -> dict[str, str]:
+    """What is to be read, as the Markdown that TensorBoard shows: indented, so that nothing in a title or a name is taken for a mark."""
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
+    about = [run.title, f"{headline(run)}, GradStudio {gradstudio.__version__}, run {run.id}, started {started}", "", tell(run)]
+    about += ["", *(f"{name}: {value}" for name, value in run.environment.items())]
+    events = [f"step {event.step:,}: {event.text}" for event in sorted(list(run.events), key=lambda event: event.step)]
+    texts = {"run": about, "experiment": output.experiment_toml(run).splitlines(), "events": events}
+    return {tag: "\n".join("    " + one_line(line) for line in lines) for tag, lines in texts.items()}
