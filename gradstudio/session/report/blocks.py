@@ -92,3 +92,15 @@ class Section:
     id: str
     title: str
     blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report. `state` is how it ended, in half a sentence, and `tone` whether that is good; `about` stands small, below."""
+
+    title: str
+    state: str
+    tone: Tone
+    summary: str
+    about: str
+    sections: tuple[Section, ...]

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from gradstudio.core.text import short_name
 from gradstudio.session.report.axis import log_ticks, power_of_ten
 from gradstudio.session.report.plots import SIZE, Colours, finish
-from gradstudio.session.report.trace import Trace, reduce_cells
+from gradstudio.session.report.trace import Trace
 
 NOT_FINITE, ZERO = "#e5484d", "#9aa1ac"  # neither is a colour of the map, on a light page or a dark one
 LABELS = 20  # names beside the map, at most
@@ -27,7 +27,7 @@ def height(trace: Trace) -> float:
 
 def layers_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:
     """Every cell of the map: viridis on a log scale, and two colours of their own for NaN or Inf and for exactly 0."""
-    cells = reduce_cells(trace.layer_norms)
+    cells = trace.layer_norms
     low, high, extend = _levels(cells)
     scale = LogNorm(low, high, clip=True)
     picture = colormaps["viridis"](scale(np.where(cells > 0, cells, low)))

@@ -13,31 +13,19 @@ from matplotlib.figure import Figure
 import gradstudio
 from gradstudio.core import files
 from gradstudio.session.report import plots
-from gradstudio.session.report.blocks import Plot
+from gradstudio.session.report.blocks import Document, Plot
 from gradstudio.session.report.palette import DARK, LIGHT, SENTINELS, VARIABLES
-from gradstudio.session.report.sections import sections
-from gradstudio.session.report.story import headline
-from gradstudio.session.run import Run
 
 TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
 
 
-def render(run: Run) -> str:
+def render(document: Document) -> str:
     """The page. Everything that comes from a run, a preset or a file is escaped."""
     loader = jinja2.FileSystemLoader(files.RESOURCES / "report")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters["svg"] = svg
     template = environment.get_template("report.html.j2")
-    return template.render(
-        run=run, headline=headline(run), sections=sections(run), light=LIGHT, dark=DARK, version=gradstudio.__version__, tone=tone(run)
-    )
-
-
-def tone(run: Run) -> str:
-    """Good, bad or warning: how the run ended."""
-    if run.status in ("nonfinite", "failed") or any(finding.severity == "critical" for finding in list(run.findings.values())):
-        return "bad"
-    return "good" if run.status == "finished" else "warning"
+    return template.render(document=document, light=LIGHT, dark=DARK, version=gradstudio.__version__)
 
 
 def svg(plot: Plot) -> Markup:

@@ -8,50 +8,46 @@ from matplotlib.backends.backend_pdf import PdfPages
 
 import gradstudio
 from gradstudio.session.report import plots
-from gradstudio.session.report.blocks import Card, Code, Fold, Plot, Prose, Table, Tiles
-from gradstudio.session.report.page import tone
+from gradstudio.session.report.blocks import Card, Code, Document, Fold, Plot, Prose, Table, Tiles
 from gradstudio.session.report.palette import LIGHT
-from gradstudio.session.report.sections import sections
 from gradstudio.session.report.sheet import INCH, MARGIN, PAGE, Sheets
-from gradstudio.session.report.story import headline
 from gradstudio.session.report.type import wrap
-from gradstudio.session.run import Run
 
 _GAP = 10  # points between two blocks
 _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
 _ACROSS = PAGE[0] - 2 * MARGIN
 
 
-def render(run: Run) -> bytes:
+def render(document: Document) -> bytes:
     """The pages as one PDF."""
     buffer = io.BytesIO()
     with plots.drawing():
         sheets = Sheets()
-        _title(sheets, run)
-        for section in sections(run):
+        _title(sheets, document)
+        for section in document.sections:
             sheets.room(60)
             sheets.skip(14)
             sheets.line(section.title, size=12.5, bold=True)
             sheets.skip(7)
             for block in section.blocks:
                 _SET[block.kind](sheets, block)
-        sheets.number(f"{run.id} · GradStudio {gradstudio.__version__}")
-        facts = {"Title": f"{run.title}: {headline(run)}", "Creator": f"GradStudio {gradstudio.__version__}"}
+        sheets.number(document.about)
+        facts = {"Title": f"{document.title}: {document.state}", "Creator": f"GradStudio {gradstudio.__version__}"}
         with PdfPages(buffer, metadata=facts) as pages:
             for figure in sheets.pages:
                 pages.savefig(figure)
     return buffer.getvalue()
 
 
-def _title(sheets: Sheets, run: Run) -> None:
-    for line in wrap(run.title, 20, _ACROSS, bold=True):
+def _title(sheets: Sheets, document: Document) -> None:
+    for line in wrap(document.title, 20, _ACROSS, bold=True):
         sheets.line(line, size=20, bold=True)
         sheets.skip(2)
     sheets.skip(4)
-    sheets.paragraph(headline(run), size=11, bold=True, colour=LIGHT[tone(run)])
-    if run.preset.summary:
+    sheets.paragraph(document.state, size=11, bold=True, colour=LIGHT[document.tone or "text"])
+    if document.summary:
         sheets.skip(6)
-        sheets.paragraph(run.preset.summary, colour=LIGHT["dim"])
+        sheets.paragraph(document.summary, colour=LIGHT["dim"])
     sheets.skip(4)
 
 

@@ -7,13 +7,14 @@ import shlex
 import time
 from collections.abc import Callable
 
+import gradstudio
 from gradstudio.core.knobs import format_value
 from gradstudio.core.rules import Finding
 from gradstudio.core.text import number, plural
 from gradstudio.session import output
 from gradstudio.session.report import heatmap, plots, trace
-from gradstudio.session.report.blocks import Block, Card, Code, Fold, Plot, Prose, Section, Table, Tile, Tiles, Tone
-from gradstudio.session.report.story import loss_scale, tell
+from gradstudio.session.report.blocks import Block, Card, Code, Document, Fold, Plot, Prose, Section, Table, Tile, Tiles, Tone
+from gradstudio.session.report.story import headline, loss_scale, tell, tone
 from gradstudio.session.run import Run
 from gradstudio.session.summary import figures, ranked
 from gradstudio.session.wording import measure, percent
@@ -169,12 +170,19 @@ def command(run: Run) -> str:
     return shlex.join(words)
 
 
+def note(text: str) -> Section | None:
+    """What the user wrote down about the run."""
+    return Section("note", "Note", tuple(Prose(line) for line in text.splitlines() if line.strip())) if text.strip() else None
+
+
 SECTIONS: tuple[Callable[[Run], Section | None], ...] = (what_happened, findings, curves, timeline, knobs, environment, repeat, script)
 
 
-def sections(run: Run) -> list[Section]:
-    """Every section that has something to say."""
-    return [section for make in SECTIONS if (section := make(run)) is not None]
+def document(run: Run, noted: str = "") -> Document:
+    """The report of a run: every section that has something to say, and the user's note behind the first."""
+    first, *others = (section for make in SECTIONS if (section := make(run)) is not None)
+    sections = [first, *filter(None, [note(noted)]), *others]
+    return Document(run.title, headline(run), tone(run), run.preset.summary, f"{run.id} · GradStudio {gradstudio.__version__}", tuple(sections))
 
 
 def _card(finding: Finding) -> Card:

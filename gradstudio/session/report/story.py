@@ -7,6 +7,7 @@ import numpy as np
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import number, plural
 from gradstudio.session import wording
+from gradstudio.session.report.blocks import Tone
 from gradstudio.session.run import Run
 from gradstudio.session.summary import figures, ranked
 from gradstudio.session.wording import percent
@@ -22,9 +23,18 @@ def headline(run: Run) -> str:
     if run.status == "finished":
         critical = any(finding.severity == "critical" for finding in list(run.findings.values()))
         return f"finished {steps}, but training was not sound" if critical else f"finished {steps}"
+    if run.status == "interrupted":
+        return f"interrupted after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
     if not run.over:
         return f"still training, {steps} so far"
     return f"stopped after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
+
+
+def tone(run: Run) -> Tone:
+    """Good, bad or warning: how the run ended."""
+    if run.status in ("nonfinite", "failed") or any(finding.severity == "critical" for finding in list(run.findings.values())):
+        return "bad"
+    return "good" if run.status == "finished" else "warning"
 
 
 def tell(run: Run) -> str:
@@ -111,6 +121,8 @@ def _compared(run: Run) -> str:
 def _end(run: Run) -> str:
     if run.status == "failed":
         return f"The run could not go on: {run.message.rstrip('.')}."
+    if run.status == "interrupted":
+        return "Then the program that trained it was ended from outside; what had been measured until then was kept, and the run can be repeated."
     if run.accuracy is None:
         return ""
     if not np.isfinite(run.accuracy):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 
 from gradstudio.core.events import Event
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import COLUMNS, Layer
+from gradstudio.core.history import BLOCK, History, Layer
 from gradstudio.session.run import Run
 
 POINTS = 2000  # drawn points a curve, at most
@@ -20,20 +21,28 @@ MARKS = 300  # marks of a kind on a curve, at most
 
 @dataclass(frozen=True)
 class Trace:
-    """The measured rows of a run, all of one length, however far the run goes on meanwhile."""
+    """The measured rows of a run as far as they had come, however far it goes on meanwhile. A column is copied only when it is asked for."""
 
-    columns: dict[str, np.ndarray]
-    layers: tuple[Layer, ...]
-    layer_norms: np.ndarray  # (steps, layers)
+    history: History
+    count: int
     changes: tuple[Event, ...]
     experiment: Experiment
     first_nonfinite_step: int | None
 
     def __len__(self) -> int:
-        return len(self.columns["step"])
+        return self.count
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.columns[name]
+        return self.history.column(name, 0, self.count)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.history.layers
+
+    @cached_property
+    def layer_norms(self) -> np.ndarray:
+        """Gradient norms as `reduce_cells` gives them."""
+        return reduce_cells(partial(self.history.layer_metric, "grad_norm"), self.count, len(self.layers))
 
     @cached_property
     def in_force(self) -> list[tuple[int, int, Experiment]]:
@@ -50,11 +59,9 @@ class Trace:
 
 def take(run: Run) -> Trace:
     """The run as it stands now."""
-    history, count = run.history, len(run.history)
     return Trace(
-        columns={name: history.column(name, 0, count) for name in COLUMNS},
-        layers=history.layers,
-        layer_norms=history.layer_metric("grad_norm", 0, count),
+        history=run.history,
+        count=len(run.history),
         changes=tuple(event for event in list(run.events) if event.kind == "knob_changed"),
         experiment=run.experiment,
         first_nonfinite_step=run.first_nonfinite_step,
@@ -85,9 +92,15 @@ def thin(steps: np.ndarray, count: int, marks: int = MARKS) -> np.ndarray:
     return steps[np.unique(buckets, return_index=True)[1]]
 
 
-def reduce_cells(norms: np.ndarray, cells: int = CELLS) -> np.ndarray:
-    """(steps, layers) as at most so many columns: (layers, columns). A column is the largest of its steps, NaN where any is not finite."""
-    if len(norms) > cells:
-        edges = np.linspace(0, len(norms), cells + 1).astype(int)[:-1]
-        norms = np.maximum.reduceat(norms.astype(float), edges, axis=0)  # a NaN wins, an Inf is the largest
-    return np.where(np.isfinite(norms), norms, np.nan).T.astype(float)
+def reduce_cells(read: Callable[[int, int], np.ndarray], count: int, layers: int, cells: int = CELLS) -> np.ndarray:
+    """What `read(start, stop)` gives as (rows, layers), in at most so many columns: (layers, columns). A column is the largest of its
+    steps, NaN where any is not finite. Only a block of rows is held at a time."""
+    edges = np.linspace(0, count, min(count, cells) + 1).astype(int)[:-1]
+    largest = np.full((len(edges), layers), -np.inf, np.float32)
+    for start in range(0, count, BLOCK):
+        stop = min(start + BLOCK, count)
+        first, last = np.searchsorted(edges, start, "right") - 1, np.searchsorted(edges, stop)
+        inside = np.maximum(edges[first:last] - start, 0)  # the first of them may have begun in the block before
+        norms = np.maximum.reduceat(read(start, stop), inside, axis=0)  # a NaN wins, an Inf is the largest
+        largest[first:last] = np.maximum(largest[first:last], norms)
+    return np.where(np.isfinite(largest), largest, np.nan).T.astype(float)
