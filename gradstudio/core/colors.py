@@ -30,3 +30,7 @@ DARK = Colors(
     background="#14171c", panel="#1c2027", plot="#171a20", line="#2f353f", grid="#262b33", text="#e8ebf0", dim="#98a2b3",
     accent="#56B4E9", on_accent="#0c1116", tint="#14303f", bad="#ff8a5c", good="#3ddc9f", warning="#f0c14b",
 )  # fmt: skip
+
+# Runs that are drawn over another one, whose own colour is the accent: Okabe and Ito's colours, as dark or light as a line needs to be.
+SERIES_LIGHT = ("#C07F00", "#B0508A", "#00795A", "#5A4FCF", "#8A7A00", "#4D5563")
+SERIES_DARK = ("#E69F00", "#E48FC0", "#2FC79A", "#A79BFF", "#F0E442", "#C9D0DA")
