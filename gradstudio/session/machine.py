@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from gradstudio.session import torch_library
+
 
 class Machine:
     """Loads torch in the background. `devices` is (id, name) pairs once `ready`; `problem` says why there are none."""
@@ -29,6 +31,7 @@ class Machine:
 
     def _look(self) -> None:
         try:
+            torch_library.load_ahead()
             from gradstudio.engine import devices
 
             self.devices = tuple((device.id, device.name) for device in devices.available())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.session import torch_library
 from gradstudio.session.run import Run, Status
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Worker(threading.Thread):
         run.status = "starting"
         _training.acquire()
         try:
+            torch_library.load_ahead()
             from gradstudio.engine.trainer import Trainer
 
             if self._stopping:  # while another run had to end, or torch to load
