@@ -220,8 +220,8 @@ class Trainer:
     def _pass(self, batch: Batch, divisor: int) -> tuple[float, float]:
         """Forward and backward. Gives the loss and the accuracy."""
         self._calls += ["forward", "backward"]
-        _, loss, right, largest = self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)
-        return loss.item(), right.item() if math.isfinite(largest.item()) else math.nan
+        loss, right, largest = self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1].tolist()
+        return loss, right if math.isfinite(largest) else math.nan
 
     def _unscale(self) -> None:
         if precision.scales(self.scaler) != "none":
@@ -258,9 +258,9 @@ class Trainer:
 
     # ---- what the calls need
 
-    def _compute(self, inputs: Tensor, targets: Tensor, divisor: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What is to be differentiated, the loss, the accuracy, and the largest absolute output, NaN where there is one. All in fp32,
-        whatever the model computed in."""
+    def _compute(self, inputs: Tensor, targets: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
+        """What is to be differentiated; and, for a device to hand over at once, the loss, the accuracy, and the largest absolute output,
+        NaN where there is one. All in fp32, whatever the model computed in."""
         knobs = self.experiment.loss
         with precision.autocast(self.experiment.precision, self.device):
             outputs = self.model(inputs)
@@ -270,7 +270,7 @@ class Trainer:
             loss = loss * knobs.weight
         scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
         with torch.no_grad():
-            return scaled, loss.detach(), self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf)
+            return scaled, torch.stack([loss, self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf)])
 
     def _joined_gradient(self, batches: list[Batch]) -> tuple[list[Tensor] | None, str]:
         """The gradient of the micro-batches as one batch: what their accumulated gradient ought to be. A batch too large for memory,
