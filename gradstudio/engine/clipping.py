@@ -19,7 +19,7 @@ def norm(flat: Flat, knobs: Clipping) -> bool:
     """All gradients times max_norm / (their common norm + 1e-6), where that is below 1 (Pascanu 2013). To the last bit what
     torch.nn.utils.clip_grad_norm_ does: it takes the norm of the tensors' norms, each summed in float32."""
     common = torch.linalg.vector_norm(foreach.norms(flat.grads))
-    coefficient = torch.clamp(knobs.max_norm / (common + 1e-6), max=1.0)
+    coefficient = torch.clamp((common + 1e-6).reciprocal() * knobs.max_norm, max=1.0)  # as torch divides a number by a tensor
     if coefficient.item() == 1:
         return False
     flat.gradients.mul_(coefficient)

@@ -75,7 +75,8 @@ class Trainer:
         self.taken = 0
         self.compare_next = False  # whether the next step also computes the gradient of its micro-batches joined into one
         self._calls: list[Call] = []  # of this step
-        self._change = torch.stack([self.flat.new(), self.flat.new()])  # the weights before an update, and what it added
+        self._change = torch.stack([self.flat.new(), self.flat.new()])
+        self._before, self._added = self._change.unbind()  # the weights before an update, and what it added to them
 
     def check(self, experiment: Experiment) -> None:
         """KnobError where the device cannot train this model with these live values, though each is allowed."""
@@ -199,8 +200,8 @@ class Trainer:
         lr = knobs.optimizer.lr * schedules.factor(knobs.schedule, self.taken)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        weights, (before, moved) = self.flat.weights.data, self._change
-        before.copy_(weights)
+        weights = self.flat.weights.data
+        self._before.copy_(weights)
         self._take_step(around_scaler=mistakes.step_without_scaler)
         if mistakes.clip_after_step:
             self._clip()
@@ -208,7 +209,7 @@ class Trainer:
         skipped = self.updates.made == made
         if not skipped:
             self._advance_schedule()
-        torch.sub(weights, before, out=moved)
+        torch.sub(weights, self._before, out=self._added)
         return lr, skipped, self.gauges.measure_change(self._change)
 
     # ---- the calls of a training loop, each noted as it is made
