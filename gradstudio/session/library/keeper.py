@@ -108,6 +108,8 @@ class _Followed:
     def write(self, library: Library) -> None:
         """Everything that is new, in one transaction."""
         run, history, rows = self.run, self.run.history, len(self.run.history)
+        if not rows and (run.refused or run.status in ("ready", "starting")):
+            return  # it may never begin
         written = self._rows if history is self._history else 0
         columns, findings = changing(run, rows), findings_of(run)
         lists = {kind: (list(entries(run)), encode) for kind, (entries, encode) in GROWING.items()}

@@ -11,7 +11,14 @@ from pathlib import Path
 from gradstudio.core.text import plural
 from gradstudio.session.library import schema
 
+_ENDINGS = (".sqlite3", ".sqlite", ".db")
 _CHILDREN = ("rows", "entries", "snapshots")
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file that SQLite cannot read may be a damaged library, and not somebody's text that was named by mistake."""
+    with path.open("rb") as file:
+        return path.suffix in _ENDINGS or file.read(16) == b"SQLite format 3\0"
 
 
 def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:

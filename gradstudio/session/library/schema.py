@@ -35,7 +35,7 @@ CREATE TABLE snapshots (
 
 def connect(path: Path) -> sqlite3.Connection:
     """The library in this file, made where there is none. sqlite3.DatabaseError where the file is none or damaged; OSError where its
-    folder cannot be made; ValueError where a newer program wrote it."""
+    folder cannot be made; ValueError where another program or a newer one wrote it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
     try:
@@ -43,7 +43,7 @@ def connect(path: Path) -> sqlite3.Connection:
         if version > VERSION:
             raise ValueError(f"{path} was written by a newer GradStudio (library version {version}, this one reads {VERSION})")
         if version == 0:
-            _make(connection)
+            _make(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
         connection.execute("PRAGMA foreign_keys = ON")
@@ -54,10 +54,12 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _make(connection: sqlite3.Connection) -> None:
+def _make(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that what is deleted gives its space back
     connection.execute("BEGIN IMMEDIATE")
     if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # nobody else was faster
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise ValueError(f"{path} is no run library: it is the database of another program")
         for statement in _TABLES.split(";\n"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {VERSION}")

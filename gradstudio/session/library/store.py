@@ -57,7 +57,9 @@ class Library:
             self._connection = schema.connect(path)
         except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
             raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as fault:
+            if not salvage.is_ours(path):
+                raise LibraryError(f"{path} is no run library: {fault}") from None
             self.notice, self._connection = salvage.set_aside(path)
         except OSError as fault:
             raise LibraryError(f"the run library {path} cannot be opened: {(fault.strerror or str(fault)).lower()}") from None
