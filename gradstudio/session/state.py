@@ -34,6 +34,11 @@ def describe(run: Run) -> State:
         return State("bad", f"Ended by an error at step {count:,}" if run.environment else "Could not start", run.message + kept)
     if count == 0 and run.status == "paused":
         return State("idle", "Paused before the first step", _plan(run))
+    if count == 0 and run.over:
+        cut_off = run.status == "interrupted"
+        return State(
+            "idle", f"{'Interrupted' if cut_off else 'Stopped'} before the first step", f"{wording.CUT_OFF.capitalize()}." if cut_off else _plan(run)
+        )
     if count == 0:
         return State("busy", "Starting", "Loading PyTorch and the data, and building the model.")
     if run.first_nonfinite_step is not None:
@@ -49,6 +54,8 @@ def describe(run: Run) -> State:
         return State("bad", f"Finished, but not sound{accuracy}", text) if worst else State("good", f"Finished{accuracy}", text)
     if run.status == "stopped":
         return State("idle", f"Stopped after {plural(count, 'step', 'steps')}", text)
+    if run.status == "interrupted":
+        return State("idle", f"Interrupted at step {count:,}", f"{wording.CUT_OFF.capitalize()}. {text}")
     if run.status == "paused":
         return State("idle", f"Paused after {plural(count, 'step', 'steps')}", text)
     return State("warning", f"{worst.title} since step {worst.first_step:,}", text) if worst else _trend(run)

@@ -25,6 +25,9 @@ _TASKS = {
 }
 
 
+CUT_OFF = "the program ended while it trained"  # of a run that is "interrupted"
+
+
 class _Network(NamedTuple):
     name: str
     layer: str = "hidden layer"

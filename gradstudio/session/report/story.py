@@ -24,7 +24,7 @@ def headline(run: Run) -> str:
         critical = any(finding.severity == "critical" for finding in list(run.findings.values()))
         return f"finished {steps}, but training was not sound" if critical else f"finished {steps}"
     if run.status == "interrupted":
-        return f"interrupted after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
+        return f"interrupted after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}: {wording.CUT_OFF}"
     if not run.over:
         return f"still training, {steps} so far"
     return f"stopped after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
