@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "engine": {"engine", "core"},
     "session": {"session", "engine", "core"},
     "gui": {"gui", "session", "core"},
-    TOP: {TOP, "gui", "session", "core"},
+    "commands": {"commands", "session", "core"},
+    TOP: {TOP, "commands", "gui", "session", "core"},
 }
 ONLY_IN_FUNCTIONS = {("session", "engine"), (TOP, "gui")}  # so that the start is fast; for annotations, TYPE_CHECKING will do
 HOME_OF = {"PySide6": "gui", "shiboken6": "gui", "pyqtgraph": "gui", "torch": "engine"}
@@ -100,6 +101,8 @@ def test_every_import_points_the_right_way() -> None:
         ("gui/a.py", "from gradstudio.cli import main", "gui imports cli"),
         ("cli.py", "from gradstudio.gui import app", "cli imports gui outside a function"),
         ("cli.py", "def f():\n    from gradstudio.engine import trainer", "cli imports engine"),
+        ("commands/a.py", "from gradstudio.cli import main", "commands imports cli"),
+        ("commands/a.py", "def f():\n    from gradstudio.gui import app", "commands imports gui"),
         ("helpers/a.py", "import os", "helpers is no layer"),
     ],
 )

@@ -27,7 +27,8 @@ def user_presets() -> Path:
 
 def user_library() -> Path:
     """The file of the run library; it need not exist."""
-    return Path(os.environ.get("GRADSTUDIO_LIBRARY") or Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "library.sqlite3")
+    own = Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "library.sqlite3"
+    return Path(os.environ.get("GRADSTUDIO_LIBRARY") or own).absolute()
 
 
 def user_cache() -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 from gradstudio.core.events import Change
 from gradstudio.core.history import BLOCK
 from gradstudio.core.knobs import Value, format_value
-from gradstudio.core.text import number
+from gradstudio.core.text import number, plural
 from gradstudio.session.run import Run, Status
 from gradstudio.session.summary import Figures, figures, ranked
 from gradstudio.session.wording import percent
@@ -90,16 +90,21 @@ class Comparison:
 
 def compare(runs: Sequence[Run]) -> Comparison:
     """Hold runs against each other; ComparisonError where they are too few, too many, or one of them twice."""
-    if not FEWEST <= len(runs) <= MOST:
-        raise ComparisonError(f"{len(runs)} runs cannot be compared; allowed: {FEWEST} to {MOST}")
-    if len({run.id for run in runs}) < len(runs):
-        raise ComparisonError("a run cannot be compared with itself; name each run once")
+    check([run.id for run in runs])
     members = []
     for run in runs:
         step, shared = first_difference(runs[0].history.column("loss"), run.history.column("loss"))
         rules = tuple(finding.rule for finding in ranked(run))
         members.append(Member(run.id, run.title, run.started, run.status, figures(run), rules, step, shared))
     return Comparison(tuple(members), tuple(_settings(runs)), _surroundings(runs))
+
+
+def check(ids: Sequence[str]) -> None:
+    """ComparisonError where runs with these ids are too few or too many to compare, or one of them is there twice."""
+    if not FEWEST <= len(ids) <= MOST:
+        raise ComparisonError(f"{plural(len(ids), 'run', 'runs')} cannot be compared; allowed: {FEWEST} to {MOST}")
+    if len(set(ids)) < len(ids):
+        raise ComparisonError("a run cannot be compared with itself; name each run once")
 
 
 def first_difference(first: np.ndarray, second: np.ndarray) -> tuple[int | None, int]:

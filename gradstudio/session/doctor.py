@@ -11,8 +11,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from gradstudio.core import files, presets, system_libraries
+from gradstudio.core.text import plural
 
 _PACKAGES = {"torch": "torch", "PySide6": "PySide6-Essentials", "pyqtgraph": "pyqtgraph", "numpy": "numpy"}
 _FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
@@ -129,6 +131,34 @@ def _folder() -> list[Check]:
     return [Check("User folder", True, str(folder))]
 
 
+def _library() -> list[Check]:
+    from gradstudio.session.library.store import Library, LibraryError
+
+    path = files.user_library()
+    if not path.exists():
+        return [Check("Run library", True, f"{path}: not there yet, the first run begins it")]
+    try:
+        library = Library(path)
+        try:
+            runs, found, notice = len(library.entries()), library.check(), library.notice
+        finally:
+            library.close()
+    except LibraryError as fault:
+        return [Check("Run library", False, str(fault), "Update GradStudio if a newer one wrote it; else close what has it open, make it "
+                      "writable, or name another: --library FILE, or GRADSTUDIO_LIBRARY. Runs train without it, and are not kept.")]  # fmt: skip
+    if notice:
+        return [Check("Run library", False, notice, "Nothing has to be done: the new one is in use. Keep the damaged file, or delete it.")]
+    if found != "ok":
+        return [Check("Run library", False, f"{path} is damaged: {found}"[:400], "Save the runs that can still be read (`gradstudio report RUN "
+                      "--format csv,toml`), then move the file away: a new one is begun.")]  # fmt: skip
+    return [Check("Run library", True, f"{path}: {plural(runs, 'run', 'runs')}, {_size(path) / 1e6:.3g} MB")]
+
+
+def _size(library: Path) -> int:
+    """Bytes on the disk, with what SQLite has not yet moved into the file itself."""
+    return sum(path.stat().st_size for path in (library, Path(f"{library}-wal")) if path.exists())
+
+
 def _presets() -> list[Check]:
     good, bad = [], []
     for path in presets.available():
@@ -149,4 +179,4 @@ def _version(package: str) -> str:
         return ""
 
 
-CHECKS: tuple[Callable[[], list[Check]], ...] = (_python, _packages, _hazards, _devices, _display, _folder, _presets)
+CHECKS: tuple[Callable[[], list[Check]], ...] = (_python, _packages, _hazards, _devices, _display, _folder, _library, _presets)

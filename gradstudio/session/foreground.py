@@ -6,7 +6,7 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-from gradstudio.core.text import number
+from gradstudio.core.text import number, one_line
 from gradstudio.session.run import Run
 from gradstudio.session.worker import Stop, Worker
 
@@ -58,7 +58,7 @@ def _show_progress(record: Run, worker: Worker) -> None:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(record.title, total=record.experiment.run.steps, figures="")
+        task = bar.add_task(one_line(record.title), total=record.experiment.run.steps, figures="")
         while worker.is_alive():
             worker.join(0.1)
             if count := len(record.history):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -22,6 +24,11 @@ from gradstudio.session.summary import summarize, to_json
 
 CHANGED = ", changed"  # behind the title of a run whose knobs are not its preset's any more
 REPORTS = ("html", "pdf")
+# The formats that a run can be had in at any time, and their files.
+EXPORTS = {
+    "html": ("report.html",), "pdf": ("report.pdf",), "json": ("run.json",), "csv": ("metrics.csv", "events.csv"), "npz": ("layers.npz",),
+    "toml": ("experiment.toml",), "py": ("train.py",),
+}  # fmt: skip
 _WHOLE = ("step", "skipped", "nonfinite")  # columns that count
 
 
@@ -53,6 +60,33 @@ def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
 
         written.append(_write(folder / f"report.{suffix}", report.content(run, suffix)))
     return written
+
+
+def export(run: Run, folder: Path, formats: Sequence[str], note: str = "") -> list[Path]:
+    """Write the files of these EXPORTS into the folder, all or none; gives their paths. The note stands in a report. OutputError where
+    they cannot be written."""
+    from gradstudio.session import report
+
+    contents: dict[Path, files.Content] = {}
+    for name in (name for chosen in formats for name in EXPORTS[chosen]):
+        contents[folder / name] = FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note)
+    return write_together(contents)
+
+
+def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
+    """Write several files so that all of them are there afterwards, or what was there before. OutputError names the first that cannot
+    be written."""
+    with ExitStack() as aside:
+        ready = []
+        for path, content in contents.items():
+            check_folder(path.parent)
+            if path.is_dir():
+                raise OutputError(f"{path} cannot be written: is a directory")
+            folder = aside.enter_context(tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradstudio-"))
+            ready.append((_write(Path(folder, path.name), content), path))
+        for written, path in ready:
+            os.replace(written, path)
+    return list(contents)
 
 
 def as_preset(run: Run) -> Preset:

@@ -1,0 +1,156 @@
+"""The options that several commands share, and what they ask for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from gradstudio.commands.terminal import WrongRequest, complain
+
+if TYPE_CHECKING:
+    from gradstudio.core.events import Change
+    from gradstudio.core.experiment import Experiment
+    from gradstudio.core.presets import Preset
+    from gradstudio.session.library.store import Library
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Set a knob. Repeatable.")]
+Changes = Annotated[list[str] | None, typer.Option("--at", metavar="STEP:KNOB=VALUE", help="Change a live knob at that step. Repeatable.")]
+Steps = Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps.")]
+Seed = Annotated[int | None, typer.Option(metavar="S", help="Seed of weights, batches and noise.")]
+Device = Annotated[str | None, typer.Option(metavar="D", help="auto, cpu, cuda:0, mps; see `gradstudio devices`.")]
+LibraryFile = Annotated[
+    Path | None, typer.Option("--library", metavar="FILE", help="The run library. Without it $GRADSTUDIO_LIBRARY, or the user's own.")
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or last.")]
+
+
+class Request(NamedTuple):
+    """What was asked for, and its live changes; `threads` that the run had, where it is one that was made before."""
+
+    preset: Preset
+    experiment: Experiment
+    timeline: tuple[Change, ...]
+    threads: str
+
+
+def library_file(asked: Path | None) -> Path:
+    """The file of the library, from now on for the whole program; it need not exist."""
+    from gradstudio.core import files
+
+    if asked is not None:
+        if asked.is_dir():
+            raise WrongRequest(f"--library {asked} is a folder; allowed: a file, which is made where there is none")
+        os.environ["GRADSTUDIO_LIBRARY"] = str(asked.absolute())
+    return files.user_library()
+
+
+@contextmanager
+def opened(asked: Path | None) -> Iterator[Library]:
+    """The library while the command reads it; LibraryError where there is none."""
+    from gradstudio.session.library.store import Library, LibraryError
+
+    path = library_file(asked)
+    if not path.exists():
+        raise LibraryError(f"there is no run library {path}; `gradstudio run` begins it")
+    library = Library(path)
+    try:
+        if library.notice:
+            complain(library.notice)
+        yield library
+    finally:
+        library.close()
+
+
+def requested(
+    source: str, library: Path | None, assignments: list[str] | None, changes: list[str] | None, flags: dict[str, Any], *, beginning: bool
+) -> Request:
+    """A preset, a file, a folder of a run or a run of the library, with what is to be changed; `beginning`: that of a run's id will do.
+    PresetError, KnobError, LibraryError or WrongRequest where it cannot be."""
+    from gradstudio.core.experiment import parse_assignment
+
+    preset, threads = _loaded(source, library, beginning=beginning)
+    given = {name: value for name, value in flags.items() if value is not None}
+    experiment = preset.experiment.with_values({**dict(parse_assignment(text) for text in assignments or []), **given})
+    return Request(preset, experiment, _planned(preset, experiment.run.steps, changes or [], experiment), threads)
+
+
+def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Preset, str]:
+    """What is named so, and the CPU threads that it ran with. A preset comes first, then what lies in the file system."""
+    from gradstudio.core import presets
+
+    if source in {path.stem for path in presets.available()}:
+        return presets.load(source), ""
+    if os.path.isfile(os.path.join(source, "experiment.toml")):
+        return presets.load(Path(source, "experiment.toml")), _threads(Path(source))
+    if source.endswith(".toml") or os.path.isfile(source):
+        return presets.load(source), ""
+    if found := _kept(source, library, beginning=beginning):
+        return found
+    if os.path.isdir(source):
+        raise WrongRequest(f"{source[:80]} is no folder of a run: it has no experiment.toml; allowed: one that --out wrote, a TOML file, a preset")
+    try:
+        return presets.load(source), ""
+    except presets.PresetError as fault:
+        raise presets.PresetError(f"{fault}, or {'' if beginning else 'the whole id of '}a run of the library (`gradstudio runs`)") from None
+
+
+def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, str] | None:
+    """The run of the library that is named so, as a preset with every change that was made to it; None where there is none."""
+    if not library_file(asked).exists() and source != "last":
+        return None
+    from gradstudio.session.output import as_preset
+
+    with opened(asked) as library:
+        if source != "last" and not any(entry.id == source or (beginning and entry.id.startswith(source)) for entry in library.entries()):
+            return None
+        run = library.load(library.find(source))
+    return as_preset(run), run.environment.get("threads", "")
+
+
+def _threads(folder: Path) -> str:
+    """The CPU threads that the run in this folder had; nothing where nobody knows."""
+    try:
+        found = json.loads((folder / "run.json").read_text(encoding="utf-8"))["environment"]["threads"]
+    except (OSError, ValueError, KeyError, TypeError):  # no run, or one whose file somebody changed
+        return ""
+    return found if isinstance(found, str) and found.isascii() and found.isdecimal() else ""
+
+
+def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
+    """The preset's own changes and those asked for, in the order of their steps."""
+    from gradstudio.core import presets
+    from gradstudio.core.experiment import parse_assignment
+    from gradstudio.core.knobs import KnobError
+
+    entries = [{"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline]
+    for text in changes:
+        step, colon, assignment = text.partition(":")
+        if not colon or not (step.isascii() and step.isdecimal()):
+            raise WrongRequest(f"--at {text[:80]} is not allowed; allowed: STEP:KNOB=VALUE, such as 100:optimizer.lr=0.01")
+        if int(step) >= steps:
+            raise WrongRequest(f"--at {text[:80]} comes after the end of the run; its last step is {steps - 1}")
+        name, value = parse_assignment(assignment)
+        entries.append({"step": int(step), "knob": name, "value": value})
+    try:
+        return presets.read_timeline(entries, experiment)
+    except KnobError as fault:
+        raise WrongRequest(re.sub(r"^timeline\.\d+: ", "--at: ", str(fault))) from None
+
+
+def formats(option: str, text: str, known: tuple[str, ...]) -> list[str]:
+    """The formats in a list with commas; WrongRequest for one that is not known."""
+    asked = [part.strip().lower() for part in text.split(",") if part.strip()]
+    for part in asked:
+        if part not in known:
+            raise WrongRequest(f"{option} {part[:40]} is not allowed; allowed: {', '.join(known)}, or several with a comma between")
+    return list(dict.fromkeys(asked))

@@ -1,0 +1,39 @@
+"""`gradstudio report`: the files of a run of the library, made again at any time, without a screen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradstudio.commands.options import LibraryFile, RunName, formats, opened
+from gradstudio.commands.terminal import WrongRequest, say
+
+
+def report(
+    run: RunName,
+    wanted: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="FORMATS",
+            help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz), toml (experiment.toml, which repeats the run), "
+            "py (train.py); several with a comma between.",
+        ),
+    ] = "html",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; without it, one named as the run.")] = None,
+    library: LibraryFile = None,
+) -> None:  # fmt: skip
+    """Write a run of the library as files: all of them, or none."""
+    from gradstudio.session import output
+
+    asked = formats("--format", wanted, tuple(output.EXPORTS))
+    if not asked:
+        raise WrongRequest(f"--format names no format; allowed: {', '.join(output.EXPORTS)}")
+    with opened(library) as kept:
+        found = kept.load(kept.find(run))
+        note = next(entry.note for entry in kept.entries() if entry.id == found.id)
+    folder = out or Path(re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-") or "run")  # an id may come from somebody else's library
+    for path in output.export(found, folder, asked, note):
+        say(str(path))

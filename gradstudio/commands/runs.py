@@ -1,0 +1,223 @@
+"""`gradstudio runs`: what the library holds, one of it in words, several side by side, and what a person does with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradstudio.commands.options import HELP, Json, LibraryFile, RunName, formats, library_file, opened
+from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
+
+if TYPE_CHECKING:
+    from gradstudio.core.events import Change
+    from gradstudio.core.files import Content
+    from gradstudio.session.comparison import Comparison, Member
+    from gradstudio.session.library.store import Entry
+    from gradstudio.session.run import Run
+
+app = typer.Typer(help="The run library, newest first: list, show, compare, delete, annotate.", context_settings=HELP, rich_markup_mode=None)
+
+RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs: the id of each, the beginning of one, or last.")]
+
+
+@app.callback(invoke_without_command=True)
+def list_runs(
+    context: typer.Context,
+    search: Annotated[str, typer.Option(metavar="TEXT", help="Only runs in whose title, preset, id, outcome, note or tags every word stands.")] = "",
+    library: LibraryFile = None,
+    as_json: Json = False,
+) -> None:
+    path = library_file(library)
+    if context.invoked_subcommand is not None:
+        if search:
+            raise WrongRequest(f"--search lists runs; for the command {context.invoked_subcommand} leave it out")
+        return
+    entries: list[Entry] = []
+    if path.exists():
+        with opened(library) as kept:
+            entries = kept.entries(search)
+    if as_json:
+        say_json([_entry(entry) for entry in entries])
+    elif entries:
+        table(("Run", "Outcome", "Steps", "Loss", "Started", "Title", "Tags"), [_line(entry) for entry in entries])
+    else:
+        complain(f"no such run in {path}" if search and path.exists() else f"no runs in {path}; `gradstudio run` begins one")
+
+
+@app.command("show", help="Print what came of a run, its knobs, findings, note and tags.")
+def show(run: RunName, library: LibraryFile = None, as_json: Json = False) -> None:
+    from gradstudio.session import summary
+
+    with opened(library) as kept:
+        found = kept.load(kept.find(run))
+        entry = next(entry for entry in kept.entries() if entry.id == found.id)
+    if as_json:
+        say_json(summary.summarize(found))
+        return
+    from gradstudio.session.report.story import in_words
+
+    say(in_words(found) + "\n")
+    table(("", ""), _about(found, entry))
+
+
+@app.command("compare", help="Hold 2 to 8 runs against each other: knobs that differ, figures, and where the losses part.")
+def compare(
+    runs: RunNames,
+    library: LibraryFile = None,
+    as_json: Json = False,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write loss and gradient norm by step, a column for each run.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write comparison.json and curves.csv here.")] = None,
+    report: Annotated[
+        str, typer.Option(metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into the folder comparison.")
+    ] = "",
+) -> None:
+    from gradstudio.session import comparison, output
+
+    reports = formats("--report", report, output.REPORTS)
+    folder = out or (Path("comparison") if reports else None)
+    with opened(library) as kept:
+        ids = [kept.find(run) for run in runs]
+        comparison.check(ids)  # before hundreds are read
+        found = [kept.load(run) for run in ids]
+    compared = comparison.compare(found)
+    output.write_together(_files(found, compared, folder, reports, csv))
+    if as_json:
+        say_json(comparison.as_json(compared))
+    else:
+        _tell(compared, found)
+
+
+@app.command("delete", help="Delete runs for good, and give their space back.")
+def delete(
+    runs: RunNames,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    library: LibraryFile = None,
+) -> None:
+    from gradstudio.core.text import plural
+
+    with opened(library) as kept:
+        ids = list(dict.fromkeys(kept.find(run) for run in runs))
+        if not yes:
+            if not sys.stdin.isatty():
+                raise WrongRequest("deleting needs --yes where nobody can be asked")
+            complain("\n".join(ids))
+            if not typer.confirm(f"Delete {plural(len(ids), 'run', 'runs')} for good?", err=True):
+                return
+        kept.delete(ids)
+        kept.purge(runs=ids)
+    say(f"deleted {plural(len(ids), 'run', 'runs')}")
+
+
+@app.command("note", help="Write a note to a run; an empty one takes it away.")
+def note(run: RunName, text: Annotated[str, typer.Argument(metavar="TEXT")], library: LibraryFile = None) -> None:
+    with opened(library) as kept:
+        kept.annotate(kept.find(run), note=text)
+
+
+@app.command("tag", help="Give a run these tags instead of those that it has; none takes them away.")
+def tag(run: RunName, tags: Annotated[list[str] | None, typer.Argument(metavar="TAG...")] = None, library: LibraryFile = None) -> None:
+    with opened(library) as kept:
+        kept.annotate(kept.find(run), tags=tags or [])
+
+
+def _files(runs: list[Run], found: Comparison, folder: Path | None, reports: list[str], csv: Path | None) -> Mapping[Path, Content]:
+    """What was asked for to be written."""
+    from gradstudio.session import comparison
+    from gradstudio.session.report import comparison as report
+    from gradstudio.session.summary import to_json
+
+    curves: Content = partial(comparison.curves_csv, runs)
+    contents: dict[Path, Content] = {csv: curves} if csv else {}
+    if folder:
+        contents |= {folder / "comparison.json": to_json(comparison.as_json(found)) + "\n", folder / "curves.csv": curves}
+        contents |= {folder / f"comparison.{suffix}": report(runs, suffix) for suffix in reports}
+    return contents
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "run": entry.id, "title": entry.title, "outcome": entry.outcome, "started": _when(entry.started, "seconds"), "steps": entry.steps,
+        "preset": entry.preset, "final_loss": entry.final_loss, "accuracy": entry.accuracy, "seconds": entry.seconds, "note": entry.note,
+        "tags": list(entry.tags),
+    }  # fmt: skip
+
+
+def _line(entry: Entry) -> tuple[str, ...]:
+    from gradstudio.core.text import number
+
+    loss, started = number(entry.final_loss), _when(entry.started, "minutes")[:16].replace("T", " ")
+    return (entry.id, entry.outcome, f"{entry.steps:,}", loss, started, entry.title, ", ".join(entry.tags))
+
+
+def _when(started: float, precision: str) -> str:
+    """A moment with its time zone, as ISO 8601 says it; nothing for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(started).astimezone().isoformat(timespec=precision)
+    except (OverflowError, OSError, ValueError):
+        return ""
+
+
+def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
+    """What `run` does not say of itself when it ends."""
+    from gradstudio.core.knobs import format_value
+
+    knobs = [
+        f"{knob.name} = {format_value(value)}" + ("" if run.experiment.applies(knob.name) else " (no effect)")
+        for knob, value in run.experiment.items()
+        if value != knob.default
+    ]
+    lines = [("run", run.id), ("started", _when(entry.started, "seconds").replace("T", " "))]
+    lines += _under("knobs", knobs or ["all at their default"])
+    lines += _under("changed", [_change(change) for change in run.course])
+    lines += _under("tags", [", ".join(entry.tags)] if entry.tags else [])
+    return lines + _under("note", entry.note.splitlines())
+
+
+def _under(name: str, texts: list[str]) -> list[tuple[str, str]]:
+    return [(name if index == 0 else "", text) for index, text in enumerate(texts)]
+
+
+def _change(change: Change) -> str:
+    from gradstudio.core.knobs import format_value
+
+    return f"{change.knob} = {format_value(change.value)} from step {change.step:,}"
+
+
+def _tell(found: Comparison, runs: list[Run]) -> None:
+    """The comparison as tables, in which each run is a letter."""
+    from gradstudio.core.text import one_line
+    from gradstudio.session.report.story import headline
+
+    letters = tuple("ABCDEFGH"[: len(runs)])
+    table(("", "Run", "Title", "Outcome"), [(letter, run.id, run.title, headline(run)) for letter, run in zip(letters, runs, strict=True)])
+    for title, rows in (
+        ("Knobs", [(setting.knob, *setting.texts()) for setting in found.settings]),
+        ("Environment", [(name, *values) for name, values in found.surroundings.items()]),
+        ("Figures", [(label, *values) for label, values in found.figure_texts()]),
+    ):
+        say("")
+        if rows:
+            table((title, *letters), rows, headed=True)
+        else:
+            say(f"{title}: no difference")
+    say("")
+    for letter, member in zip(letters[1:], found.members[1:], strict=True):
+        say(one_line(_parting(letter, member)))
+    for letter, member in zip(letters, found.members, strict=True):
+        step = member.figures.first_nonfinite_step
+        say(f"{letter} {'stayed finite' if step is None else f'went non-finite at step {step:,}'}")
+
+
+def _parting(letter: str, member: Member) -> str:
+    """Where a run leaves the first."""
+    if not member.shared_steps:
+        return f"A and {letter} have no step in common"
+    if member.differs_at is None:
+        return f"the losses of A and {letter} are the same to the last bit in all steps that both made ({member.shared_steps:,})"
+    return f"the losses of A and {letter} first differ at step {member.differs_at:,}"

@@ -1,0 +1,75 @@
+"""What the commands print, and where. A title or a note may hold anything, so a terminal is given letters and line ends only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from gradstudio.core.text import one_line
+
+
+class WrongRequest(ValueError):
+    """What was asked for cannot be done. One line, fit for a person."""
+
+
+def say(text: str) -> None:
+    """Print a text for people; whoever closed the other end of the pipe has read enough."""
+    _print(printable(text))
+
+
+def say_file(text: str) -> None:
+    """Print a text that somebody may save: as it stands, except on a terminal."""
+    _print(printable(text) if sys.stdout.isatty() else text)
+
+
+def say_json(value: Any) -> None:
+    """Print strict JSON; what is no letter is escaped, which strict JSON leaves open for some."""
+    from gradstudio.session.summary import to_json
+
+    _print("".join(letter if letter.isprintable() or letter == "\n" else _escaped(letter) for letter in to_json(value)))
+
+
+def complain(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = False) -> None:
+    """Aligned columns: drawn on a terminal, elsewhere plain lines without tabs, a line a row, with the head where it is `headed`."""
+    rows = [tuple(" ".join(one_line(cell).split()) for cell in row) for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        drawn = Table(*head, box=None, header_style="dim", padding=(0, 2, 0, 0))
+        for row in rows:
+            drawn.add_row(*(Text(cell) for cell in row))
+        Console().print(drawn)
+        return
+    lines = [head, *rows] if headed else rows
+    widths = [max((len(line[index]) for line in lines), default=0) for index in range(len(head))]
+    for line in lines:
+        _print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which a terminal would obey; line ends and tabs stay."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in text)
+
+
+def close_stdout() -> None:
+    """Let what is still to be printed vanish, so that Python does not complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        close_stdout()
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
