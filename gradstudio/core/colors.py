@@ -31,6 +31,7 @@ DARK = Colors(
     accent="#56B4E9", on_accent="#0c1116", tint="#14303f", bad="#ff8a5c", good="#3ddc9f", warning="#f0c14b",
 )  # fmt: skip
 
-# Runs that are drawn over another one, whose own colour is the accent: Okabe and Ito's colours, as dark or light as a line needs to be.
-SERIES_LIGHT = ("#C07F00", "#B0508A", "#00795A", "#5A4FCF", "#8A7A00", "#4D5563")
-SERIES_DARK = ("#E69F00", "#E48FC0", "#2FC79A", "#A79BFF", "#F0E442", "#C9D0DA")
+# Runs that are drawn over another one: Okabe and Ito's colours and what lies between them, as dark or light as a line needs to be, and
+# none that a plot has given a meaning (accent, good, bad).
+SERIES_LIGHT = ("#C07F00", "#B0508A", "#5A4FCF", "#7A4B1E", "#7A7A00", "#4D5563")
+SERIES_DARK = ("#E69F00", "#E48FC0", "#A79BFF", "#C99A6B", "#F0E442", "#C9D0DA")

@@ -17,7 +17,7 @@ class Export(threading.Thread):
     """Writes a file and keeps what became of it: `done`, then `problem` (empty where it went well) and `details`. `content` makes
     what it will hold, in this thread."""
 
-    def __init__(self, content: Callable[[], str | bytes], path: Path) -> None:
+    def __init__(self, content: Callable[[], files.Content], path: Path) -> None:
         super().__init__(name=f"writing {path.name}", daemon=True)
         self.path = path
         self._content = content

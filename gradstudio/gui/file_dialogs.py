@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def open_preset(window: Window) -> None:
     def opened(path: str) -> None:
-        _remember(path)
+        remember(path)
         window.open_preset(Path(path))
 
-    dialog = QFileDialog(window, "Open preset", _folder(), "Presets (*.toml);;All files (*)")
+    dialog = QFileDialog(window, "Open preset", folder(), "Presets (*.toml);;All files (*)")
     dialog.fileSelected.connect(opened)
     dialog.open()
 
@@ -40,29 +40,30 @@ def export(window: Window, name: str) -> None:
     if not len(run.history) and name not in ("experiment.toml", "train.py"):
         window.message.show_error("There is nothing to export yet: press Run first.")
         return
-    _ask_where(window, f"Export {name}", f"{run.preset.id}-{name}", partial(window.export_to, name))
+    ask_where(window, f"Export {name}", f"{run.preset.id}-{name}", partial(window.export_to, name))
 
 
 def save_code(window: Window) -> None:
     """Where to write the program as the code panel shows it now."""
     text = window.side.code.text
-    _ask_where(window, "Save the program", f"{window.simulator.preset.id}-train.py", lambda path: window.write(lambda: text, path))
+    ask_where(window, "Save the program", f"{window.simulator.preset.id}-train.py", lambda path: window.write(lambda: text, path))
 
 
-def _ask_where(window: Window, title: str, name: str, chosen: Callable[[str], object]) -> None:
+def ask_where(window: Window, title: str, name: str, chosen: Callable[[str], object]) -> None:
+    """Ask for the file to write, which gets the suffix of `name`."""
     suffix = Path(name).suffix
-    dialog = QFileDialog(window, title, _folder(), f"*{suffix}")
+    dialog = QFileDialog(window, title, folder(), f"*{suffix}")
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
     dialog.setDefaultSuffix(suffix[1:])
     dialog.selectFile(name)
-    dialog.fileSelected.connect(_remember)
+    dialog.fileSelected.connect(remember)
     dialog.fileSelected.connect(chosen)
     dialog.open()
 
 
-def _folder() -> str:
+def folder() -> str:
     return str(QSettings().value("folder", str(Path.home())))
 
 
-def _remember(path: str) -> None:
+def remember(path: str) -> None:
     QSettings().setValue("folder", str(Path(path).parent))

@@ -9,7 +9,7 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu
 
 from gradstudio.core import presets
-from gradstudio.gui import file_dialogs
+from gradstudio.gui import file_dialogs, sharing
 from gradstudio.gui.knob_panel import COMPARING
 from gradstudio.gui.theme import Mode, theme
 
@@ -53,6 +53,9 @@ def fill_presets(window: Window, menu: QMenu) -> None:
         _add(menu, "Back to the preset's knobs", window.reset_knobs)
         _add(menu, "Open preset…", lambda: file_dialogs.open_preset(window))
         _add(menu, "Save knobs as preset…", lambda: file_dialogs.save_preset(window))
+        menu.addSeparator()
+        _add(menu, "Copy preset as text", lambda: sharing.copy(window)).setToolTip("The knobs as they are set, as one line to paste into a chat")
+        _add(menu, "Open preset from text…", lambda: sharing.ask(window)).setToolTip("A preset that somebody has copied as text")
 
     menu.setToolTipsVisible(True)
     menu.aboutToShow.connect(fill)
@@ -132,6 +135,7 @@ def _view(window: Window, menu: QMenu) -> None:
     _add(menu, "Knobs", window.sides.toggle_knobs, "Ctrl+1")
     _add(menu, "Words and lesson", lambda: window.sides.toggle_page("words"), "Ctrl+2")
     _add(menu, "Code", lambda: window.sides.toggle_page("code"), "Ctrl+3")
+    _add(menu, "Runs", lambda: window.sides.toggle_page("runs"), "Ctrl+4")
     _add(menu, "Full screen", window.toggle_full_screen, "F11")
     _add(menu, "Reset layout", window.sides.reset)
 

@@ -5,6 +5,7 @@ News leave by themselves, errors stay until they are closed (by the button or Es
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
@@ -14,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushBu
 from gradstudio.gui.theme import theme
 
 NEWS_STAY = 8000  # ms
+Action = tuple[str, Callable[[], object]]  # what a button says and does
 TITLE = 28  # px that the title of a plot takes
 
 
@@ -43,17 +45,20 @@ class MessageBar(QFrame):
         row = QHBoxLayout(self)
         row.setContentsMargins(14, 7, 10, 7)
         row.addWidget(self.text, 1)
-        for button in (self.copy, self.open, close):
+        self.action = QPushButton("Undo")  # or whatever else can be done about it
+        self._act: Callable[[], object] = self.hide
+        self.action.clicked.connect(self._take_action)
+        for button in (self.action, self.copy, self.open, close):
             row.addWidget(button)
         self.hide()
 
     def show_error(self, text: str, details: str = "") -> None:
         self._show("bad", text, details, Path())
 
-    def show_news(self, text: str, file: Path | None = None) -> None:
-        """Something went well; `file` can be opened from here."""
-        self._show("good", text, "", file or Path())
-        self._leaving.start(NEWS_STAY)
+    def show_news(self, text: str, file: Path | None = None, *, action: Action | None = None, stay: int = NEWS_STAY) -> None:
+        """Something went well; `file` can be opened from here, or `action` be taken, for `stay` ms."""
+        self._show("good", text, "", file or Path(), action)
+        self._leaving.start(stay)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.Move, QEvent.Type.Resize) and self.isVisible():
@@ -70,8 +75,16 @@ class MessageBar(QFrame):
         self.setGeometry(place.x(), place.bottom() + 1 - height, place.width(), height)
         self.raise_()
 
-    def _show(self, tone: str, text: str, details: str, file: Path) -> None:
+    def _take_action(self) -> None:
+        self.hide()
+        self._act()
+
+    def _show(self, tone: str, text: str, details: str, file: Path, action: Action | None = None) -> None:
         self._leaving.stop()
+        self.action.setVisible(action is not None)
+        if action is not None:
+            name, self._act = action
+            self.action.setText(name)
         self.setProperty("tone", tone)
         self.style().unpolish(self)
         self.style().polish(self)

@@ -1,4 +1,4 @@
-"""The right side of the window: either words or code, chosen at its top."""
+"""The right side of the window: words, code or runs, chosen at its top."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from gradstudio.gui.code_panel import CodePanel
+from gradstudio.gui.runs_panel import RunsPanel
 from gradstudio.gui.words_panel import WordsPanel
 
-Page = Literal["words", "code"]
+Page = Literal["words", "code", "runs"]
 PAGES: dict[Page, tuple[str, str]] = {
     "words": ("Words", "What is happening, and the lesson (Ctrl+2)"),
     "code": ("Code", "The knobs as a plain PyTorch program (Ctrl+3)"),
+    "runs": ("Runs", "Every run that was ever made: find, open, compare (Ctrl+4)"),
 }
 
 
@@ -24,7 +26,7 @@ class SidePanel(QWidget):
         super().__init__()
         self.setObjectName("right")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.words, self.code = WordsPanel(), CodePanel()
+        self.words, self.code, self.runs = WordsPanel(), CodePanel(), RunsPanel()
         self.page: Page = "words"
         frame = QFrame()
         frame.setObjectName("segments")
@@ -44,7 +46,7 @@ class SidePanel(QWidget):
             button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
             group.addButton(button)
             row.addWidget(button, 1)
-            self._pages.addWidget({"words": self.words, "code": self.code}[page])
+            self._pages.addWidget({"words": self.words, "code": self.code, "runs": self.runs}[page])
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 4)
         top.addWidget(frame)

@@ -10,7 +10,7 @@ from gradstudio.gui.theme import theme
 
 WIDTHS = (286, 800, 326)  # at first: knobs, plots, words
 LEAST = (240, 420, 240)
-CODE_SHARE = 0.39  # of the width of all, for the code at first
+SHARES: dict[Page, float] = {"code": 0.39, "runs": 0.27}  # of the width of all, for these at first
 
 
 class Sides(QSplitter):
@@ -31,7 +31,7 @@ class Sides(QSplitter):
         self._knobs.setVisible(not self._knobs.isVisible())
 
     def toggle_page(self, page: Page) -> None:
-        """Show the words or the code; where they stand already, hide the right side."""
+        """Show a page of the right side; where it stands already, hide the right side."""
         if self._right.isVisible() and self._right.page == page:
             self._right.hide()
             return
@@ -39,13 +39,13 @@ class Sides(QSplitter):
         self.show_page(page)
 
     def show_page(self, page: Page) -> None:
-        """Turn the right side to the words or the code, each in the width that it was left in."""
+        """Turn the right side to a page, each in the width that it was left in."""
         if page == self._right.page:
             return
         left, middle, right = self.sizes()
         self._widths[self._right.page] = right
         self._right.show_page(page)
-        width = self._widths.get(page) or (WIDTHS[2] if page == "words" else round(CODE_SHARE * self.width()))
+        width = self._widths.get(page) or max(WIDTHS[2], round(SHARES.get(page, 0) * self.width()))
         self.setSizes([left, max(middle + right - width, LEAST[1]), width])
 
     def reset(self) -> None:
@@ -67,8 +67,8 @@ class Sides(QSplitter):
             width = str(settings.value(f"width/{page}", ""))
             if width.isdecimal():
                 self._widths[page] = int(width)
-        if settings.value("page") == "code":
-            self._right.show_page("code")
+        page = settings.value("page")
+        self._right.show_page(next((known for known in PAGES if known == page), "words"))
         state = settings.value("splitter")
         if isinstance(state, QByteArray):
             self.restoreState(state)

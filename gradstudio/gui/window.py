@@ -9,16 +9,20 @@ from PySide6.QtCore import QByteArray, QSettings, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
 
-from gradstudio.core import presets
+from gradstudio.core import files, presets
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
-from gradstudio.gui import about, file_dialogs, menus
+from gradstudio.core.text import plural
+from gradstudio.gui import about, file_dialogs, menus, plot_menu
 from gradstudio.gui.exporting import Export, content
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
+from gradstudio.gui.librarian import Librarian
 from gradstudio.gui.message_bar import MessageBar
 from gradstudio.gui.plots.stack import PlotStack
+from gradstudio.gui.reading import Reading
+from gradstudio.gui.runs_desk import RunsDesk
 from gradstudio.gui.side_panel import SidePanel
 from gradstudio.gui.sides import Sides
 from gradstudio.gui.theme import theme
@@ -31,13 +35,16 @@ from gradstudio.session.state import describe
 FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
 CLOSING = 1.5  # seconds that a training thread gets to end
+DESK_CLOSING = 0.4  # seconds that what is asked of the library gets to end
+LEFT_STAYS = 20_000  # ms that a run which was left is offered
 WRITING = 20.0  # seconds that a file gets to be written whole
 
 
 class Window(QMainWindow):
     def __init__(self, preset: presets.Preset) -> None:
         super().__init__()
-        self.simulator = Simulator(preset)
+        library = files.user_library()
+        self.simulator = Simulator(preset, library)
         self.simulator.set_speed(AT_FIRST)
         self.machine = Machine()
         self.top, self.knobs, self.plots = TopBar(), KnobPanel(), PlotStack()
@@ -47,13 +54,17 @@ class Window(QMainWindow):
         self.words = self.side.words
         self.happening, self.lesson = self.words.happening, self.words.lesson
         self.figures = FiguresBar()
+        self.desk = RunsDesk(self, Librarian(library))
         self._exports: list[Export] = []
+        self._readings: list[Reading] = []
+        self._library_problem = ""  # that was told
         self._reported: Run | None = None  # the run whose failure was told
         self._beats = 0
         self._status, self._shown = "", None  # of the run when the words were last brought up to date
         self._devices_shown = False
         self._lay_out()
         menus.build(self)
+        plot_menu.attach(self)
         self._connect()
         self._restore()
         self.heartbeat = Heartbeat(self.refresh, self)
@@ -118,12 +129,18 @@ class Window(QMainWindow):
         except presets.PresetError as fault:
             self.message.show_error(str(fault))
             return
-        self.message.hide()
         if preset == self.simulator.preset and self.simulator.started:
-            return  # it is there, with its run
-        self.simulator.load(preset)
-        self.setWindowTitle(f"{preset.title} — GradStudio")
-        self.knobs.forget()
+            self.message.hide()  # it is there, with its run
+        else:
+            self.take_up(preset)
+
+    def take_up(self, preset: presets.Preset) -> None:
+        """Load a preset that was read. A run that goes is stopped, and said to be kept."""
+        self._leave(lambda: self.simulator.load(preset))
+
+    def show_run(self, run: Run) -> None:
+        """Show a run of the library that is over, with its knobs asked for."""
+        self._leave(lambda: self.simulator.open(run))
 
     def save_preset_as(self, title: str) -> None:
         """Save the knobs as they are set as a preset of the user's, and take it up."""
@@ -144,9 +161,13 @@ class Window(QMainWindow):
         run = self.simulator.run
         self.write(lambda: content(run, name), path)
 
-    def write(self, made: Callable[[], str | bytes], path: str) -> None:
+    def write(self, made: Callable[[], files.Content], path: str) -> None:
         """Write a file in the background."""
         self._exports.append(Export(made, Path(path)))
+
+    def read(self, reading: Reading) -> None:
+        """Wait for a file that is read in the background."""
+        self._readings.append(reading)
 
     def find_knob(self) -> None:
         self.knobs.show()
@@ -180,6 +201,8 @@ class Window(QMainWindow):
             self.happening.refresh(run, state)
             self.lesson.refresh(run, self.simulator.requested)
             self.words.balance()
+        if run is not self._shown:
+            self.desk.mark()
         self._status, self._shown = run.status, run
         self._beats += 1
         self._tell()
@@ -198,6 +221,16 @@ class Window(QMainWindow):
                 self.message.show_error(export.problem, export.details)
             else:
                 self.message.show_news(f"Written: {export.path}", export.path)
+        for reading in [reading for reading in self._readings if reading.done]:
+            self._readings.remove(reading)
+            if reading.problem:
+                self.message.show_error(reading.problem, reading.details)
+            else:
+                reading.taken(reading.curves)
+        if self.simulator.library_problem != self._library_problem:
+            self._library_problem = self.simulator.library_problem
+            if self._library_problem:
+                self.message.show_error(self._library_problem)
         if self.machine.ready and not self._devices_shown:
             self._devices_shown = True
             self.heartbeat.settle()  # with torch
@@ -206,6 +239,17 @@ class Window(QMainWindow):
         self.top.show_device(str(self.simulator.requested.run.device), self.machine.automatic)
 
     # ---- inside
+
+    def _leave(self, load: Callable[[], object]) -> None:
+        """Have the simulator take up something else; the run that went until now can be had back from the library."""
+        left = self.simulator.run if self.simulator.started and not self.simulator.run.over else None
+        self.message.hide()
+        load()
+        self.setWindowTitle(f"{self.simulator.preset.title} — GradStudio")
+        self.knobs.forget()
+        if left is not None and not self.simulator.library_problem:
+            told = f"{left.title} was stopped after {plural(len(left.history), 'step', 'steps')} and is kept in the library."
+            self.message.show_news(told, action=("Open it again", lambda: self.desk.open(left.id)), stay=LEFT_STAYS)
 
     def _lay_out(self) -> None:
         self.setWindowTitle(f"{self.simulator.preset.title} — GradStudio")
@@ -265,6 +309,7 @@ class Window(QMainWindow):
         self.sides.save(settings)
         self.hide()
         ended = self.simulator.close(CLOSING)
+        ended = self.desk.close(DESK_CLOSING) and ended
         for export in self._exports:  # asked for and nearly there
             export.join(WRITING)
         self.heartbeat.stop(alone=ended and not self.machine.busy and not any(export.is_alive() for export in self._exports))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QSettings
@@ -25,8 +26,9 @@ def qapp() -> QApplication:
 
 
 @pytest.fixture
-def make_window(qtbot: QtBot) -> Iterator[Callable[..., Window]]:
+def make_window(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Window]]:
     QSettings().clear()
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "library" / "runs.sqlite3"))
     made: list[Window] = []
 
     def make(**values: object) -> Window:

@@ -54,6 +54,13 @@ class Axis(pg.AxisItem):
         self._shown.setOffset(bounds.topLeft())
         self._shown.show()
 
+    def draw_anew(self, anew: bool) -> None:
+        """Be drawn by pyqtgraph, as lines and letters, for a figure; or again from the picture, at the next settling."""
+        anew = anew and (self.style["showValues"] or self.grid is not False)
+        leave_unpainted(self, not anew)
+        self._shown.setVisible(not anew)
+        self.picture = None
+
 
 class LogAxis(Axis):
     """Positions are log10 of the values. Ticks stand on decades, and on 2 and 5 where there are few of them."""

@@ -48,9 +48,9 @@ class PlotView(pg.PlotWidget):
         self.resized.emit()
 
 
-def leave_unpainted(item: QGraphicsItem) -> None:
+def leave_unpainted(item: QGraphicsItem, unpainted: bool = True) -> None:
     """Qt looks past it, and asks its Python for nothing; its children are painted, and the mouse still finds it."""
-    item.setFlag(_Flag.ItemHasNoContents)
+    item.setFlag(_Flag.ItemHasNoContents, unpainted)
     item.setFlag(_Flag.ItemClipsChildrenToShape, False)
 
 

@@ -12,7 +12,8 @@ from PySide6.QtWidgets import QGraphicsLineItem
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LogAxis
 from gradstudio.gui.plots.canvas import Canvas, Label, leave_unpainted
-from gradstudio.gui.plots.series import Series, column, log10
+from gradstudio.gui.plots.overlay import Overlays
+from gradstudio.gui.plots.series import Series, column, joined, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
@@ -77,7 +78,10 @@ class GradientNormPlot(StepPlot):
 
     max_norm_moved = Signal(float)
 
-    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+    columns = ("grad_norm", "clipped_norm", "clip_coef")
+    y_scale = staticmethod(log10)
+
+    def __init__(self, steps: StepRange, cursor: Cursor, overlays: Overlays) -> None:
         super().__init__(steps, cursor, LogAxis("left"))
         self.before = Series(self.canvas, column("grad_norm"), "accent", z=12)
         self.after = Series(self.canvas, column("clipped_norm"), "good", dashed=True, marked=False)
@@ -88,6 +92,7 @@ class GradientNormPlot(StepPlot):
         self.limit.sigPositionChangeFinished.connect(self._let_go)
         self.plot.addItem(self.limit, ignoreBounds=True)
         self._limit: float | None = -1.0  # that is shown
+        self.take_over(overlays, "grad_norm", "grad_norm")
         self.show_limit(None)
         self.restyle()
 
@@ -107,11 +112,11 @@ class GradientNormPlot(StepPlot):
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        found = [span for series in self.series if (span := series.range(first, last, above=3.0 if self.steps.following else math.inf))]
-        if self.limit.isVisible():
-            found.append((self.limit.value(), self.limit.value()))
-        if found:
-            self.set_y(min(low for low, _ in found), max(high for _, high in found), least=1.0)
+        above = 3.0 if self.steps.following else math.inf
+        limit = (self.limit.value(), self.limit.value()) if self.limit.isVisible() else None
+        spans = [series.range(first, last, above=above) for series in self.series]
+        if found := joined(*spans, limit, self.overlay.range(first, last, log10, above=above)):
+            self.set_y(*found, least=1.0)
         self.before.draw(run.history, first, last)
         self.after.draw(run.history, first, last)
         self.before.draw_marks()

@@ -140,6 +140,10 @@ class LayersPlot(StepPlot):
         self._add_choice()
         self.restyle()
 
+    @property
+    def shown_metric(self) -> str:
+        return self.shown
+
     def choose(self, metric: str) -> None:
         """Show another metric of the layers."""
         self.shown = metric

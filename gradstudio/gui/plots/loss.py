@@ -11,7 +11,8 @@ from gradstudio.core.history import History
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LossAxis
 from gradstudio.gui.plots.canvas import Label
-from gradstudio.gui.plots.series import Series, column, linear, log10
+from gradstudio.gui.plots.overlay import Overlays
+from gradstudio.gui.plots.series import Scale, Series, column, joined, linear, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
@@ -43,7 +44,9 @@ class LossPlot(StepPlot):
     title = "Loss"
     help = "Mean loss of each step's batch, before its update. It is what training is for, and where a NaN shows last."
 
-    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+    columns = ("loss", "accuracy")
+
+    def __init__(self, steps: StepRange, cursor: Cursor, overlays: Overlays) -> None:
         self._axis = LossAxis("left")
         super().__init__(steps, cursor, self._axis)
         self.raw = Series(self.canvas, column("loss"), "accent", alpha=90)
@@ -55,7 +58,12 @@ class LossPlot(StepPlot):
         self._change_texts = [Label(self.canvas, z=45) for _ in range(LABELLED)]
         for text in self._change_texts:
             text.hide()
+        self.take_over(overlays, "smooth", "loss")
         self.restyle()
+
+    @property
+    def y_scale(self) -> Scale:
+        return self.raw.scale
 
     def legend(self) -> str:
         marks = self.raw.marks_legend()
@@ -84,7 +92,8 @@ class LossPlot(StepPlot):
             self._axis.make_linear(signed)
             self._has_moved()
         self.raw.scale = self.smooth.scale = linear if signed else log10
-        if found := self.raw.range(first, last, above=0.7 if self.steps.following and not signed else math.inf):
+        above = 0.7 if self.steps.following and not signed else math.inf
+        if found := joined(self.raw.range(first, last, above=above), self.overlay.range(first, last, self.y_scale, above=above)):
             self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
         self.raw.draw(run.history, first, last)
         self.smooth.draw(run.history, first, last)

@@ -20,6 +20,8 @@ class ScaleAndRatePlot(StepPlot):
     title = "Loss scale · learning rate"
     help = "The factor on the loss under fp16, halved at each overflow (a skipped update, marked), and the learning rate of each update."
 
+    columns = ("scale", "skipped", "lr")
+
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         right = LinearAxis("right")
         super().__init__(steps, cursor, Log2Axis("left"), right)

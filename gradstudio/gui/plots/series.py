@@ -144,5 +144,11 @@ class Series:
         return steps, self.scale(values)
 
 
+def joined(*spans: tuple[float, float] | None) -> tuple[float, float] | None:
+    """What holds all of these; None where there is none."""
+    there = [span for span in spans if span is not None]
+    return (min(low for low, _ in there), max(high for _, high in there)) if there else None
+
+
 def column(name: str) -> Read:
     return lambda history, start, stop: history.column(name, start, stop)

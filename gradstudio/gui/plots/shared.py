@@ -16,6 +16,7 @@ class StepRange(QObject):
         super().__init__()
         self.first, self.last = 0.0, float(SHORTEST)
         self.most = float(SHORTEST)  # steps that can be shown at all
+        self.over = 0  # steps of what is drawn over the run
         self.following = True
 
     def follow(self, steps: int) -> None:
@@ -34,7 +35,7 @@ class StepRange(QObject):
     def fit(self, steps: int) -> None:
         """Show the whole run and follow it again."""
         self.following = True
-        self._set(0.0, max(steps * 1.05, SHORTEST))
+        self._set(0.0, max(max(steps, self.over) * 1.05, SHORTEST))
         self.changed.emit()
 
     def _set(self, first: float, last: float) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from gradstudio.gui.plots.chips import Chips
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
+from gradstudio.gui.plots.overlay import Overlays
 from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
 from gradstudio.gui.plots.shared import SHORTEST, Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
@@ -19,8 +21,11 @@ class PlotStack(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.steps, self.step_cursor = StepRange(), Cursor()
-        self.loss = LossPlot(self.steps, self.step_cursor)
-        self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor)
+        self.overlays = Overlays()
+        self.overlays.changed.connect(self._make_room)  # before the plots draw what has changed
+        self.chips = Chips(self.overlays)
+        self.loss = LossPlot(self.steps, self.step_cursor, self.overlays)
+        self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, self.overlays)
         self.layers = LayersPlot(self.steps, self.step_cursor)
         self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor)
         self.timeline = Timeline(self.steps, self.step_cursor)
@@ -28,6 +33,7 @@ class PlotStack(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(12, 10, 12, 8)
         layout.setSpacing(8)
+        layout.addWidget(self.chips)
         for plot, share in ((self.loss, 26), (self.gradient_norm, 28), (self.layers, 28), (self.scale_and_rate, 13), (self.timeline, 0)):
             layout.addWidget(plot, share)
 
@@ -40,8 +46,8 @@ class PlotStack(QWidget):
         run = simulator.run
         if run is not self._run:
             self._run = run
-            self.steps.most = max(1.05 * run.experiment.run.steps, SHORTEST)
-            self.steps.fit(0)
+            self._make_room()
+            self.fit()
         self.steps.follow(len(run.history))
         clipping = simulator.requested.clipping
         self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
@@ -51,3 +57,11 @@ class PlotStack(QWidget):
     def fit(self) -> None:
         """Show the whole run and follow it again."""
         self.steps.fit(len(self._run.history) if self._run else 0)
+
+    def _make_room(self) -> None:
+        """Let the steps reach as far as the run and what is drawn over it."""
+        self.steps.over = self.overlays.longest
+        planned = self._run.experiment.run.steps if self._run else 0
+        self.steps.most = max(1.05 * planned, 1.05 * self.steps.over, SHORTEST)
+        if self.steps.following:
+            self.fit()

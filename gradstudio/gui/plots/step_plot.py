@@ -16,7 +16,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLay
 
 from gradstudio.gui.plots import axes
 from gradstudio.gui.plots.canvas import Canvas, Label, PlotView, Upright, Uprights
-from gradstudio.gui.plots.series import Series
+from gradstudio.gui.plots.overlay import OverlayLayer, Overlays
+from gradstudio.gui.plots.series import Scale, Series, linear
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
@@ -66,6 +67,10 @@ class StepPlot(QFrame):
     left_values = True
     series: tuple[Series, ...] = ()  # what it takes in of a run
     right_width = axes.RIGHT_WIDTH
+    columns: tuple[str, ...] = ()  # of the history that it is about: its data as a table
+    shown_metric = ""  # of the layers, likewise
+    overlay: OverlayLayer | None = None  # other runs, where the plot has a place for them
+    y_scale: Scale = staticmethod(linear)  # of values on the left axis
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: axes.Axis, right: axes.Axis | None = None) -> None:
         super().__init__()
@@ -119,6 +124,11 @@ class StepPlot(QFrame):
     def legend(self) -> str:
         return ""
 
+    def take_over(self, overlays: Overlays, drawn: str, told: str) -> None:
+        """Draw this column of other runs over the run, and tell that one's values."""
+        self.overlay = OverlayLayer(self.canvas, overlays, drawn, told)
+        overlays.changed.connect(self.redraw)
+
     # ---- called by the window
 
     def refresh(self, run: Run) -> None:
@@ -159,10 +169,21 @@ class StepPlot(QFrame):
         self.widget.scene().prepareForPaint()  # which pyqtgraph would call in Python at every paint
         for axis in self._axes:
             axis.settle(self._scale)
+        if self.overlay is not None:
+            self.overlay.settle(self.y_scale)
+
+    def draw_anew(self, anew: bool) -> None:
+        """Be drawn as lines and letters, for a figure; or again from the pictures that are kept for the screen."""
+        for axis in self._axes:
+            axis.draw_anew(anew)
+        if self.overlay is not None:
+            self.overlay.cached(not anew)
+        if not anew:
+            self.settle()
 
     def restyle(self) -> None:
         """Take on the colours of the theme."""
-        for series in self.series:
+        for series in (*self.series, *([self.overlay] if self.overlay else [])):
             series.restyle()
         self.widget.setBackground(theme.colors.plot)
         for name in ("left", "bottom", "right"):
@@ -254,7 +275,7 @@ class StepPlot(QFrame):
             self._shown = (self.steps.first, self.steps.last)
             spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
             self.box.setXRange(self.steps.first - spare, self.steps.last, padding=0)
-        self.show_values("left", bool(len(run.history)) and self.left_values)
+        self.show_values("left", bool(len(run.history) or (self.overlay and self.steps.over)) and self.left_values)
         self.draw(run)
         if len(run.timeline) != self._changes or run.first_nonfinite_step != self._marked:
             self._draw_marks(run)
@@ -286,7 +307,7 @@ class StepPlot(QFrame):
 
     def _cursor_moved(self) -> None:
         step = self.step_cursor.step
-        shown = step is not None and self.run is not None and 0 <= step < len(self.run.history)
+        shown = step is not None and self.run is not None and 0 <= step < max(len(self.run.history), self.steps.over)
         self._cursor_line.setVisible(shown)
         if shown:
             self._cursor_line.setPos(step, 0)
@@ -299,6 +320,10 @@ class StepPlot(QFrame):
         at = step if step is not None and 0 <= step < len(run.history) else None
         text = f"<b>step {at:,}</b> · {self.reading(run, at)}" if at is not None else self.legend()
         self.legend_label.setText(text)
+        if self.overlay is not None and step is not None and (over := self.overlay.reading(step)):
+            self.legend_label.setText(f"{text} &nbsp;{over}" if at is not None else f"<b>step {step:,}</b> &nbsp;{over}")
+            if self.legend_label.sizeHint().width() > self.legend_label.width() and at is not None:  # there is no room for all
+                self.legend_label.setText(text)
         if len(run.history):
             last = len(run.history) - 1
             self.widget.setAccessibleDescription(f"step {last}: {self.reading(run, last)}")

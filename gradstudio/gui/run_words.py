@@ -1,0 +1,68 @@
+"""A run of the library in the words of its list."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+
+from gradstudio.core.text import number, plural
+from gradstudio.session.library.store import Entry
+
+OUTCOMES: dict[str, tuple[str, str]] = {  # of a run: the word, and the colour that goes with it
+    "finished": ("finished", "good"),
+    "nonfinite": ("non-finite", "bad"),
+    "failed": ("failed", "bad"),
+    "interrupted": ("interrupted", "warning"),
+    "stopped": ("stopped", "dim"),
+    "paused": ("paused", "accent"),
+    "running": ("running", "accent"),
+    "starting": ("running", "accent"),
+    "ready": ("running", "accent"),
+}
+
+
+def outcome(entry: Entry) -> tuple[str, str]:
+    """The word for what came of it, and its colour."""
+    return OUTCOMES.get(entry.outcome, (entry.outcome, "dim"))
+
+
+def when(started: float, now: float) -> str:
+    """'today 10:02', 'yesterday 10:02', '12 Nov 10:02', '2025-11-12'."""
+    then, today = time.localtime(started), time.localtime(now)
+    clock = time.strftime("%H:%M", then)
+    if then[:3] == today[:3]:
+        return f"today {clock}"
+    if then[:3] == time.localtime(now - 86400)[:3]:
+        return f"yesterday {clock}"
+    if then.tm_year == today.tm_year:
+        return f"{then.tm_mday} {_MONTHS[then.tm_mon - 1]} {clock}"
+    return time.strftime("%Y-%m-%d", then)
+
+
+def line(entry: Entry, now: float) -> str:
+    """The second line of a run in the list."""
+    loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)} · "
+    return f"{when(entry.started, now)} · {plural(entry.steps, 'step', 'steps')} · {loss}{entry.preset}"
+
+
+def spoken(entry: Entry, now: float) -> str:
+    """All of it in one sentence, for a screen reader."""
+    tags = f", tags {', '.join(entry.tags)}" if entry.tags else ""
+    note = f", note: {entry.note}" if entry.note else ""
+    return f"{entry.title}, {outcome(entry)[0]}, {line(entry, now)}{tags}{note}"
+
+
+def tip(entry: Entry) -> str:
+    """What the pointer is told: a rich text in which nothing that a person wrote is interpreted."""
+    accuracy = "" if entry.accuracy is None else f" · accuracy {100 * entry.accuracy:.1f} %"
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
+    note = f"<p>{lines(entry.note[:600])}</p>" if entry.note else ""
+    return f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}<br>began {began}, {number(entry.seconds)} s in steps{accuracy}</p>{note}"
+
+
+def lines(text: str) -> str:
+    """A plain text as rich text that shows it as it is."""
+    return escape(text).replace("\n", "<br>")
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

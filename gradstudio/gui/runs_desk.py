@@ -1,0 +1,225 @@
+"""What is done with the runs of the library: between the panel that lists them, the library, the plots and the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PySide6.QtCore import QObject, QTimer
+from PySide6.QtGui import QColor
+
+from gradstudio.core.text import plural
+from gradstudio.gui import run_words
+from gradstudio.gui.comparison_dialog import ComparisonDialog
+from gradstudio.gui.librarian import Librarian
+from gradstudio.gui.plots.loss import Smoother
+from gradstudio.gui.plots.overlay import LETTERS, MOST, Overlaid, color
+from gradstudio.session import comparison
+from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.output import as_preset
+from gradstudio.session.run import OVER, Run
+
+if TYPE_CHECKING:
+    from gradstudio.gui.window import Window
+
+RETRY = 250  # ms
+UNDO_FOR = 5 * 60_000  # ms after which what was deleted is gone
+FORGOTTEN = 3600.0  # seconds after which what anybody has deleted is gone
+OFFERED_FOR = 20_000  # ms that the message bar offers the undoing
+
+Found = tuple[int, list[Entry]]
+
+
+class RunsDesk(QObject):
+    def __init__(self, window: Window, librarian: Librarian) -> None:
+        super().__init__(window)
+        self._window, self.librarian = window, librarian
+        self._panel, self._overlays = window.side.runs, window.plots.overlays
+        self._version: int | None = None  # of the library, that the panel shows
+        self._looking, self._looked = False, False
+        self._loading: set[str] = set()  # runs on their way over the plots
+        self._deleted: list[list[str]] = []  # what can be undone, the latest last
+        panel = self._panel
+        panel.look_asked.connect(self.look)
+        panel.open_asked.connect(self.open)
+        panel.again_asked.connect(self.run_again)
+        panel.compare_asked.connect(self.compare_chosen)
+        panel.delete_asked.connect(self.delete)
+        panel.undo_asked.connect(self.undo)
+        panel.model.ticked.connect(self.tick)
+        panel.notes.left.connect(self._annotate)
+        self._overlays.changed.connect(self.mark)
+        window.plots.chips.compare_asked.connect(self.compare_drawn)
+        librarian.failed.connect(window.message.show_error)
+
+    # ---- the list
+
+    def look(self) -> None:
+        """Bring the list up to date, where anything has changed."""
+        if self._looking:
+            return
+        self._looking = True
+        known, first, self._looked = self._version, not self._looked, True
+        alive = any(entry.outcome not in OVER for entry in self._panel.model.all)  # it may be interrupted and nobody writes so
+
+        def find(library: Library) -> Found | None:
+            version = library.version()
+            if first:
+                library.purge(older_than=FORGOTTEN)  # what a window that was killed could not
+            return None if version == known and not alive else (version, library.entries())
+
+        def failed(why: str) -> None:
+            self._looking = False
+            self._window.message.show_error(why)
+
+        self.librarian.ask(find, self._found, failed)
+
+    def mark(self) -> None:
+        """Show in the list which runs the plots show."""
+        self._panel.model.mark(self._overlays.slots, self._window.simulator.run.id)
+
+    # ---- one run
+
+    def open(self, run: str, tries: int = 8) -> None:
+        """Show a run in the plots, with its knobs asked for; one that has just been stopped may need a moment until it is written."""
+        if run == self._window.simulator.run.id:
+            self._window.message.show_news("This run is shown in the plots already.")
+            return
+
+        def loaded(runs: list[Run]) -> None:
+            if runs[0].over:
+                self._window.show_run(runs[0])
+            elif tries:
+                QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
+            else:
+                self._window.message.show_error(f"{runs[0].title} is still running in another window; it can be drawn over the plots.")
+
+        self._load([run], loaded)
+
+    def run_again(self, run: str) -> None:
+        """Begin a new run with a run's knobs and the changes that were made to it."""
+
+        def begin(runs: list[Run]) -> None:
+            self._window.take_up(as_preset(runs[0]))
+            self._window.simulator.play()
+
+        self._load([run], begin)
+
+    # ---- several
+
+    def tick(self, run: str, wanted: bool) -> None:
+        """Draw a run over the plots, or do not any more."""
+        if not wanted:
+            self._overlays.remove(run)
+        elif len(self._overlays.places) + len(self._loading) >= MOST:
+            self._window.message.show_error(f"{MOST} runs can be drawn over the plots; take one off first.")
+        elif run not in self._loading:
+            self._loading.add(run)
+
+            def failed(why: str) -> None:
+                self._loading.discard(run)
+                self._window.message.show_error(why)
+
+            self.librarian.ask(lambda library: overlaid(library.load(run)), self._draw_over, failed)
+
+    def compare_chosen(self, runs: list[str]) -> None:
+        """Hold these runs against each other."""
+        self._load(runs, self._compare)
+
+    def compare_drawn(self) -> None:
+        """Hold the run of the plots against those that are drawn over it."""
+        over = [drawn.run for drawn in self._overlays.shown.values() if drawn.run is not None]
+        current = self._window.simulator.run
+        here = [current] if self._window.simulator.started and current.id not in [run.id for run in over] else []
+        self._compare([*here, *over])
+
+    def delete(self, runs: list[str]) -> None:
+        """Take runs out of the list; for some minutes that can be undone."""
+
+        def done(_: Any) -> None:
+            self._overlays.remove(*runs)
+            self._deleted.append(runs)
+            QTimer.singleShot(UNDO_FOR, self, lambda: self._purge(runs))
+            entry = self._panel.model.entry(runs[0])
+            what = f"“{entry.title}”" if entry and len(runs) == 1 else plural(len(runs), "run", "runs")
+            self._window.message.show_news(f"Deleted: {what}.", action=("Undo", lambda: self.undo(runs)), stay=OFFERED_FOR)
+            self._look_anew()
+
+        self.librarian.ask(lambda library: library.delete(runs), done)
+
+    def undo(self, runs: list[str] | None = None) -> None:
+        """Bring back what was deleted: these runs, or the latest."""
+        if runs is None:
+            runs = self._deleted[-1] if self._deleted else None
+        if runs not in self._deleted:
+            self._window.message.show_news("There is no deletion left to undo.")
+            return
+        self._deleted.remove(runs)
+
+        def done(_: Any) -> None:
+            self._window.message.show_news(f"Brought back: {plural(len(runs), 'run', 'runs')}.")
+            self._look_anew()
+
+        self.librarian.ask(lambda library: library.restore(runs), done)
+
+    def close(self, seconds: float) -> bool:
+        """The window goes: save what was being written, remove for good what was deleted. Whether the thread has ended."""
+        self._panel.notes.save()
+        for runs in self._deleted:
+            self._purge(runs)
+        return self.librarian.close(seconds)
+
+    # ---- inside
+
+    def _found(self, found: Found | None) -> None:
+        self._looking = False
+        if found is not None:
+            self._version = found[0]
+            self._panel.take(found[1])
+        self.mark()
+
+    def _look_anew(self) -> None:
+        """The library has changed by this connection, which its own version does not tell."""
+        self._version = None
+        self.look()
+
+    def _load(self, runs: list[str], done: Callable[[list[Run]], object]) -> None:
+        self.librarian.ask(lambda library: [library.load(run) for run in runs], done)
+
+    def _draw_over(self, drawn: Overlaid) -> None:
+        self._loading.discard(drawn.id)
+        if self._overlays.full:
+            return
+        self._overlays.add(drawn)
+
+    def _compare(self, runs: list[Run]) -> None:
+        slots = self._overlays.slots
+        try:
+            found = comparison.compare(runs)
+        except comparison.ComparisonError as fault:
+            self._window.message.show_error(str(fault))
+            return
+        names: list[tuple[str, QColor | None]] = []
+        for run in runs:
+            slot = slots.get(run.id)
+            names.append((run.title, None) if slot is None else (f"{LETTERS[slot]}  {run.title}", color(slot)))
+        ComparisonDialog(self._window, found, names).show()
+
+    def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:
+        self.librarian.ask(lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_anew())
+
+    def _purge(self, runs: list[str]) -> None:
+        """Remove for good, unless it was brought back."""
+        if runs in self._deleted:
+            self.librarian.ask(lambda library: library.purge(runs=runs))
+            self._deleted = [others for others in self._deleted if others is not runs]
+
+
+def overlaid(run: Run) -> Overlaid:
+    """A run as it is drawn over another. Some tens of ms for a long one."""
+    count = len(run.history)
+    steps = np.arange(count, dtype=float)
+    columns = {name: (steps, run.history.column(name, 0, count)) for name in ("loss", "grad_norm")}
+    columns["smooth"] = (steps, Smoother().read(run.history, 0, count))
+    return Overlaid(run.id, run.title, f"<p><b>{run_words.lines(run.title)}</b><br>{run_words.lines(run.id)}</p>", columns, run)
