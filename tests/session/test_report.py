@@ -6,6 +6,7 @@ import base64
 import io
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -15,7 +16,7 @@ import pytest
 from gradstudio.core import presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.session import output, report
 from gradstudio.session.report import trace
@@ -236,12 +237,12 @@ def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) ->
         assert part in told
 
 
-def test_the_program_is_folded_away_on_the_page_and_named_in_print(healthy: Run) -> None:
+def test_the_program_is_folded_away_on_the_page_and_follows_in_print(healthy: Run) -> None:
     from gradstudio.session.report.blocks import Fold
     from gradstudio.session.report.sections import script
 
     [fold] = [block for block in script(healthy).blocks if isinstance(block, Fold)]
-    assert fold.text == output.train_py(healthy) and "gradstudio script" in fold.elsewhere
+    assert fold.text == output.train_py(healthy) and "gradstudio script" in fold.elsewhere and fold.printed
     page = Page(report.html(healthy))
     assert {"details", "summary"} <= set(page.tags) and " ".join(fold.text.split()) in page.text
 
@@ -257,6 +258,56 @@ def test_mistakes_and_comparisons_are_told() -> None:
     assert "under a loss written by hand (naive_log)" in told and "at step 2." in told
     rows = [row for block in timeline(run).blocks for row in block.rows]
     assert any(row[-1].startswith("each step calls zero_grad, 4 × (forward, backward), step") for row in rows)
+
+
+def test_a_run_whose_program_was_killed_says_so() -> None:
+    run = made([2.0, 1.0])
+    run.status = "interrupted"
+    page = Page(report.html(run)).text
+    assert "interrupted after 2 of 1,000 steps" in page
+    assert "the program that trained it was ended from outside" in page
+    assert report.pdf(run).startswith(b"%PDF")
+
+
+def test_a_note_stands_in_the_report_as_text(healthy: Run) -> None:
+    text = "\n".join([*HOSTILE, "שלום \u202e evil", "nul \x00 escape \x1b[31m"])
+    page_text = report.html(healthy, text)
+    page = Page(page_text)
+    assert "Note" in page.words and not {"script", "img"} & set(page.tags)
+    assert not set("\x00\x07\x1b\u202e") & set(page_text)
+    assert len(report.pdf(healthy, text)) > 1000
+
+
+def test_no_title_stands_alone_at_the_foot_of_a_page(healthy: Run) -> None:
+    from gradstudio.session.report import paper
+    from gradstudio.session.report.sections import curves
+
+    section = curves(healthy)
+    assert section and paper._together(section.blocks) > 100
+
+
+def test_a_long_run_is_never_held_whole() -> None:
+    columns, layers = len(COLUMNS), 40
+    run = made([], layers)
+    count = 3 * BLOCK + 5
+    for start in range(0, count, BLOCK):
+        rows = min(BLOCK, count - start)
+        run.history.extend(np.ones((rows, columns)), np.ones((len(LAYER_METRICS), rows, layers), np.float32))
+    report.html(made([1.0]))  # what is loaded once does not count
+    tracemalloc.start()
+    taken = trace.take(run)
+    assert taken.layer_norms.shape == (layers, trace.CELLS)
+    assert tracemalloc.get_traced_memory()[1] < 2 * BLOCK * layers * 4
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [1, 2, trace.CELLS, trace.CELLS + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17])
+def test_a_map_read_in_blocks_is_that_read_at_once(count: int) -> None:
+    norms = np.random.default_rng(0).normal(size=(count, 2)).astype(np.float32)
+    norms[count // 2, 0] = np.nan
+    edges = np.linspace(0, count, min(count, trace.CELLS) + 1).astype(int)[:-1]
+    expected = np.maximum.reduceat(norms, edges, axis=0).T
+    np.testing.assert_array_equal(trace.reduce_cells(lambda start, stop: norms[start:stop], count, 2), expected)
 
 
 def test_formats_go_by_their_name(healthy: Run) -> None:

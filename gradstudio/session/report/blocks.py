@@ -76,15 +76,36 @@ class Code:
 
 @dataclass(frozen=True)
 class Fold:
-    """A long text that a reader opens; `elsewhere` says where it is to be had, for a page on which nothing opens."""
+    """A long text that a reader opens. On paper, where nothing opens, `elsewhere` says where it is to be had, and it follows where it is
+    to be `printed`."""
 
     title: str
     text: str
     elsewhere: str
+    printed: bool = False
     kind: ClassVar[str] = "fold"
 
 
-Block = Prose | Tiles | Table | Plot | Card | Code | Fold
+@dataclass(frozen=True)
+class KeyRow:
+    """One run of a figure: its letter, the name of its colour, its dashes in points, and who it is."""
+
+    letter: str
+    series: str
+    dashes: tuple[float, ...]
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """What the lines of the figures stand for."""
+
+    rows: tuple[KeyRow, ...]
+    kind: ClassVar[str] = "key"
+
+
+Block = Key | Prose | Tiles | Table | Plot | Card | Code | Fold
 
 
 @dataclass(frozen=True)

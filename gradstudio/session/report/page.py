@@ -15,6 +15,7 @@ from gradstudio.core import files
 from gradstudio.session.report import plots
 from gradstudio.session.report.blocks import Document, Plot
 from gradstudio.session.report.palette import DARK, LIGHT, SENTINELS, VARIABLES
+from gradstudio.session.report.type import shown
 
 TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
 
@@ -22,10 +23,15 @@ TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
 def render(document: Document) -> str:
     """The page. Everything that comes from a run, a preset or a file is escaped."""
     loader = jinja2.FileSystemLoader(files.RESOURCES / "report")
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(loader=loader, autoescape=True, finalize=_finalize, trim_blocks=True, lstrip_blocks=True,
+                                     undefined=jinja2.StrictUndefined)  # fmt: skip
     environment.filters["svg"] = svg
     template = environment.get_template("report.html.j2")
     return template.render(document=document, light=LIGHT, dark=DARK, version=gradstudio.__version__)
+
+
+def _finalize(value: object) -> object:
+    return shown(value) if type(value) is str else value  # a Markup is made here and has nothing to hide
 
 
 def svg(plot: Plot) -> Markup:

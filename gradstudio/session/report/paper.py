@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 from matplotlib.backends.backend_pdf import PdfPages
 
 import gradstudio
 from gradstudio.session.report import plots
-from gradstudio.session.report.blocks import Card, Code, Document, Fold, Plot, Prose, Table, Tiles
+from gradstudio.session.report.blocks import Block, Card, Code, Document, Fold, Key, Plot, Prose, Table, Tiles
 from gradstudio.session.report.palette import LIGHT
 from gradstudio.session.report.sheet import INCH, MARGIN, PAGE, Sheets
 from gradstudio.session.report.type import wrap
 
 _GAP = 10  # points between two blocks
+_LEADING_UP = 120  # letters of a line that belongs to what follows it
 _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
 _ACROSS = PAGE[0] - 2 * MARGIN
 
@@ -25,11 +27,12 @@ def render(document: Document) -> bytes:
         sheets = Sheets()
         _title(sheets, document)
         for section in document.sections:
-            sheets.room(60)
+            sheets.room(36 + _together(section.blocks))
             sheets.skip(14)
             sheets.line(section.title, size=12.5, bold=True)
             sheets.skip(7)
-            for block in section.blocks:
+            for index, block in enumerate(section.blocks):
+                sheets.room(_together(section.blocks[index:]))
                 _SET[block.kind](sheets, block)
         sheets.number(document.about)
         facts = {"Title": f"{document.title}: {document.state}", "Creator": f"GradStudio {gradstudio.__version__}"}
@@ -37,6 +40,16 @@ def render(document: Document) -> bytes:
             for figure in sheets.pages:
                 pages.savefig(figure)
     return buffer.getvalue()
+
+
+def _together(blocks: Sequence[Block]) -> float:
+    """Points that the first of these blocks needs on one page, with the second where the first only leads up to it."""
+    first, *others = blocks
+    if isinstance(first, Plot):
+        return first.height * INCH + 20
+    if isinstance(first, Prose) and len(first.text) < _LEADING_UP and others:
+        return 30 + _together(others)
+    return 45
 
 
 def _title(sheets: Sheets, document: Document) -> None:
@@ -69,7 +82,7 @@ def _tiles(sheets: Sheets, block: Tiles) -> None:
 
 
 def _table(sheets: Sheets, block: Table) -> None:
-    size, leading, pad = 8, 10.5, 4.5
+    size, leading, pad = (8, 10.5, 4.5) if len(block.head) <= 6 else (6.5, 8.5, 4)
     lefts = [MARGIN + _ACROSS * sum(block.widths[:index]) for index in range(len(block.widths))]
 
     def head() -> None:
@@ -90,7 +103,7 @@ def _table(sheets: Sheets, block: Table) -> None:
         sheets.rule(sheets.y)
         for index, (left, lines) in enumerate(zip(lefts, cells, strict=False)):
             for number, text in enumerate(lines):
-                sheets.text(left, sheets.y + pad - 1 + 7 + number * leading, text, size=size, bold=group, mono=mono[index])
+                sheets.text(left, sheets.y + pad - 2 + size + number * leading, text, size=size, bold=group, mono=mono[index])
         sheets.skip(height)
     sheets.skip(_GAP)
 
@@ -123,19 +136,35 @@ def _card(sheets: Sheets, block: Card) -> None:
     sheets.skip(_GAP)
 
 
-def _code(sheets: Sheets, block: Code) -> None:
-    size, leading = 8, 11
+def _code(sheets: Sheets, block: Code, size: float = 8) -> None:
+    leading = 1.375 * size
     for raw in block.text.splitlines() or [""]:
         for text in wrap(raw, size, _ACROSS - 10, mono=True):
             sheets.room(leading)
             sheets.bar(MARGIN, sheets.y, 1.5, leading, LIGHT["line"])
-            sheets.text(MARGIN + 8, sheets.y + 8, text, size=size, mono=True)
+            sheets.text(MARGIN + 8, sheets.y + size, text, size=size, mono=True)
             sheets.skip(leading)
     sheets.skip(_GAP)
 
 
 def _fold(sheets: Sheets, block: Fold) -> None:
     _prose(sheets, Prose(block.elsewhere))
+    if block.printed:
+        _code(sheets, Code(block.text), size=7)
 
 
-_SET = {"prose": _prose, "tiles": _tiles, "table": _table, "plot": _plot, "card": _card, "code": _code, "fold": _fold}
+def _key(sheets: Sheets, block: Key) -> None:
+    inner = _ACROSS - 68
+    for row in block.rows:
+        titles, texts = wrap(row.title, 9.5, inner, bold=True), wrap(row.text, 8, inner)
+        sheets.room(14 * len(titles) + 11 * len(texts) + 5)
+        sheets.text(MARGIN, sheets.y + 9, row.letter, size=9.5, bold=True, colour=LIGHT[row.series])
+        sheets.stroke(MARGIN + 16, sheets.y + 6, 40, LIGHT[row.series], row.dashes)
+        for line, size, leading, bold in [(line, 9.5, 13, True) for line in titles] + [(line, 8, 11, False) for line in texts]:
+            sheets.text(MARGIN + 68, sheets.y + 9, line, size=size, bold=bold, colour=LIGHT["text" if bold else "dim"])
+            sheets.skip(leading)
+        sheets.skip(5)
+    sheets.skip(4)
+
+
+_SET = {"key": _key, "prose": _prose, "tiles": _tiles, "table": _table, "plot": _plot, "card": _card, "code": _code, "fold": _fold}

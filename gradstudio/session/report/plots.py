@@ -110,8 +110,17 @@ def curve(axes: Axes, values: np.ndarray, colour: str, colours: Colours, label: 
 
 
 def finish(axes: Axes, trace: Trace, colours: Colours, entries: Sequence[Any]) -> None:
-    """What every figure has: frame and grid, the step axis, knob changes, the first non-finite step, the key."""
-    step_axis(axes, len(trace))
+    """What every figure of one run has: frame and grid, the step axis, knob changes, the first non-finite step, the key."""
+    frame(axes, len(trace), colours)
+    _change_marks(axes, trace, colours)
+    if trace.first_nonfinite_step is not None:
+        axes.axvline(trace.first_nonfinite_step, color=colours["bad"], linewidth=1.1)
+    key(axes, entries, colours)
+
+
+def frame(axes: Axes, count: int, colours: Colours) -> None:
+    """Frame, grid and an axis of so many steps."""
+    step_axis(axes, count)
     axes.set_facecolor(colours["plot"])
     axes.grid(True, color=colours["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
@@ -119,13 +128,14 @@ def finish(axes: Axes, trace: Trace, colours: Colours, entries: Sequence[Any]) -
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
         spine.set(color=colours["line"], linewidth=0.8)
-    _change_marks(axes, trace, colours)
-    if trace.first_nonfinite_step is not None:
-        axes.axvline(trace.first_nonfinite_step, color=colours["bad"], linewidth=1.1)
+
+
+def key(axes: Axes, entries: Sequence[Any], colours: Colours, length: float = 1.8) -> None:
+    """The key of a figure above it, on the right; `length` of its lines, in letters."""
     if entries:
-        key = axes.legend(handles=list(entries), loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(entries), frameon=False, fontsize=SIZE,
-                          borderpad=0, borderaxespad=0.3, handlelength=1.8, columnspacing=1.4, handletextpad=0.5)  # fmt: skip
-        for text in key.get_texts():
+        shown = axes.legend(handles=list(entries), loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(entries), frameon=False, fontsize=SIZE,
+                            borderpad=0, borderaxespad=0.3, handlelength=length, columnspacing=1.4, handletextpad=0.5)  # fmt: skip
+        for text in shown.get_texts():
             text.set_color(colours["dim"])
 
 

@@ -122,7 +122,7 @@ def _against_the_preset(run: Run) -> list[Block]:
     rows = [(knob.name, format_value(preset[knob.name]), format_value(value)) for knob, value in run.experiment.items() if preset[knob.name] != value]
     if not rows:
         return []
-    table = Table(("knob", f"in {run.preset.title}", "in this run"), tuple(rows), (0.4, 0.3, 0.3), code=(0, 1, 2))
+    table = Table(("knob", "in the preset", "in this run"), tuple(rows), (0.4, 0.3, 0.3), code=(0, 1, 2))
     return [Prose("Set otherwise than in the preset:"), table, Prose("All that differs from the defaults:")]
 
 
@@ -150,7 +150,7 @@ def script(run: Run) -> Section:
     """The program that repeats the run without GradStudio."""
     about = "Plain PyTorch, without GradStudio. It prints step, loss and gradient norm, and repeats this run."
     listing = Fold(
-        "train.py", output.train_py(run), "It is train.py beside the run's other files, and what this prints: gradstudio script experiment.toml"
+        "train.py", output.train_py(run), "It is train.py among the run's files, and what this prints: gradstudio script experiment.toml", True
     )
     return Section("script", "The script", (Prose(about), listing))
 

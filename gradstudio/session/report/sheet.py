@@ -66,6 +66,15 @@ class Sheets:
             Rectangle(_place(x, y + height), width / PAGE[0], height / PAGE[1], color=colour, linewidth=0, transform=figure.transFigure)
         )
 
+    def stroke(self, x: float, y: float, width: float, colour: str, dashes: tuple[float, ...]) -> None:
+        """A line as a figure draws it."""
+        figure = self.pages[-1]
+        (left, height), (right, _) = _place(x, y), _place(x + width, y)
+        line = Line2D([left, right], [height, height], color=colour, linewidth=1.2, transform=figure.transFigure)
+        if dashes:
+            line.set_dashes(dashes)
+        figure.add_artist(line)
+
     def rule(self, y: float) -> None:
         figure = self.pages[-1]
         (left, height), (right, _) = _place(MARGIN, y), _place(PAGE[0] - MARGIN, y)

@@ -7,7 +7,14 @@ from functools import lru_cache
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-_ODD = {ord("\t"): "    "} | {code: "" for code in (*range(9), *range(10, 32), 127)}
+# Control characters show nothing, and those that turn the direction of writing would turn all that stands behind them.
+_TURNING = (0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ODD = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *_TURNING), "")
+
+
+def shown(text: str) -> str:
+    """The text without what cannot be shown; line breaks and tabs stay."""
+    return text.translate(_ODD)
 
 
 @lru_cache(maxsize=16)
@@ -25,7 +32,7 @@ def width(text: str, size: float, bold: bool = False, mono: bool = False) -> flo
 
 def wrap(text: str, size: float, across: float, bold: bool = False, mono: bool = False) -> list[str]:
     """The text in lines no wider than `across` points. A word that is wider itself is broken; leading spaces stay."""
-    text = text.expandtabs(4).translate(_ODD)
+    text = shown(text).replace("\r", "").replace("\n", " ").expandtabs(4)
     space = width("x x", size, bold, mono) - width("xx", size, bold, mono)
     lines, line, taken = [], "", 0.0
     for index, word in enumerate(text.split(" ")):

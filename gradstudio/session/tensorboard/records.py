@@ -49,7 +49,7 @@ def checksums(contents: Sequence[bytes]) -> list[int]:
     found = np.zeros(len(contents), np.uint32)
     lengths = np.array([len(content) for content in contents], np.int64)
     for length in np.unique(lengths).tolist():
-        alike = np.flatnonzero(lengths == length)
+        alike = np.flatnonzero(lengths == length).tolist()
         if len(alike) < FEW:
             found[alike] = [_crc32c_of_one(contents[index]) for index in alike]
         else:
