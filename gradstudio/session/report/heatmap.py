@@ -37,7 +37,7 @@ def layers_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:
     entries = [Patch(color=ZERO, label="exactly 0")] if (cells == 0).any() else []
     if np.isnan(cells).any():
         entries.append(Patch(color=NOT_FINITE, label="NaN or Inf"))
-    finish(axes, trace, {**colours, "accent": "#ffffff"}, entries)  # white changes stand out from the map
+    finish(axes, trace, {**colours, "accent": "#ffffff", "plot": "none"}, entries)  # white changes stand out from the map
     axes.grid(False)
     axes.set_ylim(len(cells) - 0.5, -0.5)
     _names(axes, trace)

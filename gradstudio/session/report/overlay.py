@@ -58,6 +58,7 @@ def _letters(axes: Axes, ends: Sequence[tuple[int, float, float]], colours: Colo
         places.setdefault((round(x), round(y)), []).append(index)
     at = {index: (step, value) for index, step, value in ends}
     placed: list[tuple[int, float]] = []
+    edge = axes.transAxes.transform((0.99, 0))[0] * points  # beyond it there is nothing that a letter could hide behind
     for (x, y), runs in sorted(places.items(), key=lambda place: place[0][1]):
         lifted = float(y)
         for other_x, other_y in placed:  # from the lowest up
@@ -66,4 +67,5 @@ def _letters(axes: Axes, ends: Sequence[tuple[int, float, float]], colours: Colo
         placed.append((x, lifted))
         colour = colours[SERIES[runs[0]]] if len(runs) == 1 else colours["dim"]
         axes.annotate("".join(LETTERS[run] for run in runs), at[runs[0]], (4, lifted - y), textcoords="offset points", va="center", ha="left",
-                      fontsize=SIZE, fontweight="bold", color=colour, annotation_clip=False)  # fmt: skip
+                      fontsize=SIZE, fontweight="bold", color=colour, annotation_clip=False, zorder=5,
+                      bbox={"facecolor": "none" if x > edge else colours["plot"], "edgecolor": "none", "pad": 0.8})  # fmt: skip

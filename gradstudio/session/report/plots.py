@@ -148,13 +148,14 @@ def _change_marks(axes: Axes, trace: Trace, colours: Colours) -> None:
             groups[-1].append((index, step))
         else:
             groups.append([(index, step)])
+    plate = {"facecolor": colours["plot"], "edgecolor": "none", "pad": 0.8}  # marks of NaN may lie where the numbers stand
     for group in groups:
         first, last, step = group[0][0], group[-1][0], group[0][1]
         for place in sorted({step for _, step in group})[:20]:
             axes.axvline(place - 0.5, color=colours["accent"], linewidth=0.9, dashes=(3, 2))
         text = {1: f"{first}", 2: f"{first}, {last}"}.get(len(group), f"{first}–{last}")
         axes.annotate(text, (step - 0.5, 1), (2.5, -2), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
-                      va="top", ha="left", fontsize=SIZE - 1, fontweight="bold", color=colours["accent"])  # fmt: skip
+                      va="top", ha="left", fontsize=SIZE - 1, fontweight="bold", color=colours["accent"], zorder=5, bbox=plate)  # fmt: skip
 
 
 def name_nonfinite(axes: Axes, trace: Trace, colours: Colours) -> None:
