@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -35,6 +37,7 @@ def own_user_data(monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has a user data folder of its own, empty and not yet made."""
     folder = _HOME / f"data-{next(_numbers)}"
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", "")  # for commands that set it, and for whoever has it set
     return folder
 
 
@@ -47,3 +50,47 @@ def no_training_thread_is_left() -> Iterator[None]:
         thread.join(timeout=2)
     running = [thread.name for thread in left if thread.is_alive()]
     assert not running, f"left running: {', '.join(running)}"
+
+
+SMALL = """schema = 1
+title = "Small"
+summary = "Eight units."
+[model]
+depth = 1
+width = 8
+[problem]
+batch_size = 8
+[run]
+steps = 6
+device = "cpu"
+"""
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def gradstudio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Run a command in this process: its exit code, and what it said."""
+    from gradstudio.cli import main
+
+    def call(*words: str | Path) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["gradstudio", *map(str, words)])
+        library = os.environ["GRADSTUDIO_LIBRARY"]
+        with pytest.raises(SystemExit) as end:
+            main()
+        os.environ["GRADSTUDIO_LIBRARY"] = library  # --library sets it for the program
+        told = capsys.readouterr()
+        return Answer(int(end.value.code or 0), told.out, told.err)
+
+    return call
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path

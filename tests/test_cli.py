@@ -11,52 +11,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from gradstudio import __version__
-from gradstudio.cli import main
-
-SMALL = """schema = 1
-title = "Small"
-summary = "Eight units."
-[model]
-depth = 1
-width = 8
-[problem]
-batch_size = 8
-[run]
-steps = 6
-device = "cpu"
-"""
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def gradstudio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """Run a command in this process."""
-
-    def call(*words: str | Path) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["gradstudio", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        told = capsys.readouterr()
-        return Answer(int(end.value.code or 0), told.out, told.err)
-
-    return call
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    path = tmp_path / "small.toml"
-    path.write_text(SMALL)
-    return path
 
 
 def column(folder: Path, name: str) -> list[str]:
@@ -70,22 +28,22 @@ def apart(*words: str | Path, before: str = "", **more) -> subprocess.CompletedP
     return subprocess.run([*start, *map(str, words)], capture_output=True, text=True, timeout=100, check=False, **more)
 
 
-def test_version_and_help(gradstudio: Callable[..., Answer]) -> None:
+def test_version_and_help(gradstudio: Callable) -> None:
     assert gradstudio("--version") == (0, f"gradstudio {__version__}\n", "")
     answer = gradstudio("--help")
     assert answer.code == 0
-    for command in ("run", "script", "presets", "devices", "doctor"):
+    for command in ("run", "script", "runs", "report", "presets", "devices", "doctor"):
         assert command in answer.out
     assert gradstudio("run", "--help").code == 0
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'numpy', 'matplotlib', 'PySide6', 'pyqtgraph', 'jinja2', 'rich', 'pydantic'}"
+    heavy = "{'torch', 'numpy', 'matplotlib', 'PySide6', 'pyqtgraph', 'jinja2', 'rich', 'pydantic', 'sqlite3'}"
     code = f"import sys, gradstudio.cli; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_presets_are_listed_without_tabs_and_broken_ones_named(gradstudio: Callable[..., Answer], own_user_data: Path) -> None:
+def test_presets_are_listed_without_tabs_and_broken_ones_named(gradstudio: Callable, own_user_data: Path) -> None:
     folder = own_user_data / "gradstudio" / "presets"
     folder.mkdir(parents=True)
     (folder / "good.toml").write_text('title = "My\\town"\n')
@@ -101,14 +59,14 @@ def test_presets_are_listed_without_tabs_and_broken_ones_named(gradstudio: Calla
     assert {"id", "title", "summary", "bundled"} == set(listed[0])
 
 
-def test_a_preset_is_printed_as_it_stands(gradstudio: Callable[..., Answer]) -> None:
+def test_a_preset_is_printed_as_it_stands(gradstudio: Callable) -> None:
     from gradstudio.core.files import PRESETS
 
     assert gradstudio("presets", "show", "rnn-explosion").out == (PRESETS / "rnn-explosion.toml").read_text()
     assert gradstudio("presets", "show", "nope").code == 2
 
 
-def test_a_run_tells_its_outcome(gradstudio: Callable[..., Answer], small: Path) -> None:
+def test_a_run_tells_its_outcome(gradstudio: Callable, small: Path) -> None:
     answer = gradstudio("run", small)
     assert (answer.code, answer.err) == (0, "")
     for part in ("Small: finished 6 steps", "loss", "accuracy", "norm up to"):
@@ -116,7 +74,7 @@ def test_a_run_tells_its_outcome(gradstudio: Callable[..., Answer], small: Path)
     assert gradstudio("run", small, "--quiet") == (0, "", "")
 
 
-def test_json_is_one_strict_object_and_nothing_else(gradstudio: Callable[..., Answer], small: Path) -> None:
+def test_json_is_one_strict_object_and_nothing_else(gradstudio: Callable, small: Path) -> None:
     answer = gradstudio("run", small, "--json", "--set", "optimizer.lr=1e6", "--set", "problem.input_scale=1e30", "--steps", "30")
     found = json.loads(answer.out, parse_constant=pytest.fail)
     assert (answer.code, found["outcome"]) == (3, "nonfinite")
@@ -125,7 +83,7 @@ def test_json_is_one_strict_object_and_nothing_else(gradstudio: Callable[..., An
     assert found["findings"][0]["severity"] == "critical"
 
 
-def test_a_critical_finding_is_exit_code_4(gradstudio: Callable[..., Answer]) -> None:
+def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
     answer = gradstudio("run", "deep-sigmoid-vanishing", "--set", "model.width=16", "--steps", "60", "--json")
     assert answer.code == 4
     assert json.loads(answer.out)["findings"][0]["rule"] == "vanishing_gradient"
@@ -172,7 +130,7 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable[..., Answer]) ->
         (["--preset", "x", "devices"], "--preset opens the app"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str, small: Path, gradstudio: Callable[..., Answer]) -> None:
+def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str, small: Path, gradstudio: Callable) -> None:
     answer = gradstudio(*(word.format(small=small) for word in words))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: ")
@@ -180,13 +138,13 @@ def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str
     assert answer.err.count("\n") == 1
 
 
-def test_a_device_that_is_not_there_leaves_no_files(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+def test_a_device_that_is_not_there_leaves_no_files(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
     answer = gradstudio("run", small, "--device", "cuda:77", "--out", tmp_path / "out", "--json")
     assert answer.code == 2
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_out_writes_everything_and_the_file_repeats_the_run(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+def test_out_writes_everything_and_the_file_repeats_the_run(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     changes = ["--at", "4:clipping.kind=norm", "--at", "2:optimizer.lr=0.03"]
     answer = gradstudio("run", small, "--seed", "5", "--set", "optimizer.momentum=0.9", *changes, "--out", first, "--report", "html,pdf")
@@ -201,15 +159,13 @@ def test_out_writes_everything_and_the_file_repeats_the_run(gradstudio: Callable
     assert len(column(first, "loss")) == 6
 
 
-def test_a_preset_s_own_changes_and_those_asked_for_come_in_order(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
-    small.write_text(SMALL + '[[timeline]]\nstep = 3\nknob = "optimizer.lr"\nvalue = 0.2\n')
+def test_a_preset_s_own_changes_and_those_asked_for_come_in_order(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
+    small.write_text(small.read_text() + '[[timeline]]\nstep = 3\nknob = "optimizer.lr"\nvalue = 0.2\n')
     assert gradstudio("run", small, "--at", "1:optimizer.lr=0.3", "--at", "3:optimizer.lr=0.4", "--out", tmp_path, "-q").code == 0
     assert column(tmp_path, "lr") == ["0.1", "0.3", "0.3", "0.4", "0.4", "0.4"]
 
 
-def test_a_report_without_out_goes_into_a_folder_named_as_the_run(
-    gradstudio: Callable[..., Answer], small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_without_out_goes_into_a_folder_named_as_the_run(gradstudio: Callable, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(small.parent)
     answer = gradstudio("run", small, "--report", "html", "--json")
     folder = small.parent / json.loads(answer.out)["run"]
@@ -217,7 +173,7 @@ def test_a_report_without_out_goes_into_a_folder_named_as_the_run(
     assert f"files in {folder.name}" in answer.err
 
 
-def test_the_program_is_printed_alone_and_repeats_the_run(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+def test_the_program_is_printed_alone_and_repeats_the_run(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
     changes = ["--set", "optimizer.momentum=0.9", "--at", "3:optimizer.lr=0.03", "--seed", "5"]
     folder = tmp_path / "out"
     assert gradstudio("run", small, *changes, "--out", folder, "-q").code == 0
@@ -235,7 +191,7 @@ def test_printing_the_program_needs_no_torch(small: Path) -> None:
     compile(done.stdout, "train.py", "exec")
 
 
-def test_comparisons_are_in_every_answer(gradstudio: Callable[..., Answer], small: Path, tmp_path: Path) -> None:
+def test_comparisons_are_in_every_answer(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
     asked = ["--set", "accumulation.steps=4", "--compare", "1", "--compare", "4"]
     told = json.loads(gradstudio("run", small, *asked, "--out", tmp_path, "--report", "html", "--json").out)["comparisons"]
     assert [entry["step"] for entry in told] == [1, 4] and all(entry["difference"] < 1e-6 for entry in told)
@@ -246,12 +202,12 @@ def test_comparisons_are_in_every_answer(gradstudio: Callable[..., Answer], smal
     assert "mistake    mistakes.unscaled_accumulation" in words
 
 
-def test_devices(gradstudio: Callable[..., Answer]) -> None:
+def test_devices(gradstudio: Callable) -> None:
     assert gradstudio("devices").out.startswith("cpu ")
     assert json.loads(gradstudio("devices", "--json").out)[0]["id"] == "cpu"
 
 
-def test_doctor(gradstudio: Callable[..., Answer]) -> None:
+def test_doctor(gradstudio: Callable) -> None:
     answer = gradstudio("doctor", "--json")
     checks = json.loads(answer.out)
     assert answer.code == (0 if all(check["ok"] for check in checks) else 1)
@@ -302,7 +258,7 @@ def test_a_closed_pipe_is_no_fault(small: Path) -> None:
 
 
 def test_letters_that_the_terminal_does_not_know_are_no_fault(small: Path) -> None:
-    small.write_text(SMALL.replace("Small", "Klein β → 日本"))
+    small.write_text(small.read_text().replace("Small", "Klein β → 日本"))
     done = apart("run", small, env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert (done.returncode, done.stderr) == (0, "")
 

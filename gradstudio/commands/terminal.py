@@ -54,8 +54,8 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = 
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey; line ends and tabs stay."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in text)
+    """The text without control characters, which a terminal would obey; line ends stay."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 def close_stdout() -> None:

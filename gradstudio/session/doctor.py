@@ -139,13 +139,17 @@ def _library() -> list[Check]:
         return [Check("Run library", True, f"{path}: not there yet, the first run begins it")]
     try:
         library = Library(path)
-        try:
-            runs, found, notice = len(library.entries()), library.check(), library.notice
-        finally:
-            library.close()
     except LibraryError as fault:
         return [Check("Run library", False, str(fault), "Update GradStudio if a newer one wrote it; else close what has it open, make it "
                       "writable, or name another: --library FILE, or GRADSTUDIO_LIBRARY. Runs train without it, and are not kept.")]  # fmt: skip
+    notice, runs = library.notice, 0
+    try:
+        found = library.check()
+        runs = len(library.entries())
+    except LibraryError as fault:
+        found = str(fault).removeprefix(f"the run library {path}: ")
+    finally:
+        library.close()
     if notice:
         return [Check("Run library", False, notice, "Nothing has to be done: the new one is in use. Keep the damaged file, or delete it.")]
     if found != "ok":

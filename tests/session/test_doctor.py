@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from gradstudio.core import files
 from gradstudio.session import doctor
+from gradstudio.session.library import store
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,7 @@ def test_hazards(python: tuple[int, int], qt: str, pyqtgraph: str, names: list[s
 
 def test_this_machine_is_well() -> None:
     found = {check.name: check for check in doctor.examine()}
-    assert {"Python", "torch", "PySide6", "pyqtgraph", "numpy", "Devices", "Display", "User folder", "Presets"} <= set(found)
+    assert {"Python", "torch", "PySide6", "pyqtgraph", "numpy", "Devices", "Display", "User folder", "Run library", "Presets"} <= set(found)
     assert all(check.ok for check in found.values()), [check for check in found.values() if not check.ok]
 
 
@@ -56,3 +59,48 @@ def test_a_broken_preset_and_a_folder_that_cannot_be_written_are_named(own_user_
 def test_a_user_folder_below_a_file_is_a_problem(own_user_data: Path) -> None:
     own_user_data.write_text("a file, where a folder should be")
     assert not doctor._folder()[0].ok
+
+
+def write_library() -> Path:
+    path = files.user_library()
+    store.Library(path).close()
+    return path
+
+
+def test_a_library_that_is_not_there_yet_and_an_empty_one_are_fine() -> None:
+    (check,) = doctor._library()
+    assert check.ok and "not there yet" in check.text and not files.user_library().exists()
+    write_library()
+    (check,) = doctor._library()
+    assert check.ok and "0 runs" in check.text and "MB" in check.text
+
+
+def test_a_damaged_library_is_a_problem_once_and_its_copy_is_named() -> None:
+    path = write_library()
+    path.write_bytes(b"no database" * 1000)
+    (check,) = doctor._library()
+    assert not check.ok and "damaged" in check.text and check.advice
+    assert doctor._library()[0].ok
+    assert [found.read_bytes() for found in path.parent.glob("*damaged*.sqlite3")] == [b"no database" * 1000]
+
+
+def test_a_library_that_is_damaged_within_is_a_problem_and_left_where_it_is() -> None:
+    path = write_library()
+    data = bytearray(path.read_bytes())
+    data[-4096:] = bytes(range(256)) * 16  # the page of its last table
+    path.write_bytes(data)
+    (check,) = doctor._library()
+    assert not check.ok and "is damaged" in check.text and "gradstudio report" in check.advice
+    assert path.read_bytes() == data
+
+
+def test_a_newer_library_and_one_that_cannot_be_opened_are_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = write_library()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    (check,) = doctor._library()
+    assert not check.ok and "newer" in check.text and "Update" in check.advice
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path))
+    (check,) = doctor._library()
+    assert not check.ok and str(tmp_path) in check.text and "GRADSTUDIO_LIBRARY" in check.advice

@@ -16,6 +16,7 @@ from gradstudio.core.loop_order import Loop, in_words
 from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.session.hints import Hint, applies_to, hint
 from gradstudio.session.lesson import is_done
+from gradstudio.session.report.story import headline, tell
 from gradstudio.session.run import Run, recent_mean
 from gradstudio.session.state import describe
 from gradstudio.session.wording import measure
@@ -233,3 +234,26 @@ def test_norms_that_were_never_finite_hide_no_finite_loss() -> None:
     run = run_of([2.0, 1.0], grad_norm=math.inf, nonfinite=3, skipped=True)
     run.record(row(2, math.nan))
     assert "from 2 to 1 at step 1" in describe(run).text and "No gradient norm" in describe(run).text
+
+
+def test_an_interrupted_run_says_that_its_program_ended() -> None:
+    run = run_of([2.0 - 0.01 * step for step in range(100)])
+    run.status = "interrupted"
+    state = describe(run)
+    assert state.headline == "Interrupted at step 100"
+    assert state.text.startswith("The program ended while it trained. Over the last 100 steps the loss went from")
+    assert headline(run) == "interrupted after 100 of 1,000 steps: the program ended while it trained"
+    assert "ended" in tell(run)
+
+
+@pytest.mark.parametrize(("status", "told"), [("interrupted", "Interrupted before the first step"), ("stopped", "Stopped before the first step")])
+def test_a_run_that_is_over_before_its_first_step_does_not_start(status: str, told: str) -> None:
+    run = run_of([])
+    run.status = status
+    assert describe(run).headline == told
+
+
+def test_an_interrupted_run_that_had_diverged_says_so_first() -> None:
+    run = run_of([2.0, math.nan])
+    run.status = "interrupted"
+    assert describe(run).headline == "Diverged: the loss is NaN at step 1"

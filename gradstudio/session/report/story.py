@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradstudio.core.knobs import format_value
-from gradstudio.core.text import number, plural
+from gradstudio.core.text import number, one_line, plural
 from gradstudio.session import wording
 from gradstudio.session.report.blocks import Tone
 from gradstudio.session.run import Run
@@ -139,7 +139,7 @@ def in_words(run: Run) -> str:
     """The outcome as a few lines of text for a terminal."""
     found = figures(run)
     lines = [
-        f"{run.title}: {headline(run)}",
+        f"{one_line(run.title)}: {headline(run)}",
         f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
         f"  accuracy   {percent(found.accuracy)} {wording.measure(run.experiment).label}"
         if found.accuracy == found.accuracy
