@@ -96,21 +96,29 @@ def _columns(path: Path, head: Sequence[str], rows: Iterator[tuple[int, list[str
     for row, (line, cells) in enumerate(rows):
         if len(cells) > len(head):
             raise CurveError(path, f", line {line}: {len(cells)} cells under {len(head)} columns")
-        for place, (column, cell) in enumerate(zip(columns, cells, strict=False)):
-            if column is None or (place != steps and cell.strip().lower() in MISSING):
-                continue
-            value = _number(cell, comma)
-            if value is None and place != steps and not column.rows:
-                columns[place] = None  # words, from its first cell on
-            elif value is None or (place == steps and not math.isfinite(value)):
-                allowed = "a finite number" if place == steps else "a number, nan, inf, or nothing where there is none"
-                raise CurveError(path, f", line {line}: {_name(head[place])} = {quote(one_line(cell))} is not allowed; allowed: {allowed}")
-            else:
-                column.rows.append(row)
-                column.values.append(value)
         if steps is not None and len(cells) <= steps:
             raise CurveError(path, f", line {line}: the row ends before its {_name(head[steps])}")
+        for place, cell in enumerate(cells):
+            column = columns[place]
+            if column is None:
+                continue
+            value = _number(cell, comma)
+            if value is not None and (place != steps or math.isfinite(value)):
+                column.rows.append(row)
+                column.values.append(value)
+            elif place == steps:
+                raise _refused(path, line, head[place], cell, "a finite number")
+            elif cell.strip().lower() in MISSING:
+                continue
+            elif column.rows:
+                raise _refused(path, line, head[place], cell, "a number, nan, inf, or nothing where there is none")
+            else:
+                columns[place] = None  # words, from its first cell on
     return columns
+
+
+def _refused(path: Path, line: int, name: str, cell: str, allowed: str) -> CurveError:
+    return CurveError(path, f", line {line}: {_name(name)} = {quote(one_line(cell))} is not allowed; allowed: {allowed}")
 
 
 def _curves(path: Path, head: Sequence[str], columns: Sequence[_Column | None]) -> list[Curve]:
@@ -149,10 +157,14 @@ def _name(name: str) -> str:
 
 def _number(cell: str, comma: bool) -> float | None:
     """The number in a cell, or None. `comma`: 0,5 is a half."""
-    cell = cell.strip().lower()
-    if comma and "." not in cell:
-        cell = cell.replace(",", ".")
     try:
-        return _SPELLED[cell] if cell in _SPELLED else None if "_" in cell else float(cell)
+        return None if "_" in cell else float(cell)  # a million rows have millions of cells: the usual ones first
+    except ValueError:
+        pass
+    cell = cell.strip().lower()
+    if cell in _SPELLED:
+        return _SPELLED[cell]
+    try:
+        return float(cell.replace(",", ".")) if comma and "," in cell and "." not in cell else None
     except ValueError:
         return None
