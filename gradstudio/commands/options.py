@@ -108,22 +108,24 @@ def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, 
     """The run of the library that is named so, as a preset with every change that was made to it; None where there is none."""
     if not library_file(asked).exists() and source != "last":
         return None
+    from gradstudio.core import threads
     from gradstudio.session.output import as_preset
 
     with opened(asked) as library:
         if source != "last" and not any(entry.id == source or (beginning and entry.id.startswith(source)) for entry in library.entries()):
             return None
         run = library.load(library.find(source))
-    return as_preset(run), run.environment.get("threads", "")
+    return as_preset(run), threads.of(run.environment)
 
 
 def _threads(folder: Path) -> str:
     """The CPU threads that the run in this folder had; nothing where nobody knows."""
+    from gradstudio.core import threads
+
     try:
-        found = json.loads((folder / "run.json").read_text(encoding="utf-8"))["environment"]["threads"]
-    except (OSError, ValueError, KeyError, TypeError):  # no run, or one whose file somebody changed
+        return threads.of(json.loads((folder / "run.json").read_text(encoding="utf-8"))["environment"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no run, or one whose file somebody changed
         return ""
-    return found if isinstance(found, str) and found.isascii() and found.isdecimal() else ""
 
 
 def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:

@@ -40,6 +40,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 non-finite, 4 critical finding, 130 interrupted."""
+    from gradstudio.core import threads
     from gradstudio.session import foreground, output, summary
     from gradstudio.session.library.keeper import Keeper
     from gradstudio.session.run import Run
@@ -56,6 +57,9 @@ def run(
     folder = out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
+    if request.threads not in ("", threads.chosen()) and not quiet:
+        complain(f"it ran with {request.threads} CPU threads, and now runs with {threads.chosen()}: "
+                 f"GRADSTUDIO_THREADS={request.threads} repeats it to the last bit")  # fmt: skip
     keeper = Keeper(library_file(library))
     keeper.follow(record)
     try:

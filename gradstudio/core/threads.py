@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from gradstudio.core.knobs import KnobError
 
@@ -17,6 +18,12 @@ def chosen() -> str:
         raise KnobError(f"GRADSTUDIO_THREADS = {asked[:60]} is not allowed; allowed: a whole number from 1 to {MOST} (default 1)")
     standing = os.environ.get("OMP_NUM_THREADS", "")
     return asked or (standing if _is_count(standing) else "1")
+
+
+def of(environment: Mapping[str, object]) -> str:
+    """What a run says that it ran with; nothing where it does not, or where somebody wrote anything else there."""
+    found = environment.get("threads")
+    return found if isinstance(found, str) and _is_count(found) else ""
 
 
 def _is_count(text: str) -> bool:

@@ -155,7 +155,7 @@ def train_py(run: Run) -> str:
     """The plain PyTorch program that repeats the run."""
     from gradstudio.session.script import script
 
-    return script(run.experiment, run.course, title=as_preset(run).title, threads=run.environment.get("threads") or threads.chosen())
+    return script(run.experiment, run.course, title=as_preset(run).title, threads=threads.of(run.environment) or threads.chosen())
 
 
 FILES: dict[str, Callable[[Run], files.Content]] = {

@@ -200,12 +200,18 @@ def test_a_report_is_written_whole_or_not_at_all(gradstudio: Callable, two: list
     assert (tmp_path / "out" / "run.json").read_text() == "an older one"
 
 
-def test_a_run_is_repeated_to_the_bit_by_its_name_and_by_its_program(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
+def test_a_run_is_repeated_to_the_bit_by_its_name_and_by_its_program(
+    gradstudio: Callable, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gradstudio("run", small, "--at", "2:optimizer.lr=0.03", "--seed", "5", "--out", tmp_path / "first", "-q")
     (run,) = (entry["run"] for entry in listed(gradstudio))
     assert gradstudio("script", run[:-2]).out == gradstudio("script", "last").out == (tmp_path / "first" / "train.py").read_text()
     for source in (run, "last"):
         assert gradstudio("run", source, "-q").code == 0
+    monkeypatch.setenv("GRADSTUDIO_THREADS", "3")
+    assert "set_num_threads(1)" in gradstudio("script", "last").out
+    assert "GRADSTUDIO_THREADS=1 repeats it to the last bit\n" in gradstudio("run", "last", "--json").err
+    gradstudio("runs", "delete", "last", "--yes")
     newest, older, first = (entry["run"] for entry in listed(gradstudio))
     assert first == run
     told = json.loads(gradstudio("runs", "compare", first, older, newest, "--json").out)
@@ -217,6 +223,15 @@ def test_a_preset_comes_before_a_run_of_that_name(gradstudio: Callable, two: lis
     folder.mkdir(parents=True)
     (folder / "last.toml").write_text(small.read_text().replace("Small", "The preset"))
     assert '"""The preset in plain PyTorch' in gradstudio("script", "last").out
+
+
+def test_no_code_comes_into_a_program_from_somebody_else_s_library(gradstudio: Callable, two: list[str], tmp_path: Path) -> None:
+    with sqlite3.connect(files.user_library()) as connection:
+        connection.execute("UPDATE runs SET environment = ?", (json.dumps({"threads": "print('evil')", "device": "cpu"}),))
+    connection.close()
+    assert gradstudio("report", "last", "--format", "py", "--out", tmp_path).code == 0
+    for program in (gradstudio("script", "last").out, (tmp_path / "train.py").read_text()):
+        assert "evil" not in program and "set_num_threads(1)" in program
 
 
 # ---- deleting

@@ -22,3 +22,9 @@ def test_what_is_no_number_of_threads_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("GRADSTUDIO_THREADS", asked)
     with pytest.raises(KnobError, match=f"GRADSTUDIO_THREADS = {asked} is not allowed"):
         threads.chosen()
+
+
+@pytest.mark.parametrize(("said", "found"), [("4", "4"), ("0", ""), ("1); evil(", ""), (4, ""), (None, "")])
+def test_what_a_run_says_of_its_threads_is_a_count_or_nothing(said: object, found: str) -> None:
+    assert threads.of({"threads": said}) == found
+    assert threads.of({}) == ""
