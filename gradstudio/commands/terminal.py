@@ -42,7 +42,9 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = 
         from rich.table import Table
         from rich.text import Text
 
-        drawn = Table(*head, box=None, header_style="dim", padding=(0, 2, 0, 0))
+        drawn = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+        for title in head:
+            drawn.add_column(title, no_wrap=title == "Run")  # an id is for copying
         for row in rows:
             drawn.add_row(*(Text(cell) for cell in row))
         Console().print(drawn)

@@ -388,18 +388,30 @@ def test_json_gives_every_text_back_as_it_was(gradstudio: Callable, hostile: str
     assert entry["note"] == entry["title"] == HOSTILE and "\x1b[2J" in entry["run"]
 
 
+def on_a_terminal(*words: str) -> str:
+    """What a terminal without colours, and of 80 columns, is sent."""
+    screen, terminal = pty.openpty()
+    process = subprocess.Popen([*COMMAND, *words], stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "dumb"})
+    os.close(terminal)
+    seen = b""
+    try:
+        while data := os.read(screen, 65536):
+            seen += data
+    except OSError:  # the other side has closed it
+        pass
+    os.close(screen)
+    assert process.wait(timeout=60) == 0
+    return seen.decode().replace("\r\n", "\n")
+
+
+def test_ids_are_shown_whole_on_a_narrow_terminal(gradstudio: Callable, small: Path) -> None:
+    path = small.rename(small.with_name("a-name-of-many-letters.toml"))
+    gradstudio("run", path, "-q")
+    shown = on_a_terminal("runs")
+    assert listed(gradstudio)[0]["run"] in shown and max(map(len, shown.splitlines())) <= 80
+
+
 def test_a_drawn_table_and_a_printed_program_are_harmless_too(hostile: str) -> None:
     for words in (["runs"], ["runs", "show", hostile], ["script", hostile]):
-        screen, terminal = pty.openpty()
-        process = subprocess.Popen([*COMMAND, *words], stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "dumb", "COLUMNS": "300"})
-        os.close(terminal)
-        seen = b""
-        try:
-            while data := os.read(screen, 65536):
-                seen += data
-        except OSError:  # the other side has closed it
-            pass
-        os.close(screen)
-        assert process.wait(timeout=60) == 0
-        text = seen.decode().replace("\r\n", "\n")
+        text = on_a_terminal(*words)
         assert "evil" in text and all(letter.isprintable() or letter == "\n" for letter in text), (words, text)
