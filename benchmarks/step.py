@@ -63,7 +63,7 @@ def compare(*kinds: Callable[[], None], seconds: float = SECONDS) -> list[float]
     """Seconds of CPU a call of each, the median over interleaved rounds that take so many seconds each."""
     calls = []
     for step in kinds:
-        for _ in range(10):
+        for _ in range(30):  # passes are recorded by then
             step()
         calls.append(max(1, round(seconds / seconds_of(step, 5))))
     rounds = [[seconds_of(step, count) for step, count in zip(kinds, calls, strict=True)] for _ in range(ROUNDS)]

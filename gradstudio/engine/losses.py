@@ -87,7 +87,9 @@ def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
 
 def one_hot(targets: Tensor, like: Tensor) -> Tensor:
     """Classes as rows of `like`'s width with a 1 at the class; values as they are."""
-    return targets if targets.is_floating_point() else F.one_hot(targets, like.shape[-1]).to(like.dtype)
+    if targets.is_floating_point():
+        return targets
+    return (targets.unsqueeze(-1) == torch.arange(like.shape[-1], device=targets.device)).to(like.dtype)
 
 
 def pairs(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

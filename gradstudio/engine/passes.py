@@ -7,16 +7,18 @@ from collections.abc import Callable, Hashable, Sequence
 from torch import Tensor
 
 from gradstudio.engine.flat import Flat
-from gradstudio.engine.recording import Recording, Unrecordable
-from gradstudio.engine.runtime import out_of_memory
+from gradstudio.engine.recording import Recording
 
-MOST = 4  # kinds that are recorded: a task whose batches come in many shapes goes through autograd
+# Of a kind that go through autograd before one is recorded, which costs as much as about twenty: then no course of things, such as a
+# slider that is dragged, is dearer than twice the cheapest.
+PATIENCE = 20
+MOST = 4  # kinds that are kept, those made last: a task whose batches come in many shapes goes through autograd
 
 Results = tuple[Tensor, ...]
 
 
 class Passes:
-    """Each adds its gradient to flat.gradients. The second of a kind is recorded, and those after it repeat that, on the CPU. One that
+    """Each adds its gradient to flat.gradients. On the CPU, after some of a kind one is recorded, and those after it repeat that. One that
     comes first after the gradients were cleared writes them where they are wanted."""
 
     def __init__(self, flat: Flat, state: Sequence[Tensor]) -> None:
@@ -24,8 +26,7 @@ class Passes:
         self._flat, self._state = flat, state
         self._fresh = flat.new()
         self._fresh_grads = flat.layout.views(self._fresh, flat.parameters)
-        self._known: dict[Hashable, Recording | None] = {}  # None: seen once, or not to be recorded
-        self._unrecordable: set[Hashable] = set()
+        self._known: dict[Hashable, int | Recording | None] = {}  # how many were made, or what was recorded, or that it cannot be
 
     def forget(self) -> None:
         """Something has changed that a pass depends on: all recordings are void."""
@@ -36,28 +37,28 @@ class Passes:
         The results are valid until the next pass."""
         first, self._flat.cleared = self._flat.cleared, False
         kind = (kind, first, *((tensor.shape, tensor.dtype) for tensor in inputs))
-        recording = self._known.get(kind)
-        if recording is not None:
-            recording.repeat(inputs)
-        elif kind in self._known and kind not in self._unrecordable:
-            recording = self._record(kind, compute, inputs, self._flat.grads if first else self._fresh_grads)
-        elif len(self._known) < MOST and inputs[0].device.type == "cpu":
-            self._known[kind] = None
-        if recording is None:
+        known = self._known.pop(kind, 0)
+        if isinstance(known, Recording):
+            known.repeat(inputs)
+        elif known is not None and known >= PATIENCE and inputs[0].device.type == "cpu":
+            known = self._record(compute, inputs, self._flat.grads if first else self._fresh_grads)
+        elif known is not None:
+            known += 1
+        self._known[kind] = known  # the last of all
+        if len(self._known) > MOST:
+            self._known.pop(next(iter(self._known)))
+        if not isinstance(known, Recording):
             results = compute(*inputs)
             results[0].backward()
             return tuple(result.detach() for result in results)
         if not first:
             self._flat.gradients.add_(self._fresh)
-        return recording.results
+        return known.results
 
-    def _record(self, kind: Hashable, compute: Callable[..., Results], inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Recording | None:
+    def _record(self, compute: Callable[..., Results], inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Recording | None:
         try:
-            self._known[kind] = Recording(compute, inputs, self._flat.parameters, grads, self._state)
-        except (Unrecordable, RuntimeError, MemoryError) as fault:
-            if not isinstance(fault, Unrecordable) and not out_of_memory(fault):
-                raise
-            self._unrecordable.add(kind)
-            for grad in grads:  # what it may have left; where another micro-batch was there before, it is in flat.gradients
+            return Recording(compute, inputs, self._flat.parameters, grads, self._state)
+        except Exception:  # Unrecordable, or out of memory; what is compute's own fault autograd says next
+            for grad in grads:  # what was left; where another micro-batch was there before, it is in flat.gradients
                 grad.zero_()
-        return self._known[kind]
+            return None

@@ -91,11 +91,11 @@ class Recording:
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
         """Do it all on these inputs, which must be of the recorded shapes."""
-        with torch.no_grad():
-            for own, new in zip(self._inputs, inputs, strict=True):
-                own.copy_(new)
-            for function, args, kwargs in self._calls:
-                function(*args, **kwargs)
+        # Not in no_grad, where some operations leave out what their backward needs; none of the recorded tensors asks for a gradient.
+        for own, new in zip(self._inputs, inputs, strict=True):
+            own.copy_(new)
+        for function, args, kwargs in self._calls:
+            function(*args, **kwargs)
 
 
 class _Call(NamedTuple):

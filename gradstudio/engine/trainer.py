@@ -91,8 +91,8 @@ class Trainer:
         if name == "precision.dtype":
             self.check(wanted)
         self.experiment = wanted
-        if found.section in ("loss", "precision", "mistakes"):
-            self.passes.forget()
+        if name.startswith("loss.") or name in ("precision.dtype", "precision.scaling"):
+            self.passes.forget()  # every other knob acts outside a pass, or makes it another kind
         if found.section == "optimizer":
             optimizers.change(self.optimizer, self.experiment.optimizer)
         if found.section == "precision":
@@ -288,4 +288,4 @@ class Trainer:
 
 def _coefficient(before: float, after: float) -> float:
     """Norm after clipping / norm before; 1 where it did nothing."""
-    return 1.0 if before == after else after / before
+    return 1.0 if before == after else after / before if before else math.inf

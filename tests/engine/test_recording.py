@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import passes, recording
+from gradstudio.engine.losses import NAIVE
 from gradstudio.engine.models import MODELS
 from gradstudio.engine.recording import Recording, Unrecordable
 
@@ -18,7 +19,7 @@ TASKS = {"gan": "ring", "policy": "pole", "rnn": "adding", "lstm": "copy", "gru"
 
 
 def recordings(trainer) -> list[Recording]:
-    return [known for known in trainer.passes._known.values() if known is not None]
+    return [known for known in trainer.passes._known.values() if isinstance(known, Recording)]
 
 
 def figures(row):
@@ -31,7 +32,7 @@ def both(build, monkeypatch, *knobs):
         recorded, plain = build(*knobs), build(*knobs)
     except KnobError as fault:
         pytest.skip(str(fault))
-    monkeypatch.setattr(plain.passes, "_record", lambda kind, *_: None)
+    monkeypatch.setattr(plain.passes, "_record", lambda *_: None)
     rows = list(islice(zip(recorded.steps(), plain.steps(), strict=False), STEPS))
     assert not recordings(plain)
     return rows, recorded, plain
@@ -53,9 +54,12 @@ def test_repeats_autograd_to_the_last_bit(build, monkeypatch, kind, knobs):
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "rnn", "gru", "cnn", "transformer", "gan"])
-def test_the_third_step_is_a_repetition(build, monkeypatch, kind):
-    trainer = build(f"model.kind={kind}", f"problem.task={TASKS.get(kind, 'digits')}", "problem.seq_len=8", "accumulation.steps=2")
+@pytest.mark.parametrize("knobs", [
+    *(f"model.kind={kind} problem.task={TASKS.get(kind, 'digits')}" for kind in MODELS if kind != "policy"),  # whose episodes differ in length
+    *(f"loss.kind={kind} loss.eps=0.01" for kind in NAIVE), "model.norm=batch", "precision.dtype=fp16", "model.checkpointing=true",
+], ids=str)  # fmt: skip
+def test_the_third_step_is_a_repetition(build, monkeypatch, knobs):
+    trainer = build(*knobs.split(), "problem.seq_len=8", "accumulation.steps=2")
     list(islice(trainer.steps(), 2))
     assert len(recordings(trainer)) == 2, "the first micro-batch of a step, and the others"
     monkeypatch.setattr(Recording, "__init__", None)
@@ -143,8 +147,37 @@ def test_results_that_cannot_be_told_where_are_copied_or_taken_over(size):
     assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
 
 
-def test_batches_of_many_shapes_go_through_autograd(build, monkeypatch):
-    monkeypatch.setattr(passes, "MOST", 0)
+def test_the_kinds_made_last_are_kept(build):
     trainer = build()
-    list(islice(trainer.steps(), 4))
-    assert not trainer.passes._known
+    steps = trainer.steps()
+    for count in range(1, 6):
+        trainer.change("accumulation.steps", count)
+        list(islice(steps, 3))
+        assert len(recordings(trainer)) >= min(count, 2)
+    assert len(trainer.passes._known) == passes.MOST
+
+
+def test_a_slider_that_is_dragged_records_nothing(build, monkeypatch):
+    monkeypatch.setattr(passes, "PATIENCE", 5)
+    made = []
+    trainer = build()
+    monkeypatch.setattr(trainer.passes, "_record", lambda *_: made.append(1))
+    steps = trainer.steps()
+    for step in range(20):
+        trainer.change("loss.weight", 1.0 + step)
+        list(islice(steps, 3))
+    assert not made
+    list(islice(steps, 4))
+    assert made
+
+
+def test_a_fault_of_recording_is_no_fault_of_the_run(build, monkeypatch):
+    def broken(*_):
+        raise IndexError("of the recorder's own")
+
+    broke, plain = build(), build()
+    monkeypatch.setattr(plain.passes, "_record", lambda *_: None)
+    monkeypatch.setattr(recording._Places, "move", broken)
+    for one, other in islice(zip(broke.steps(), plain.steps(), strict=False), STEPS):
+        assert figures(one) == figures(other)
+    assert not recordings(broke)

@@ -23,12 +23,21 @@ from gradstudio.core.combinations import with_companions
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import Knob, KnobError, Value
+from gradstudio.engine import passes
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.script import script
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about what a mistake does
 
 STEPS = 6
+
+
+@pytest.fixture(autouse=True)
+def passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first of a kind, so that the runs are made of repeated ones too."""
+    monkeypatch.setattr(passes, "PATIENCE", 1)
+
+
 SMALL = {
     "run.steps": STEPS, "run.device": "cpu", "model.width": 12, "model.depth": 2, "problem.batch_size": 8, "problem.seq_len": 8,
 }  # fmt: skip
