@@ -14,7 +14,7 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
 from gradstudio.session.library import process
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.record import GROWING, changing, dumps, findings_of, fixed
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.store import Library, LibraryError, is_damage
 from gradstudio.session.run import Run
 
 INTERVAL = 0.5  # seconds between two writings: what a power cut can take
@@ -25,13 +25,14 @@ class Keeper:
     meanwhile but by the end of the program."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()
         self.problem = ""
         self.notice = ""
+        self._library: Library | None = None
         self._following: list[_Followed] = []
         self._wake = threading.Event()
-        self._written = threading.Event()
         self._ending = False
+        self._ended_well = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
         self._thread.start()
@@ -47,46 +48,68 @@ class Keeper:
         self._ending = True
         self._wake.set()
         self._thread.join(timeout)
-        return not self._thread.is_alive() and not self.problem
+        return self._ended_well
 
     def _run(self) -> None:
-        library: Library | None = None
         while True:
             ending = self._ending
             with self._lock:
                 following = list(self._following)
-            if following:
-                library = self._attempt(following, library)
-            if ending and not (self.problem and self._wake.is_set()):  # set: it is to be tried again at once
+            once_more = self._attempt(following) and self._attempt(following)
+            if ending:
                 break
-            self._wake.wait(INTERVAL if following else None)
+            self._wake.wait(INTERVAL if following or once_more else None)
             self._wake.clear()
-        if library is not None:
+        if self._library is not None:
             with contextlib.suppress(sqlite3.Error):
-                library.close()
+                self._library.close()
+        self._ended_well = not self.problem
 
-    def _attempt(self, following: list[_Followed], library: Library | None) -> Library | None:
+    def _attempt(self, following: list[_Followed]) -> bool:
+        """Write what is new of each run. Gives whether it is worth another attempt at once: a damaged library was set aside."""
+        problem = ""
+        for followed in following:
+            try:
+                self._write(followed, following)
+            except Exception as fault:  # of one run; the others are written all the same
+                problem = str(fault) if isinstance(fault, LibraryError) else f"the run library {self.path} cannot be written: {fault}"
+                if is_damage(fault) and self._library is not None:
+                    self.problem = problem
+                    return self._set_aside(following)
+        self.problem = problem
+        return False
+
+    def _write(self, followed: _Followed, following: list[_Followed]) -> None:
+        if self._library is not None and self._library.replaced:
+            self._leave(following)
+        if self._library is None:
+            self._library = Library(self.path)
+            self.notice = self._library.notice or self.notice
+        over = followed.run.over  # before it is written, so that its end is written too
+        followed.write(self._library, over)
+        if over:
+            with self._lock:
+                self._following.remove(followed)
+
+    def _set_aside(self, following: list[_Followed]) -> bool:
+        library = self._library
         try:
-            if library is None:
-                library = Library(self.path)
-                self.notice = library.notice
-            for followed in following:
-                over = followed.run.over  # before it is written, so that its end is written too
-                followed.write(library)
-                if over:
-                    with self._lock:
-                        self._following.remove(followed)
-            self.problem = ""
-        except (sqlite3.Error, LibraryError, OSError) as fault:
-            self.problem = str(fault) if isinstance(fault, LibraryError) else f"the run library {self.path} cannot be written: {fault}"
-            if library is not None and type(fault) is sqlite3.DatabaseError:  # damaged
-                for followed in following:
-                    followed.forget()
-                with contextlib.suppress(sqlite3.Error, OSError):
-                    library.set_aside()
-                    self.notice = library.notice
-                    self._wake.set()
-        return library
+            library.set_aside()
+        except Exception:
+            self._leave(following)
+            return False
+        self.notice = library.notice or self.notice
+        for each in following:
+            each.forget()
+        return True
+
+    def _leave(self, following: list[_Followed]) -> None:
+        """This file is of no use any more: the next one gets all that is followed from its beginning."""
+        with contextlib.suppress(sqlite3.Error):
+            self._library.close()
+        self._library = None
+        for each in following:
+            each.forget()
 
 
 class _Followed:
@@ -95,6 +118,7 @@ class _Followed:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._fixed = fixed(run) | {"process": process.this()}
+        self._id = self._fixed["id"]
         self.forget()
 
     def forget(self) -> None:
@@ -105,43 +129,48 @@ class _Followed:
         self._lengths = dict.fromkeys(GROWING, 0)
         self._findings: list[str] = []
 
-    def write(self, library: Library) -> None:
-        """Everything that is new, in one transaction."""
-        run, history, rows = self.run, self.run.history, len(self.run.history)
+    def write(self, library: Library, over: bool) -> None:
+        """Everything that is new, in one transaction; packed small where it is whole."""
+        run, history = self.run, self.run.history
+        rows = len(history)
         if not rows and (run.refused or run.status in ("ready", "starting")):
             return  # it may never begin
         written = self._rows if history is self._history else 0
-        columns, findings = changing(run, rows), findings_of(run)
+        columns, findings = changing(run, history, rows), findings_of(run)
         lists = {kind: (list(entries(run)), encode) for kind, (entries, encode) in GROWING.items()}
         lengths = {kind: len(entries) for kind, (entries, _) in lists.items()}
         if (columns, findings, lengths, rows) == (self._columns, self._findings, self._lengths, self._rows):
             return
         with library.transaction() as connection:
-            if columns != self._columns:
+            if not self._columns:
                 _put(connection, self._fixed | columns)
+            elif columns != self._columns:
+                _change(connection, self._id, columns)
             for kind, (entries, encode) in lists.items():
                 start = self._lengths[kind]
-                _enter(connection, run.id, kind, start, [dumps(encode(entry)) for entry in entries[start:]])
+                _enter(connection, self._id, kind, start, [dumps(encode(entry)) for entry in entries[start:]])
             if findings != self._findings:
-                _enter(connection, run.id, "finding", 0, findings)
-            for start, stop in _chunks(written, rows):
-                connection.execute("DELETE FROM rows WHERE run = ? AND start >= ? AND start < ?", (run.id, start, stop))
-                connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (run.id, start, stop - start, *_packed(history, start, stop)))
+                _enter(connection, self._id, "finding", 0, findings)
+            for start, stop in _chunks(written, rows, over):
+                packed = _packed(history, start, stop, small=over or stop - start == BLOCK)
+                connection.execute("DELETE FROM rows WHERE run = ? AND start >= ? AND start < ?", (self._id, start, stop))
+                connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, start, stop - start, *packed))
         self._history, self._rows, self._columns, self._lengths, self._findings = history, rows, columns, lengths, findings
 
 
-def _chunks(written: int, rows: int) -> list[tuple[int, int]]:
-    """What to write so that every full block is one chunk and what comes after it as many as there were writings."""
+def _chunks(written: int, rows: int, over: bool) -> list[tuple[int, int]]:
+    """What to write so that every full block is one chunk, and what comes after it as many as there were writings; one once it is over."""
     full = rows // BLOCK * BLOCK
-    if full <= written:
+    if full <= written and not over:
         return [(written, rows)] if rows > written else []
     blocks = [(start, start + BLOCK) for start in range(written // BLOCK * BLOCK, full, BLOCK)]
     return blocks + ([(full, rows)] if rows > full else [])
 
 
-def _packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
+def _packed(history: History, start: int, stop: int, *, small: bool) -> tuple[bytes, bytes]:
     columns = np.stack([history.column(name, start, stop) for name in COLUMNS], 1)
-    return pack(columns), pack(np.stack([history.layer_metric(name, start, stop) for name in LAYER_METRICS], 1))
+    layers = np.stack([history.layer_metric(name, start, stop) for name in LAYER_METRICS], 1)
+    return pack(columns, small=small), pack(layers, small=small)
 
 
 def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str]) -> None:
@@ -156,3 +185,7 @@ def _put(connection: sqlite3.Connection, columns: dict[str, Any]) -> None:
         f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT (id) DO UPDATE SET {updates}",
         [columns[name] for name in names],
     )
+
+
+def _change(connection: sqlite3.Connection, run: str, columns: dict[str, Any]) -> None:
+    connection.execute(f"UPDATE runs SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?", [*columns.values(), run])

@@ -18,8 +18,8 @@ class PackingError(ValueError):
     """Bytes that no array was packed into."""
 
 
-def pack(values: np.ndarray) -> bytes:
-    """`values`: float32 or float64, (rows, ...). Rows that follow each other should be alike."""
+def pack(values: np.ndarray, *, small: bool = True) -> bytes:
+    """`values`: float32 or float64, (rows, ...). Rows that follow each other should be alike. Not `small` takes a sixth of the time."""
     bits = np.ascontiguousarray(values).view(_UNSIGNED[values.dtype]).reshape(len(values), int(np.prod(values.shape[1:])))
     changes = bits.copy()
     changes[1:] ^= bits[:-1]
@@ -28,9 +28,9 @@ def pack(values: np.ndarray) -> bytes:
     for plane in planes:
         data = plane.tobytes()
         sample = data[:: len(data) // SAMPLE + 1]
-        small = len(zlib.compress(sample, 1)) < 0.95 * len(sample)
-        part = zlib.compress(data, 1) if small else data
-        parts.append(len(part).to_bytes(4, "little") + bytes([small]) + part)
+        compressed = small and len(zlib.compress(sample, 1)) < 0.95 * len(sample)
+        part = zlib.compress(data, 1) if compressed else data
+        parts.append(len(part).to_bytes(4, "little") + bytes([compressed]) + part)
     return b"".join(parts)
 
 
@@ -39,10 +39,10 @@ def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.
     size, count, at = np.dtype(dtype).itemsize, int(np.prod(shape)), 0
     planes = np.empty((size, count), np.uint8)
     for plane in planes:
-        length, small = int.from_bytes(data[at : at + 4], "little"), data[at + 4 : at + 5]
+        length, compressed = int.from_bytes(data[at : at + 4], "little"), data[at + 4 : at + 5]
         part, at = data[at + 5 : at + 5 + length], at + 5 + length
         try:
-            plane[:] = np.frombuffer(zlib.decompress(part) if small == b"\1" else part, np.uint8)
+            plane[:] = np.frombuffer(zlib.decompress(part) if compressed == b"\1" else part, np.uint8)
         except (zlib.error, ValueError) as fault:
             raise PackingError(f"damaged: {fault}") from None
     if count == 0:

@@ -14,7 +14,9 @@ def this() -> str:
 
 def lives(process: str) -> bool:
     """Whether what `this` said in some process is still true. Of another host nobody here knows: it is taken to live."""
-    host, number, born = process.rsplit(" ", 2)
+    host, number, born = ([""] * 2 + process.rsplit(" ", 2))[-3:]
+    if not number.isdecimal():
+        return False  # nobody wrote that
     if host != platform.node():
         return True
     if process == this():

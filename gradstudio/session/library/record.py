@@ -34,19 +34,19 @@ def findings_of(run: Run) -> list[str]:
 def fixed(run: Run) -> dict[str, Any]:
     """What stands in the table `runs` from the beginning."""
     return {
-        "id": run.id, "title": run.title, "preset_id": run.preset.id, "preset": presets.to_toml(run.preset),
-        "experiment": presets.to_toml(Preset(id=run.id, title=run.title, experiment=run.experiment)),
+        "id": clean(run.id), "title": clean(run.title), "preset_id": clean(run.preset.id), "preset": clean(presets.to_toml(run.preset)),
+        "experiment": clean(presets.to_toml(Preset(id=run.id, title=run.title, experiment=run.experiment))),
         "planned": dumps([_values(change) for change in run.planned]), "compare_at": dumps(list(run.compare_at)), "started": run.started,
     }  # fmt: skip
 
 
-def changing(run: Run, steps: int) -> dict[str, Any]:
-    """What stands there of the run so far, which is `steps` long."""
+def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
+    """What stands there of the run so far, of which `steps` are written."""
     return {
-        "status": run.status, "message": run.message, "refused": run.refused, "accuracy": dumps(run.accuracy), "seconds": run.seconds,
+        "status": run.status, "message": clean(run.message), "refused": run.refused, "accuracy": dumps(run.accuracy), "seconds": run.seconds,
         "steps": steps, "first_nonfinite_step": run.first_nonfinite_step,
-        "final_loss": dumps(run.history.value("loss", steps - 1) if steps else None),
-        "environment": dumps(dict(run.environment)), "layers": dumps([list(layer) for layer in run.history.layers]),
+        "final_loss": dumps(history.value("loss", steps - 1) if steps else None),
+        "environment": dumps(dict(run.environment)), "layers": dumps([list(layer) for layer in history.layers]),
     }  # fmt: skip
 
 
@@ -83,7 +83,12 @@ def layers_from(text: str) -> tuple[Layer, ...]:
 
 def dumps(value: Any) -> str:
     """JSON in which NaN and Inf are {"float": "nan"}."""
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return clean(json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+
+
+def clean(text: str) -> str:
+    """The text as UTF-8 can have it: what was a file name in another encoding is written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def loads(text: str) -> Any:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+from gradstudio.core import files
 from gradstudio.core.text import plural
 from gradstudio.session.library import schema
 
-_ENDINGS = (".sqlite3", ".sqlite", ".db")
 _CHILDREN = ("rows", "entries", "snapshots")
 
 
 def is_ours(path: Path) -> bool:
     """Whether a file that SQLite cannot read may be a damaged library, and not somebody's text that was named by mistake."""
     with path.open("rb") as file:
-        return path.suffix in _ENDINGS or file.read(16) == b"SQLite format 3\0"
+        return path.name == files.user_library().name or file.read(16) == b"SQLite format 3\0"
 
 
 def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:
     """Rename the damaged file and open a new one with all runs that can be read whole. Gives what is to be said, and the new
     library; sqlite3.Error or OSError where not even that can be done."""
-    aside = path.with_name(f"{path.stem}-damaged-{time.strftime('%Y%m%d-%H%M%S')}{path.suffix}")
+    path = path.absolute()
+    aside = path.with_name(f"{path.stem}-damaged-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{path.suffix}")
     for ending in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             os.replace(f"{path}{ending}", f"{aside}{ending}")

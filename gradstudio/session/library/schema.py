@@ -38,20 +38,31 @@ def connect(path: Path) -> sqlite3.Connection:
     folder cannot be made; ValueError where another program or a newer one wrote it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")  # one damaged text is no reason to lose the list
     try:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise ValueError(f"{path} was written by a newer GradStudio (library version {version}, this one reads {VERSION})")
         if version == 0:
             _make(connection, path)
+        _check(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("SELECT count(*) FROM runs").fetchone()
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """That the tables are those of a library."""
+    found = {name: text for name, text in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")}
+    if found and not found.keys() & {"runs", "rows", "entries"}:
+        raise ValueError(f"{path} is no run library: it is the database of another program")
+    for statement in _TABLES.split(";\n"):
+        if statement.startswith("CREATE TABLE") and found.get(statement.split()[2]) != statement.strip():
+            raise sqlite3.DatabaseError(f"the table {statement.split()[2]} is not what it was")
 
 
 def _make(connection: sqlite3.Connection, path: Path) -> None:

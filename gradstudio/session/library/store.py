@@ -51,7 +51,7 @@ class Library:
     """A connection to the library's file; each thread has its own. What the file or its disk does not allow is a LibraryError."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        path = self.path = path.absolute()
         self.notice = ""  # what is to be said about it: that it was damaged, and what was saved
         try:
             self._connection = schema.connect(path)
@@ -66,15 +66,27 @@ class Library:
         except ValueError as fault:
             raise LibraryError(str(fault)) from None
         self._connection.row_factory = sqlite3.Row
+        self._file = _file(path)
 
     def close(self) -> None:
         self._connection.close()
 
     def set_aside(self) -> None:
-        """The file turned out to be damaged: go on with a new one, which has what could be saved."""
+        """The file turned out to be damaged: go on with a new one, which has what could be saved. Where another program was faster, with
+        that one's. LibraryError or sqlite3.Error where it cannot be, and then this connection is of no use any more."""
+        replaced = self.replaced
         self._connection.close()
+        if replaced:
+            self.__init__(self.path)
+            return
         self.notice, self._connection = salvage.set_aside(self.path)
         self._connection.row_factory = sqlite3.Row
+        self._file = _file(self.path)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the library's file is not the one that was opened: somebody has deleted or replaced it."""
+        return _file(self.path) != self._file
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -92,10 +104,15 @@ class Library:
 
     def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
         """Runs, newest first, in whose title, preset, id, outcome, note or tags every word of `search` stands."""
+        query = f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC"
         with self._said():
-            rows = self._connection.execute(
-                f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC", (deleted,)
-            ).fetchall()
+            try:
+                rows = self._connection.execute(query, (deleted,)).fetchall()
+            except sqlite3.DatabaseError as fault:
+                if not is_damage(fault):
+                    raise
+                self.set_aside()
+                rows = self._connection.execute(query, (deleted,)).fetchall()
         words = search.casefold().split()
         found = [self._entry(row) for row in rows]
         return [entry for entry in found if all(word in searched(entry) for word in words)]
@@ -190,10 +207,15 @@ class Library:
     # ---- inside
 
     def _entry(self, row: sqlite3.Row) -> Entry:
+        try:
+            final_loss, accuracy, tags = loads(row["final_loss"]), loads(row["accuracy"]), tuple(map(str, loads(row["tags"])))
+            outcome = self._outcome(row)
+        except (ValueError, TypeError):
+            final_loss, accuracy, tags, outcome = None, None, (), "damaged"
         return Entry(
-            id=row["id"], title=row["title"], preset=row["preset_id"], outcome=self._outcome(row), started=row["started"], steps=row["steps"],
-            final_loss=loads(row["final_loss"]), accuracy=loads(row["accuracy"]), seconds=row["seconds"], note=row["note"],
-            tags=tuple(loads(row["tags"])), deleted=row["deleted"] is not None,
+            id=row["id"], title=row["title"], preset=row["preset_id"], outcome=outcome, started=row["started"], steps=row["steps"],
+            final_loss=final_loss, accuracy=accuracy, seconds=row["seconds"], note=row["note"],
+            tags=tags, deleted=row["deleted"] is not None,
         )  # fmt: skip
 
     def _outcome(self, row: sqlite3.Row) -> Any:
@@ -204,8 +226,24 @@ class Library:
         """A fault of the database as one line."""
         try:
             yield
-        except sqlite3.Error as fault:
+        except (sqlite3.Error, UnicodeError) as fault:
             raise LibraryError(f"the run library {self.path}: {fault}") from None
+
+
+def is_damage(fault: BaseException) -> bool:
+    """Whether a fault of the database means that its file is damaged, and not that a disk is full or another program writes."""
+    return type(fault) is sqlite3.DatabaseError or (
+        isinstance(fault, sqlite3.OperationalError) and any(sign in str(fault) for sign in ("no such", "has no column", "malformed"))
+    )
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another that is given its name."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -21,7 +22,7 @@ from hypothesis.extra import numpy as arrays
 from gradstudio.core import presets
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History, Layer, Row
 from gradstudio.session import foreground
-from gradstudio.session.library import keeper, packing, process
+from gradstudio.session.library import keeper, packing, process, salvage
 from gradstudio.session.library.keeper import Keeper
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.run import Run
@@ -234,30 +235,116 @@ def test_a_process_that_is_gone_is_told_from_one_that_has_its_number():
     assert not process.lives(f"{host} 99999999 {born}")
 
 
-@pytest.mark.parametrize("where", [0, 100, 5000, 20_000])
-def test_a_damaged_library_is_set_aside_and_salvaged(path, where):
+def damage(path: Path, where: int, length: int = 3000) -> None:
+    data = bytearray(path.read_bytes())
+    data[where : where + length] = bytes(index % 251 for index in range(length))
+    path.write_bytes(data)
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("where", [0, 100, 2500, 4096, 5000, 9000, 20_000, 60_000])
+@pytest.mark.parametrize("length", [4, 3000])
+def test_after_damage_runs_are_listed_and_kept_again_and_what_can_be_saved_is(path, where, length):
     runs = [made(400, layers=8, seed=index) for index in range(4)]
     for index, run in enumerate(runs):
         run.id = f"run-{index}"
     write(path, *runs)
-    data = bytearray(path.read_bytes())
-    data[where : where + 3000] = bytes(range(250)) * 12
-    path.write_bytes(data)
-    for ending in ("-wal", "-shm"):
-        Path(f"{path}{ending}").unlink(missing_ok=True)
-    try:
-        library = Library(path)
-        damaged = bool(library.notice)
-        for entry in library.entries():
-            try:
-                assert same(library.load(entry.id).history, runs[int(entry.id[-1])].history) or not damaged
-            except LibraryError as fault:
-                assert "\n" not in str(fault)
-    except LibraryError as fault:  # the list itself cannot be read
-        assert "malformed" in str(fault)
-    write(path, made(3, title="after it"))
-    if where == 0:
-        assert "damaged" in library.notice and list(path.parent.glob("library-damaged-*"))
+    damage(path, where, length)
+    with contextlib.suppress(LibraryError):
+        Library(path).entries()
+    new = made(3)
+    write(path, new)
+    library = Library(path)
+    assert same(library.load(new.id).history, new.history)
+    for entry in library.entries():
+        try:
+            found = library.load(entry.id).history
+        except LibraryError as fault:
+            assert ("damaged" in str(fault) or "malformed" in str(fault)) and "\n" not in str(fault)
+        else:
+            assert len(found) <= 400 or entry.id == new.id
+    if where == 0 and length > 4:
+        assert list(path.parent.glob("library-damaged-*"))
+
+
+def test_a_run_that_cannot_be_written_keeps_no_other_from_it(path):
+    bad, good = made(3), made(3)
+    bad.seconds = math.nan
+    bad.id, good.id = "bad", "good"
+    writing = Keeper(path)
+    writing.follow(bad)
+    writing.follow(good)
+    assert not writing.close() and "cannot be written" in writing.problem
+    assert [entry.id for entry in Library(path).entries()] == ["good"]
+
+
+def test_text_that_is_no_utf_8_is_written_out(path):
+    run = made(3, title="caf\udce9")
+    run.message = "\udcff"
+    write(path, run)
+    assert Library(path).entries()[0].title == "caf\\udce9"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
+@pytest.mark.parametrize("how", [lambda path: path.unlink(), lambda path: shutil.rmtree(path.parent), lambda path: Library(path).set_aside()])
+def test_a_library_that_is_taken_away_while_a_run_goes_on_is_written_anew(path, how):
+    run = made(100, status="running")
+    writing = Keeper(path)
+    writing.follow(run)
+    until(lambda: Library(path).entries()[0].steps == 100)
+    how(path)
+    more = made(200, seed=5).history
+    run.history.extend(
+        np.stack([more.column(name, 100) for name in COLUMNS], 1), np.stack([more.layer_metric(name, 100) for name in LAYER_METRICS])
+    )
+    run.status = "finished"
+    assert writing.close()
+    assert same(Library(path).load(run.id).history, run.history)
+
+
+def test_setting_aside_that_fails_is_tried_again(path, monkeypatch):
+    run = made(30, status="running")
+    monkeypatch.setattr(keeper, "INTERVAL", 0.01)
+    writing = Keeper(path)
+    writing.follow(run)
+    until(lambda: Library(path).entries()[0].steps == 30)
+    real, tries, writes = salvage.set_aside, [], []
+
+    def failing(found):
+        tries.append(1)
+        if len(tries) == 1:
+            raise sqlite3.OperationalError("not now")
+        return real(found)
+
+    def damaged(*given):
+        writes.append(1)
+        if len(writes) <= 2:
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return put(*given)
+
+    put = keeper._change
+    monkeypatch.setattr(salvage, "set_aside", failing)
+    monkeypatch.setattr(keeper, "_change", damaged)
+    run.message = "something new"
+    until(lambda: len(tries) == 1)
+    run.status = "finished"
+    assert writing.close(), writing.problem
+    assert same(Library(path).load(run.id).history, run.history)
+
+
+def test_the_file_of_another_program_is_left_as_it_is(tmp_path):
+    other = tmp_path / "other.sqlite3"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+        connection.execute("PRAGMA user_version = 1")
+    text = tmp_path / "thumbs.db"
+    text.write_text("not a database, and longer than a header of one " * 20)
+    for file in (other, text):
+        before = file.read_bytes()
+        with pytest.raises(LibraryError, match="no run library"):
+            Library(file)
+        assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
