@@ -11,6 +11,8 @@ import typer
 from gradstudio.commands.options import LibraryFile, RunName, formats, opened
 from gradstudio.commands.terminal import WrongRequest, say
 
+TENSORBOARD = "tensorboard"
+
 
 def report(
     run: RunName,
@@ -19,21 +21,25 @@ def report(
         typer.Option(
             "--format", metavar="FORMATS",
             help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz), toml (experiment.toml, which repeats the run), "
-            "py (train.py); several with a comma between.",
+            "py (train.py), tensorboard (event files); several with a comma between.",
         ),
     ] = "html",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; without it, one named as the run.")] = None,
     library: LibraryFile = None,
 ) -> None:  # fmt: skip
     """Write a run of the library as files: all of them, or none."""
-    from gradstudio.session import output
+    from gradstudio.session import output, tensorboard
 
-    asked = formats("--format", wanted, tuple(output.EXPORTS))
+    allowed = (*output.EXPORTS, TENSORBOARD)
+    asked = formats("--format", wanted, allowed)
     if not asked:
-        raise WrongRequest(f"--format names no format; allowed: {', '.join(output.EXPORTS)}")
+        raise WrongRequest(f"--format names no format; allowed: {', '.join(allowed)}")
     with opened(library) as kept:
         found = kept.load(kept.find(run))
         note = next(entry.note for entry in kept.entries() if entry.id == found.id)
     folder = out or Path(re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-") or "run")  # an id may come from somebody else's library
-    for path in output.export(found, folder, asked, note):
+    written = output.export(found, folder, [name for name in asked if name != TENSORBOARD], note)
+    if TENSORBOARD in asked:
+        written.append(tensorboard.export(found, folder))
+    for path in written:
         say(str(path))

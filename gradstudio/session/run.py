@@ -25,7 +25,7 @@ OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed
 _ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
 
 
-class Comparison(NamedTuple):
+class JoinedBatch(NamedTuple):
     """How far the accumulated gradient of a step was from that of its micro-batches joined into one, by the relative norm, and whether
     that is no more than rounding."""
 
@@ -54,7 +54,7 @@ class Run:
     history: History = field(default_factory=History)
     events: list[Event] = field(default_factory=list)
     timeline: list[Change] = field(default_factory=list)
-    compared: list[Comparison] = field(default_factory=list)
+    compared: list[JoinedBatch] = field(default_factory=list)
     not_compared: str = ""  # why the latest comparison could not be made
     refusals: list[Event] = field(default_factory=list)  # live changes that could not be made
     findings: dict[str, Finding] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Run:
             self.note("compared", row.joined_problem, row.step)
         elif row.joined_difference is not None:
             alike = row.joined_difference <= _ALIKE[self.in_force.precision.dtype]
-            self.compared.append(Comparison(row.step, row.joined_difference, alike))
+            self.compared.append(JoinedBatch(row.step, row.joined_difference, alike))
             self.not_compared = ""
             text = f"accumulated gradient and joined batch differ by {number(row.joined_difference, 2)} (relative norm)"
             self.note("compared", text, row.step)

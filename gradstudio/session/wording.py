@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradstudio.core import mistakes
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.text import number, plural
-from gradstudio.session.run import Comparison, Run, recent_mean
+from gradstudio.session.run import JoinedBatch, Run, recent_mean
 
 OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
 
@@ -118,7 +118,7 @@ def percent(share: float | None) -> str:
     return number(share) if share is None or not math.isfinite(share) else f"{100 * share:.3g} %"
 
 
-def comparison(found: Comparison, knobs: Experiment) -> str:
+def comparison(found: JoinedBatch, knobs: Experiment) -> str:
     """How an accumulated gradient stands to that of the joined batch: 'equal to the joined batch within 3.1e-8', or by how much it
     differs and why, where a sound loop must differ."""
     if found.alike:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gradstudio.core import files
+from gradstudio.session import curves
 from gradstudio.session.library.store import Library
 
 COMMAND = [sys.executable, "-m", "gradstudio"]
@@ -189,6 +190,14 @@ def test_a_report_is_made_of_the_files_that_the_run_wrote(gradstudio: Callable, 
             assert (Path(run) / name).read_bytes() == (Path("first") / name).read_bytes(), name
     assert "what the student wrote" in Path(run, "report.html").read_text()
     assert Path(run, "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_run_goes_to_tensorboard(gradstudio: Callable, two: list[str], tmp_path: Path) -> None:
+    answer = gradstudio("report", "last", "--format", "tensorboard,csv", "--out", tmp_path / "out")
+    (events,) = (tmp_path / "out").glob("events.out.tfevents.*")
+    assert answer.code == 0 and str(events) in answer.out and (tmp_path / "out" / "metrics.csv").is_file()
+    losses = next(curve for curve in curves.read(events) if curve.name == "loss")
+    assert len(losses.values) == len((tmp_path / "out" / "metrics.csv").read_text().splitlines()) - 1
 
 
 def test_a_report_is_written_whole_or_not_at_all(gradstudio: Callable, two: list[str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from gradstudio.core.history import History
 from gradstudio.core.rules import RANK, Finding, Severity
 from gradstudio.core.rules.median import median
-from gradstudio.core.text import number
+from gradstudio.core.text import number, plural
 
 
 @dataclass
@@ -91,7 +91,9 @@ class ExplodingGradient:
         contained = clipped and severity != "critical"
         where = f", {'nearly all' if share > 0.9 else f'{100 * share:.0f} %'} of it in {layer}" if layer else ""
         growth = (
-            f"Norm {number(norms[low])} → {number(norms[-1])} in {step - start - low} steps" if low < len(norms) - 1 else f"Norm {number(norms[-1])}"
+            f"Norm {number(norms[low])} → {number(norms[-1])} in {plural(step - start - low, 'step', 'steps')}"
+            if low < len(norms) - 1
+            else f"Norm {number(norms[-1])}"
         )
         title = "Gradient spikes, held by clipping" if contained else "Gradient spike" if severity == "info" else "Exploding gradient"
         reached = f" The optimizer saw {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."

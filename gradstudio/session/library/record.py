@@ -14,7 +14,7 @@ from gradstudio.core.history import History, Layer
 from gradstudio.core.loop_order import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.rules import Finding
-from gradstudio.session.run import Comparison, Run
+from gradstudio.session.run import JoinedBatch, Run
 
 # What a run has lists of that only grow, each entry a line in the table `entries`: the list, and how an entry is written down.
 GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[Any]]]] = {
@@ -66,7 +66,7 @@ def run_from(row: Mapping[str, Any], entries: Mapping[str, list[list[Any]]], his
     run.events = [Event(*event) for event in entries.get("event", [])]
     run.refusals = [Event(*event) for event in entries.get("refusal", [])]
     run.timeline = [Change(*change) for change in entries.get("change", [])]
-    run.compared = [Comparison(*comparison) for comparison in entries.get("compared", [])]
+    run.compared = [JoinedBatch(*comparison) for comparison in entries.get("compared", [])]
     for change in run.timeline:
         run.in_force = run.in_force.with_value(change.knob, change.value)
     for step, calls, *rest in entries.get("loop", []):
