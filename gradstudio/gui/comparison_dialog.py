@@ -6,10 +6,12 @@ import time
 from collections.abc import Sequence
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QKeySequence, QShortcut
+from PySide6.QtGui import QFont, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QDialog, QHBoxLayout, QHeaderView, QLabel, QPushButton, QTableView, QVBoxLayout, QWidget
 
 from gradstudio.gui import run_words
+from gradstudio.gui.plots.chips import sample
+from gradstudio.gui.plots.overlay import LETTERS, color
 from gradstudio.gui.theme import theme
 from gradstudio.session.comparison import Comparison
 
@@ -23,17 +25,20 @@ _SAME = "no knob: they were asked for the same"
 
 
 class ComparisonTable(QAbstractTableModel):
-    """`names`: what each run is called at the head of its column, and its colour there, or None."""
+    """`places`: where in the plots each run is drawn over, or None."""
 
-    def __init__(self, found: Comparison, names: Sequence[tuple[str, QColor | None]]) -> None:
+    def __init__(self, found: Comparison, places: Sequence[int | None]) -> None:
         super().__init__()
-        self.found, self._names = found, names
+        self.found, self._places = found, places
+        self._names = [
+            member.title if place is None else f"{LETTERS[place]}  {member.title}" for member, place in zip(found.members, places, strict=True)
+        ]
         knobs = [(setting.knob, setting.texts()) for setting in found.settings] or [(_SAME, [])]
         figures = [("began", [run_words.when(member.started, time.time()) for member in found.members]), *found.figure_texts()]
         figures.append(("loss as the first run's", [_alike(found, place) for place in range(len(found.members))]))
-        places = [(name, list(values)) for name, values in found.surroundings.items()]
+        around = [(name, list(values)) for name, values in found.surroundings.items()]
         self.rows: list[tuple[str, list[str], bool]] = []  # label, cells, whether it is the heading of a section
-        for title, rows in zip(_SECTIONS, (knobs, figures, places), strict=True):
+        for title, rows in zip(_SECTIONS, (knobs, figures, around), strict=True):
             if rows:
                 self.rows.append((title, [], True))
                 self.rows += [(label, cells, False) for label, cells in rows]
@@ -44,7 +49,7 @@ class ComparisonTable(QAbstractTableModel):
 
     def text(self) -> str:
         """The table as lines of cells with tabs between them, which a spreadsheet or a chat takes."""
-        lines = [["", *(name for name, _ in self._names)], *([label, *cells] for label, cells, _ in self.rows)]
+        lines = [["", *self._names], *([label, *cells] for label, cells, _ in self.rows)]
         return "\n".join("\t".join(" ".join(cell.split()) for cell in line) for line in lines) + "\n"
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 (Qt's own signature)
@@ -66,20 +71,24 @@ class ComparisonTable(QAbstractTableModel):
             return theme.color("dim")
         if role == Role.ForegroundRole and label == "outcome":
             return theme.color(run_words.OUTCOMES.get(text, ("", "text"))[1])
+        if role == Role.ForegroundRole and index.row() <= len(self.found.settings) and index.column() > 1 and text == cells[0]:
+            return theme.color("dim")  # as in the first run
         if role == Role.AccessibleTextRole and index.column() and text:
-            return f"{label}, {self._names[index.column() - 1][0]}: {text}"
+            return f"{label}, {self._names[index.column() - 1]}: {text}"
         return None
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Role.DisplayRole) -> object:
         if orientation != Qt.Orientation.Horizontal or not section:
             return None
-        name, color = self._names[section - 1]
+        name, place = self._names[section - 1], self._places[section - 1]
         if role == Role.DisplayRole:
             return name
         if role == Role.ToolTipRole:
             return f"<p>{run_words.lines(name)}<br>{run_words.lines(self.found.members[section - 1].run)}</p>"
-        if role == Role.ForegroundRole and color is not None:
-            return color
+        if role == Role.ForegroundRole and place is not None:
+            return color(place)
+        if role == Role.DecorationRole and place is not None:
+            return sample(place)
         return None
 
     def flags(self, index: Index) -> Qt.ItemFlag:
@@ -87,11 +96,11 @@ class ComparisonTable(QAbstractTableModel):
 
 
 class ComparisonDialog(QDialog):
-    def __init__(self, parent: QWidget, found: Comparison, names: Sequence[tuple[str, QColor | None]]) -> None:
+    def __init__(self, parent: QWidget, found: Comparison, places: Sequence[int | None]) -> None:
         super().__init__(parent)
         self.setWindowTitle("Comparison — GradStudio")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.model, self.table = ComparisonTable(found, names), QTableView()
+        self.model, self.table = ComparisonTable(found, places), QTableView()
         table = self.table
         table.setObjectName("comparison")
         table.setModel(self.model)

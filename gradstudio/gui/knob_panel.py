@@ -229,7 +229,8 @@ class KnobPanel(QWidget):
         self.search.setToolTip("Part of a knob's name, of its help or of its choices.")
         self.search.setClearButtonEnabled(True)
         self.search.textChanged.connect(self.forget)
-        QShortcut(QKeySequence(Qt.Key.Key_Escape), self.search, self.search.clear, context=Qt.ShortcutContext.WidgetShortcut)
+        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self.search, self.search.clear)
+        escape.setContext(Qt.ShortcutContext.WidgetShortcut)  # which as an argument goes unheard
         self.groups = [KnobGroup(title, knobs) for title, knobs in _grouped(KNOBS.values())]
         self.rows = {row.knob.name: row for group in self.groups for row in group.rows}
         for row in self.rows.values():

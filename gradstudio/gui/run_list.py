@@ -17,8 +17,8 @@ Index = QModelIndex | QPersistentModelIndex
 Role = Qt.ItemDataRole
 
 SORTS: dict[str, tuple[str, Callable[[Entry], Any]]] = {
-    "newest": ("Newest first", lambda entry: (-entry.started, entry.id)),
-    "loss": ("Lowest final loss", lambda entry: (_loss(entry), -entry.started, entry.id)),
+    "newest": ("Newest", lambda entry: (-entry.started, entry.id)),
+    "loss": ("Lowest loss", lambda entry: (_loss(entry), -entry.started, entry.id)),
     "steps": ("Most steps", lambda entry: (-entry.steps, -entry.started, entry.id)),
     "title": ("Title", lambda entry: (entry.title.casefold(), -entry.started, entry.id)),
 }

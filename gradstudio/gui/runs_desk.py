@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PySide6.QtCore import QObject, QTimer
-from PySide6.QtGui import QColor
 
 from gradstudio.core.text import plural
 from gradstudio.gui import run_words
 from gradstudio.gui.comparison_dialog import ComparisonDialog
 from gradstudio.gui.librarian import Librarian
 from gradstudio.gui.plots.loss import Smoother
-from gradstudio.gui.plots.overlay import LETTERS, MOST, Overlaid, color
+from gradstudio.gui.plots.overlay import MOST, Overlaid
 from gradstudio.session import comparison
 from gradstudio.session.library.store import Entry, Library
 from gradstudio.session.output import as_preset
@@ -37,7 +36,7 @@ class RunsDesk(QObject):
         self._window, self.librarian = window, librarian
         self._panel, self._overlays = window.side.runs, window.plots.overlays
         self._version: int | None = None  # of the library, that the panel shows
-        self._looking, self._looked = False, False
+        self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs on their way over the plots
         self._deleted: list[list[str]] = []  # what can be undone, the latest last
         panel = self._panel
@@ -58,8 +57,9 @@ class RunsDesk(QObject):
     def look(self) -> None:
         """Bring the list up to date, where anything has changed."""
         if self._looking:
+            self._look_again = True
             return
-        self._looking = True
+        self._looking, self._look_again = True, False
         known, first, self._looked = self._version, not self._looked, True
         alive = any(entry.outcome not in OVER for entry in self._panel.model.all)  # it may be interrupted and nobody writes so
 
@@ -87,15 +87,19 @@ class RunsDesk(QObject):
             self._window.message.show_news("This run is shown in the plots already.")
             return
 
-        def loaded(runs: list[Run]) -> None:
-            if runs[0].over:
-                self._window.show_run(runs[0])
-            elif tries:
+        def loaded(opened: Run) -> None:
+            if opened.over:
+                self._window.show_run(opened)
+            else:
+                later(f"{opened.title} is still running in another window; it can be drawn over the plots.")
+
+        def later(why: str) -> None:
+            if tries:
                 QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
             else:
-                self._window.message.show_error(f"{runs[0].title} is still running in another window; it can be drawn over the plots.")
+                self._window.message.show_error(why)
 
-        self._load([run], loaded)
+        self.librarian.ask(lambda library: library.load(run), loaded, later)
 
     def run_again(self, run: str) -> None:
         """Begin a new run with a run's knobs and the changes that were made to it."""
@@ -175,9 +179,11 @@ class RunsDesk(QObject):
     def _found(self, found: Found | None) -> None:
         self._looking = False
         if found is not None:
-            self._version = found[0]
+            self._version = None if self._look_again else found[0]
             self._panel.take(found[1])
         self.mark()
+        if self._look_again and self._version is None:
+            self.look()
 
     def _look_anew(self) -> None:
         """The library has changed by this connection, which its own version does not tell."""
@@ -200,11 +206,7 @@ class RunsDesk(QObject):
         except comparison.ComparisonError as fault:
             self._window.message.show_error(str(fault))
             return
-        names: list[tuple[str, QColor | None]] = []
-        for run in runs:
-            slot = slots.get(run.id)
-            names.append((run.title, None) if slot is None else (f"{LETTERS[slot]}  {run.title}", color(slot)))
-        ComparisonDialog(self._window, found, names).show()
+        ComparisonDialog(self._window, found, [slots.get(run.id) for run in runs]).show()
 
     def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:
         self.librarian.ask(lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_anew())

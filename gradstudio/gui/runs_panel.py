@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QHideEvent, QKeyEvent, QShowEvent
+from PySide6.QtGui import QAction, QHideEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QLabel, QLineEdit, QListView, QMenu, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.text import plural
@@ -89,15 +89,12 @@ class RunsPanel(QWidget):
     # ---- what a person does
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self.search and isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
-            if event.key() == Qt.Key.Key_Down:
-                self.list.setFocus()
-                if not self.list.currentIndex().isValid():
-                    self.list.setCurrentIndex(self.model.index(0))
-                return True
-            if event.key() == Qt.Key.Key_Escape and self.search.text():
-                self.search.clear()
-                return True
+        pressed = event.key() if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress else None
+        if watched is self.search and pressed == Qt.Key.Key_Down:
+            self.list.setFocus()
+            if not self.list.currentIndex().isValid():
+                self.list.setCurrentIndex(self.model.index(0))
+            return True
         if watched is self.list and event.type() == QEvent.Type.Resize:
             self._place_empty()
         return False
@@ -167,7 +164,7 @@ class RunsPanel(QWidget):
         for name, (text, _) in SORTS.items():
             self.sort.addItem(text, name)
         for box, name, about in (
-            (self.sort, "Order of the runs", "In which order the runs are listed"),
+            (self.sort, "Order of the runs", "In which order the runs are listed; the loss is that of the last step"),
             (self.preset, "Preset", "Only runs of this preset"),
             (self.outcome, "Outcome", "Only runs that ended so"),
         ):
@@ -181,6 +178,8 @@ class RunsPanel(QWidget):
         self._offer(self.outcome, ANY_OUTCOME, set())
         self.search.textChanged.connect(self._wish)
         self.search.installEventFilter(self)
+        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self.search, self.search.clear)
+        escape.setContext(Qt.ShortcutContext.WidgetShortcut)  # which as an argument goes unheard
 
     def _build_list(self) -> None:
         view = self.list
@@ -246,9 +245,9 @@ class RunsPanel(QWidget):
 
     def _lay_out(self) -> None:
         choices, buttons, foot = QHBoxLayout(), QHBoxLayout(), QVBoxLayout()
-        choices.setSpacing(2)
+        choices.setSpacing(0)
         for box in (self.sort, self.preset, self.outcome):
-            choices.addWidget(box, 1)
+            choices.addWidget(box, 8 if box is self.sort else 10 if box is self.preset else 11)  # as long as their words
         buttons.setSpacing(6)
         for button in (self.open, self.again, self.compare, self.delete):
             buttons.addWidget(button, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QSettings
@@ -26,9 +25,9 @@ def qapp() -> QApplication:
 
 
 @pytest.fixture
-def make_window(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Window]]:
+def make_window(qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Window]]:
     QSettings().clear()
-    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "library" / "runs.sqlite3"))
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path_factory.mktemp("library") / "runs.sqlite3"))
     made: list[Window] = []
 
     def make(**values: object) -> Window:

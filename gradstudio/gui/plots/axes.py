@@ -56,7 +56,8 @@ class Axis(pg.AxisItem):
 
     def draw_anew(self, anew: bool) -> None:
         """Be drawn by pyqtgraph, as lines and letters, for a figure; or again from the picture, at the next settling."""
-        anew = anew and (self.style["showValues"] or self.grid is not False)
+        if not self.style["showValues"] and self.grid is False:  # nothing to be seen
+            return
         leave_unpainted(self, not anew)
         self._shown.setVisible(not anew)
         self.picture = None

@@ -60,6 +60,7 @@ class Canvas:
 
     def __init__(self, box: pg.ViewBox) -> None:
         self.box = box
+        self.sharp = 0  # pixels of a figure that is being drawn in one of Qt's; 0 for the screen
         self.frame = _group(box)
         self.frame.setFlag(_Flag.ItemClipsChildrenToShape)
         self.data, self.columns = _group(self.frame), _group(self.frame)
@@ -173,7 +174,8 @@ class Marks(QGraphicsPixmapItem):
     def dress(self, line: QColor | None, fill: QColor, width: float = 2) -> None:
         """`width`: px of the line around."""
         pen = pg.mkPen(None) if line is None else pg.mkPen(line, width=width)
-        scale = self._canvas.box.scene().views()[0].devicePixelRatioF() if self._canvas.box.scene() else 1.0
+        screen = self._canvas.box.scene().views()[0].devicePixelRatioF() if self._canvas.box.scene() else 1.0
+        scale = self._canvas.sharp or screen
         image = renderSymbol(self._name, self._size, pen, pg.mkBrush(fill), dpr=scale)
         self._symbol = QPixmap.fromImage(image)
         self._symbol.setDevicePixelRatio(scale)

@@ -45,7 +45,7 @@ class Chip(QFrame):
     def show_as(self, shown: bool, room: float) -> None:
         """`room`: px for the title."""
         self.toggle.setChecked(shown)
-        self.toggle.setIcon(_sample(self.place, shown))
+        self.toggle.setIcon(sample(self.place, shown))
         title = self.toggle.fontMetrics().elidedText(self.overlaid.title, Qt.TextElideMode.ElideRight, round(room))
         self.toggle.setText(f" {LETTERS[self.place]}  {title}".replace("&", "&&"))
         self.toggle.setAccessibleName(f"{LETTERS[self.place]}, {self.overlaid.title}, {'shown' if shown else 'hidden'}")
@@ -110,8 +110,8 @@ class Chips(QWidget):
             room, left = room - own, left - 1
 
 
-def _sample(place: int, shown: bool) -> QIcon:
-    """A piece of its line."""
+def sample(place: int, shown: bool = True) -> QIcon:
+    """A piece of the line that is drawn in this place."""
     drawn = QPixmap(SAMPLE * 2)
     drawn.setDevicePixelRatio(2)
     drawn.fill(Qt.GlobalColor.transparent)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import BinaryIO
 
-from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QRect
-from PySide6.QtGui import QImage
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QPoint, QPointF, QRectF, QSizeF
+from PySide6.QtGui import QImage, QPainter
 from PySide6.QtSvg import QSvgGenerator
 
 from gradstudio.core.files import Content
@@ -27,7 +27,7 @@ def image(plot: StepPlot) -> QImage:
     drawn = QImage(plot.size() * SHARP, QImage.Format.Format_RGB32)
     drawn.setDevicePixelRatio(SHARP)
     drawn.fill(theme.color("background"))
-    with _drawn_anew(plot):
+    with _drawn_anew(plot, SHARP):
         plot.render(drawn)
     return drawn
 
@@ -41,19 +41,46 @@ def png(drawn: QImage) -> bytes:
 
 
 def svg(plot: StepPlot) -> bytes:
+    """The frame around first, then what stands in it as a picture of its own, which is cut off at its edges: of a clip, Qt's generator
+    writes nothing, or something else."""
+    frames = plot.frames
+    place = plot.box.sceneBoundingRect()
+    corner = plot.widget.viewport().mapTo(plot, plot.widget.mapFromScene(place.topLeft()))
+    with _drawn_anew(plot, 1):
+        inside = _generated(plot, place.size(), lambda painter: plot.widget.scene().render(painter, QRectF(QPointF(), place.size()), place))
+        for frame in frames:
+            frame.hide()
+        around = _generated(plot, QSizeF(plot.size()), lambda painter: plot.render(painter, QPoint()))
+        for frame in frames:
+            frame.show()
+    wide, high = place.width(), place.height()
+    sharp = ' style="image-rendering: pixelated"' if plot.shown_metric else ""
+    nested = f'<svg x="{corner.x()}" y="{corner.y()}" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"{sharp}>{_inner(inside)}</svg>'
+    around = around.replace(' version="1.2" baseProfile="tiny"', ' version="1.1"', 1)  # a profile that has no pictures in pictures
+    end = around.rindex("</svg>")
+    return (around[:end] + nested + around[end:]).encode()
+
+
+def _generated(plot: StepPlot, size: QSizeF, draw: Callable[[QPainter], object]) -> str:
     data = QByteArray()
     buffer = QBuffer(data)
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
     generator = QSvgGenerator()
     generator.setOutputDevice(buffer)
-    generator.setSize(plot.size())
-    generator.setViewBox(QRect(0, 0, plot.width(), plot.height()))
+    generator.setSize(size.toSize())
+    generator.setViewBox(QRectF(QPointF(), size))
     generator.setResolution(plot.logicalDpiX())
     generator.setTitle(plot.title)
-    with _drawn_anew(plot):
-        plot.render(generator)
+    painter = QPainter(generator)
+    draw(painter)
+    painter.end()
     buffer.close()
-    return data.data()
+    return data.data().decode()
+
+
+def _inner(text: str) -> str:
+    """What stands between the tags of the outermost element."""
+    return text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
 
 
 def table(history: History, columns: tuple[str, ...], metric: str, file: BinaryIO) -> None:
@@ -78,13 +105,13 @@ def data(plot: StepPlot, run: Run) -> Content:
 
 
 @contextmanager
-def _drawn_anew(plot: StepPlot) -> Iterator[None]:
+def _drawn_anew(plot: StepPlot, sharp: int) -> Iterator[None]:
     """While this lasts the plot is drawn as lines and letters, and not from the pictures that it keeps for the screen."""
-    plot.draw_anew(True)
+    plot.draw_anew(sharp)
     try:
         yield
     finally:
-        plot.draw_anew(False)
+        plot.draw_anew(0)
 
 
 def _cells(name: str, values: list[float]) -> list[str]:

@@ -35,8 +35,8 @@ class Overlaid:
     id: str
     title: str
     tip: str  # a rich text
-    columns: dict[str, tuple[np.ndarray, np.ndarray]]
-    run: Any = None  # the Run, where it is one
+    columns: dict[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
+    run: Any = field(default=None, repr=False)  # the Run, where it is one
     length: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ class Series:
         self, canvas: Canvas, read: Read, role: str, *, alpha: int = 255, dashed: bool = False, z: int = 10,
         marked: bool = True, stateful: bool = False,
     ) -> None:  # fmt: skip
-        self._read = read
+        self.canvas, self._read = canvas, read
         self._stateful = stateful  # its values depend on those before, so that no part can be read anew
         self._role, self._alpha, self._dashed = role, alpha, dashed
         self.scale: Scale = linear
@@ -61,7 +61,9 @@ class Series:
 
     def restyle(self) -> None:
         style = Qt.PenStyle.DashLine if self._dashed else Qt.PenStyle.SolidLine
-        self._curve.dress(QPen(theme.color(self._role, self._alpha), 0, style))
+        pen = QPen(theme.color(self._role, self._alpha), self.canvas.sharp, style)
+        pen.setCosmetic(True)
+        self._curve.dress(pen)
         for flag, marks in self._marks.items():
             marks.dress(None, theme.color("bad" if flag in (NAN, INF) else "dim"))
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QMouseEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.gui.plots import axes
 from gradstudio.gui.plots.canvas import Canvas, Label, PlotView, Upright, Uprights
@@ -172,13 +172,26 @@ class StepPlot(QFrame):
         if self.overlay is not None:
             self.overlay.settle(self.y_scale)
 
-    def draw_anew(self, anew: bool) -> None:
-        """Be drawn as lines and letters, for a figure; or again from the pictures that are kept for the screen."""
+    @property
+    def _canvases(self) -> list[Canvas]:
+        return [self.canvas, *{series.canvas for series in self.series if series.canvas is not self.canvas}]
+
+    @property
+    def frames(self) -> list[QGraphicsItem]:
+        """What stands inside of the axes."""
+        return [canvas.frame for canvas in self._canvases]
+
+    def draw_anew(self, sharp: int) -> None:
+        """Be drawn as lines and letters, for a figure with so many pixels for one of Qt's; or again, with 0, from the pictures that
+        are kept for the screen."""
+        for canvas in self._canvases:
+            canvas.sharp = sharp
+        self.restyle()
         for axis in self._axes:
-            axis.draw_anew(anew)
+            axis.draw_anew(bool(sharp))
         if self.overlay is not None:
-            self.overlay.cached(not anew)
-        if not anew:
+            self.overlay.cached(not sharp)
+        if not sharp:
             self.settle()
 
     def restyle(self) -> None:

@@ -1,0 +1,370 @@
+"""Runs in the window: kept, listed, found, opened, repeated, noted down, drawn over the plots, compared, deleted, brought back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QTextDocument
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import Preset
+from gradstudio.gui import run_words
+from gradstudio.gui.comparison_dialog import ComparisonDialog
+from gradstudio.gui.plots.overlay import MOST
+from gradstudio.gui.run_list import SORTS, RunList, Wanted
+from gradstudio.gui.window import Window
+from gradstudio.session.library.store import Entry, Library
+
+LEFT = Qt.MouseButton.LeftButton
+LONG = 60_000  # ms
+HOSTILE = "<b>bold</b> <img src=x> & =cmd()"
+
+
+def kept() -> Library:
+    return Library(Path(os.environ["GRADSTUDIO_LIBRARY"]))
+
+
+def run_to_the_end(qtbot: QtBot, window: Window) -> str:
+    """Begin a run and wait for its end; gives its id."""
+    if window.simulator.started:
+        window.restart()
+    else:
+        window.toggle()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    return window.simulator.run.id
+
+
+def show_runs(qtbot: QtBot, window: Window, count: int) -> None:
+    window.sides.show_page("runs")
+    qtbot.waitUntil(lambda: window.side.runs.model.rowCount() == count, timeout=LONG)
+    qtbot.waitUntil(lambda: all(entry.outcome == "finished" for entry in window.side.runs.model.all), timeout=LONG)
+
+
+@pytest.fixture
+def three(qtbot: QtBot, window: Window) -> tuple[Window, list[str]]:
+    """A window with three runs, the newest last, and its list of them."""
+    ids = [run_to_the_end(qtbot, window)]
+    for rate in (0.5, 0.002):
+        window.ask("optimizer.lr", rate)
+        ids.append(run_to_the_end(qtbot, window))
+    show_runs(qtbot, window, 3)
+    return window, ids
+
+
+def entry(number: int, **more: object) -> Entry:
+    plain = {
+        "id": f"run-{number}", "title": f"Title {number}", "preset": "small", "outcome": "finished", "started": 1e9 + number, "steps": number,
+        "final_loss": 1.0 / (number + 1), "accuracy": None, "seconds": 1.0, "note": "", "tags": (), "deleted": False,
+    }  # fmt: skip
+    return Entry(**{**plain, **more})  # type: ignore[arg-type]
+
+
+def test_a_run_is_kept_and_the_list_says_so(qtbot: QtBot, window: Window) -> None:
+    window.sides.show_page("runs")
+    panel = window.side.runs
+    assert panel.empty.isVisible() and "Press Run" in panel.empty.text()
+    run = run_to_the_end(qtbot, window)
+    show_runs(qtbot, window, 1)
+    assert not panel.empty.isVisible()
+    index = panel.model.index(0)
+    assert (
+        index.data() == "Small"
+        and "finished" in index.data(Qt.ItemDataRole.AccessibleTextRole)
+        and "40 steps" in panel.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
+    )
+    assert index.data(RunList.CURRENT) and index.data(RunList.ENTRY).id == run
+
+
+def test_closing_in_mid_run_ends_soon_and_keeps_the_run(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000)
+    window.simulator.set_speed(2000.0)
+    window.toggle()
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) > 50, timeout=LONG)
+    run, began = window.simulator.run, time.monotonic()
+    window.close()
+    assert time.monotonic() - began < 2
+    library = kept()
+    loaded = library.load(run.id)
+    library.close()
+    assert loaded.status == "stopped" and len(loaded.history) == len(run.history) > 50
+    assert loaded.history.column("loss").tobytes() == run.history.column("loss").tobytes()
+
+
+def test_search_filter_and_order(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    panel = window.side.runs
+    assert [panel.model.index(row).data(RunList.ENTRY).id for row in range(3)] == ids[::-1]
+    panel.search.setFocus()
+    qtbot.keyClicks(panel.search, "small FINISHED")
+    assert panel.model.rowCount() == 3
+    qtbot.keyClicks(panel.search, " nowhere")
+    assert panel.model.rowCount() == 0 and panel.empty.isVisible() and "search" in panel.empty.text() and "0 of 3" in panel.count.text()
+    qtbot.keyClick(panel.search, Qt.Key.Key_Escape)
+    assert panel.model.rowCount() == 3
+    panel.sort.setCurrentIndex(list(SORTS).index("loss"))
+    losses = [panel.model.index(row).data(RunList.ENTRY).final_loss for row in range(3)]
+    assert losses == sorted(losses)
+    assert panel.outcome.findData("finished") > 0 and panel.preset.findData("small") > 0
+
+
+def test_open_with_the_keyboard_asks_for_its_knobs(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    panel = window.side.runs
+    panel.search.setFocus()
+    qtbot.keyClick(panel.search, Qt.Key.Key_Down)
+    qtbot.keyClick(panel.list, Qt.Key.Key_End)
+    qtbot.keyClick(panel.list, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: window.simulator.run.id == ids[0], timeout=LONG)
+    window.refresh()
+    assert window.plots.loss.raw.envelope.count == 40
+    assert window.simulator.requested.optimizer.lr == Experiment().optimizer.lr
+    assert panel.model.index(2).data(RunList.CURRENT)
+
+
+def test_run_again_repeats_it_bit_for_bit(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    panel = window.side.runs
+    first = window.simulator.run
+    panel.choose(ids[1])
+    qtbot.mouseClick(panel.again, LEFT)
+    qtbot.waitUntil(lambda: window.simulator.run.id not in ids and window.simulator.run.over, timeout=LONG)
+    library = kept()
+    assert window.simulator.run.history.column("loss").tobytes() == library.load(ids[1]).history.column("loss").tobytes()
+    library.close()
+    assert first.history.column("loss").tobytes() != window.simulator.run.history.column("loss").tobytes()
+
+
+def test_note_and_tags_are_saved_when_they_are_left_and_shown_as_they_are(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    panel = window.side.runs
+    panel.choose(ids[1])
+    panel.notes.tags.setFocus()
+    qtbot.keyClicks(panel.notes.tags, "class,  lr  0.5 , class")
+    panel.notes.note.setFocus()
+    panel.notes.note.insertPlainText(HOSTILE)
+    panel.choose(ids[0])
+    library = kept()
+
+    def saved() -> Entry:
+        return next(entry for entry in library.entries() if entry.id == ids[1])
+
+    qtbot.waitUntil(lambda: saved().note == HOSTILE and saved().tags == ("class", "lr 0.5"), timeout=LONG)
+    library.close()
+    assert panel.notes.note.toPlainText() == ""
+    qtbot.waitUntil(lambda: panel.model.entry(ids[1]).note == HOSTILE, timeout=LONG)
+    panel.search.setText("=cmd() class")
+    assert panel.model.rowCount() == 1
+    document = QTextDocument()
+    document.setHtml(panel.model.index(0).data(Qt.ItemDataRole.ToolTipRole))
+    assert HOSTILE in document.toPlainText()
+    window.grab()
+
+
+def test_delete_and_undo(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    panel = window.side.runs
+    panel.list.setFocus()
+    panel.choose(ids[1])
+    qtbot.keyClick(panel.list, Qt.Key.Key_Delete)
+    qtbot.waitUntil(lambda: panel.model.rowCount() == 2, timeout=LONG)
+    assert window.message.isVisible() and window.message.action.text() == "Undo"
+    qtbot.mouseClick(window.message.action, LEFT)
+    qtbot.waitUntil(lambda: panel.model.rowCount() == 3, timeout=LONG)
+    panel.list.selectAll()
+    assert not panel.open.isEnabled() and panel.compare.isEnabled()
+    qtbot.mouseClick(panel.delete, LEFT)
+    qtbot.waitUntil(lambda: panel.model.rowCount() == 0, timeout=LONG)
+    panel.list.setFocus()
+    qtbot.keyClick(panel.list, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: panel.model.rowCount() == 3, timeout=LONG)
+
+
+def test_what_was_deleted_is_gone_with_the_window(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    window.desk.delete([ids[0]])
+    qtbot.waitUntil(lambda: window.side.runs.model.rowCount() == 2, timeout=LONG)
+    window.close()
+    library = kept()
+    assert not library.entries(deleted=True) and len(library.entries()) == 2
+    library.close()
+
+
+def test_runs_are_drawn_over_hidden_and_taken_off(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    panel, plots = window.side.runs, window.plots
+    panel.list.setFocus()
+    panel.choose(ids[0])
+    qtbot.keyClick(panel.list, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: list(plots.overlays.slots) == [ids[0]], timeout=LONG)
+    assert not window.simulator.busy  # Space was for the list
+    panel.list.scrollTo(panel.model.index(1))
+    box = panel.rows._box(panel.list.visualRect(panel.model.index(1))).center()
+    qtbot.mouseClick(panel.list.viewport(), LEFT, pos=QPoint(box.x(), box.y()))
+    qtbot.waitUntil(lambda: len(plots.overlays.slots) == 2, timeout=LONG)
+    assert plots.chips.isVisible() and panel.model.index(2).data(RunList.SLOT) == 0 and panel.model.index(1).data(RunList.SLOT) == 1
+    curve = plots.loss.overlay._curves[0]._path.path()
+    assert curve.elementCount() > 30
+    plots.step_cursor.move(20)
+    library = kept()
+    loss = library.load(ids[0]).history.column("loss")[20]
+    library.close()
+    assert plots.overlays.places[0].at("loss", 20) == loss and ">A</b>" in plots.loss.legend_label.text()
+    chip = plots.chips.chips[0]
+    qtbot.mouseClick(chip.toggle, LEFT)
+    assert list(plots.overlays.shown) == [1] and "hidden" in chip.toggle.accessibleName() and 0 not in plots.loss.overlay._curves
+    qtbot.mouseClick(chip.toggle, LEFT)
+    assert 0 in plots.loss.overlay._curves
+    qtbot.mouseClick(chip.away, LEFT)
+    assert list(plots.overlays.places) == [1] and panel.model.index(2).data(RunList.SLOT) is None
+    qtbot.mouseClick(plots.chips.clear, LEFT)
+    assert not plots.chips.isVisible() and not plots.loss.overlay._curves
+
+
+def test_a_run_that_went_non_finite_leaves_its_mark(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(optimizer__lr=1e6, model__activation="leaky_relu", model__depth=3)
+    run = run_to_the_end(qtbot, window)
+    window.sides.show_page("runs")
+    qtbot.waitUntil(lambda: [entry.outcome for entry in window.side.runs.model.all] == ["nonfinite"], timeout=LONG)
+    window.desk.tick(run, True)
+    qtbot.waitUntil(lambda: len(window.plots.overlays.places) == 1, timeout=LONG)
+    curve = window.plots.loss.overlay._curves[0]
+    assert any(len(marks.steps) and marks.isVisible() for marks in curve._marks)
+
+
+def test_what_is_drawn_over_costs_nothing_while_nothing_changes(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    for run in ids[:2]:
+        window.desk.tick(run, True)
+    qtbot.waitUntil(lambda: len(window.plots.overlays.places) == 2, timeout=LONG)
+    laid_out = []
+    for curve in window.plots.loss.overlay._curves.values():
+        original = curve.lay_out
+        curve.lay_out = lambda *given, original=original: (laid_out.append(1), original(*given))  # type: ignore[method-assign]
+    for _ in range(5):
+        window.refresh()
+        window.plots.loss.settle()
+    assert not laid_out
+    window.plots.steps.zoom(5, 25)
+    assert laid_out
+
+
+def test_no_more_runs_are_drawn_over_than_can_be_told_apart(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    library = kept()
+    run = library.load(ids[0])
+    library.close()
+    from gradstudio.gui.runs_desk import overlaid
+
+    for number in range(MOST + 2):
+        run.id = f"copy {number}"
+        window.plots.overlays.add(overlaid(run))
+    assert len(window.plots.overlays.places) == MOST
+    window.desk.tick(ids[0], True)
+    assert window.message.isVisible() and str(MOST) in window.message.text.text()
+
+
+def test_compare_shows_the_knob_that_differs(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, _ = three
+    panel = window.side.runs
+    panel.list.selectAll()
+    qtbot.mouseClick(panel.compare, LEFT)
+    qtbot.waitUntil(lambda: bool(window.findChildren(ComparisonDialog)), timeout=LONG)
+    dialog = window.findChildren(ComparisonDialog)[0]
+    rows = {label: cells for label, cells, _ in dialog.model.rows}
+    assert rows["optimizer.lr"] == ["0.002", "0.5", f"{Experiment().optimizer.lr:g}"] and "model.width" not in rows
+    assert rows["loss as the first run's"][1].startswith("other from step 1")
+    qtbot.mouseClick(dialog.copy, LEFT)
+    assert "optimizer.lr\t0.002\t0.5" in dialog.model.text()
+    dialog.close()
+
+
+def test_compare_with_what_is_drawn_over(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    window.desk.tick(ids[0], True)
+    qtbot.waitUntil(lambda: len(window.plots.overlays.places) == 1, timeout=LONG)
+    qtbot.mouseClick(window.plots.chips.compare, LEFT)
+    dialog = window.findChildren(ComparisonDialog)[0]
+    assert [member.run for member in dialog.model.found.members] == [ids[2], ids[0]]
+    assert dialog.model.headerData(2, Qt.Orientation.Horizontal) == "A  Small"
+    dialog.grab()
+    dialog.close()
+
+
+def test_another_preset_in_mid_run_keeps_the_run_and_offers_it(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=1_000_000)
+    window.toggle()
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) > 5, timeout=LONG)
+    left = window.simulator.run
+    window.take_up(Preset(id="other", title="Other", experiment=Experiment()))
+    assert "kept in the library" in window.message.text.text() and window.message.action.isVisible()
+    qtbot.mouseClick(window.message.action, LEFT)
+    qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)
+    assert window.simulator.run.status == "stopped" and window.windowTitle().startswith("Small")
+
+
+def test_a_library_that_cannot_be_written_is_said_once(
+    qtbot: QtBot, make_window: Callable[..., Window], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library").write_text("a file where a folder should be")
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "library" / "runs.sqlite3"))
+    window = make_window()
+    run_to_the_end(qtbot, window)
+    qtbot.waitUntil(lambda: window.message.isVisible() and "library" in window.message.text.text(), timeout=LONG)
+    window.message.hide()
+    window.refresh()
+    assert not window.message.isVisible()
+    (tmp_path / "library").unlink()  # so that it can be written after all
+
+
+def test_nothing_is_asked_of_the_library_while_the_list_is_hidden(qtbot: QtBot, window: Window) -> None:
+    run_to_the_end(qtbot, window)
+    assert not window.desk.librarian.alive and not window.side.runs._timer.isActive()
+    show_runs(qtbot, window, 1)
+    assert window.side.runs._timer.isActive()
+    window.sides.show_page("words")
+    assert not window.side.runs._timer.isActive()
+
+
+def test_a_thousand_runs_are_listed_and_filtered_at_once() -> None:
+    model = RunList()
+    began = time.perf_counter()
+    model.take([entry(number, final_loss=float("nan") if number % 7 == 0 else 1.0 / (number + 1)) for number in range(1000)])
+    for search in ("title 99", "", "title"):
+        model.want(Wanted(search, "loss"))
+    assert time.perf_counter() - began < 1.0
+    assert model.rowCount() == 1000
+    losses = [model.index(row).data(RunList.ENTRY).final_loss for row in range(1000)]
+    assert losses[0] == 1 / 1000 and losses[-1] != losses[-1]
+
+
+def test_a_refresh_keeps_what_is_chosen() -> None:
+    from PySide6.QtCore import QPersistentModelIndex
+
+    model = RunList()
+    model.take([entry(number) for number in range(10)])
+    held = QPersistentModelIndex(model.index(model.row_of("run-4")))
+    model.take([entry(number, steps=99) for number in range(2, 14)])
+    assert held.isValid() and held.data(RunList.ENTRY).id == "run-4" and model.rowCount() == 12
+    assert [model.index(row).data(RunList.ENTRY).id for row in range(12)] == [f"run-{number}" for number in range(13, 1, -1)]
+    model.want(Wanted("title 5"))
+    assert not held.isValid() and model.rowCount() == 1
+
+
+def test_when_a_run_began_in_words() -> None:
+    now = time.mktime((2026, 3, 10, 12, 0, 0, 0, 0, -1))
+    assert run_words.when(now, now) == "today 12:00"
+    assert run_words.when(now - 86400, now) == "yesterday 12:00"
+    assert run_words.when(now - 20 * 86400, now) == "18 Feb 12:00"
+    assert run_words.when(now - 400 * 86400, now) == "2025-02-03"
+
+
+def test_every_button_of_the_panel_has_a_help_text(window: Window) -> None:
+    for button in window.side.runs.findChildren(QPushButton):
+        assert button.toolTip() and button.text()
