@@ -14,7 +14,6 @@ from gradstudio.engine.flat import Flat
 from gradstudio.engine.models import in_head
 
 
-@torch.no_grad()
 def norm(flat: Flat, knobs: Clipping) -> bool:
     """All gradients times max_norm / (their common norm + 1e-6), where that is below 1 (Pascanu 2013). To the last bit what
     torch.nn.utils.clip_grad_norm_ does: it takes the norm of the tensors' norms, each summed in float32."""
@@ -26,14 +25,12 @@ def norm(flat: Flat, knobs: Clipping) -> bool:
     return True
 
 
-@torch.no_grad()
 def value(flat: Flat, knobs: Clipping) -> bool:
     """Every entry cut to -clip_value .. clip_value. An infinite one is cut, a NaN stays."""
     flat.gradients.clamp_(-knobs.clip_value, knobs.clip_value)
     return True
 
 
-@torch.no_grad()
 def per_layer(flat: Flat, knobs: Clipping) -> bool:
     """Each tensor by itself, with torch's coefficient: times max_norm / (its norm + 1e-6), where that is below 1."""
     coefficients = (knobs.max_norm / (foreach.norms(flat.grads) + 1e-6)).clamp(max=1.0)
@@ -41,7 +38,6 @@ def per_layer(flat: Flat, knobs: Clipping) -> bool:
     return True
 
 
-@torch.no_grad()
 def agc(flat: Flat, knobs: Clipping, eps: float = 1e-3) -> bool:
     """Adaptive gradient clipping (Brock 2021, arXiv 2102.06171, and timm.utils.agc): the gradient of a unit is brought to agc_factor
     times the norm of the unit's weights, taken as at least eps, where it is larger. Every head is left out, as the paper says; timm

@@ -39,7 +39,8 @@ class Flat:
         self.named = named
         self.parameters = [parameter for _, parameter in named]
         self.layout = Layout([parameter.numel() for parameter in self.parameters])
-        self.weights = Parameter(torch.zeros(self.layout.length, device=self.parameters[0].device))
+        # Autograd sees the parameters, and never this: what is done to it needs no torch.no_grad.
+        self.weights = Parameter(torch.zeros(self.layout.length, device=self.parameters[0].device), requires_grad=False)
         self.gradients = self.new()
         self.weights.grad = self.gradients
         self.cleared = False  # whether nothing was added to the gradients since they were cleared

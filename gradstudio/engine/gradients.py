@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 
-@torch.no_grad()
 def centralize(grads: Iterable[Tensor]) -> None:
     """Take from each row of a gradient (outputs, inputs...) its mean (Yong 2020, arXiv 2004.01461). Vectors stay as they are."""
     for grad in grads:
@@ -16,7 +15,6 @@ def centralize(grads: Iterable[Tensor]) -> None:
             grad.sub_(grad.mean(dim=tuple(range(1, grad.ndim)), keepdim=True))
 
 
-@torch.no_grad()
 def add_noise(grads: Iterable[Tensor], deviation: float, source: torch.Generator) -> None:
     """Add Gaussian noise to every entry (Neelakantan 2015). `source` is on the CPU, wherever the gradients are."""
     for grad in grads:

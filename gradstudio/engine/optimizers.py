@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import torch
@@ -49,7 +50,11 @@ class Updates:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.made = 0
-        optimizer.register_step_post_hook(self._count)
+        # torch wraps the method for its profiler and for differentiable optimizers, which takes as long as an update of a small model.
+        self._update = inspect.unwrap(type(optimizer).step)
+        self._optimizer = optimizer
+        optimizer.step = self._step  # which a GradScaler calls
 
-    def _count(self, *_: object) -> None:
+    def _step(self) -> None:
+        self._update(self._optimizer)
         self.made += 1
