@@ -62,7 +62,7 @@ class ComparisonTable(QAbstractTableModel):
         label, cells, heading = self.rows[index.row()]
         text = ([label, *cells] + [""] * len(self._names))[index.column()]
         if role == Role.DisplayRole:
-            return text
+            return run_words.OUTCOMES[text][0] if label == "outcome" and text in run_words.OUTCOMES else text
         if role == Role.ToolTipRole and text:
             return f"<p>{run_words.lines(text)}</p>"
         if role == Role.FontRole and heading:

@@ -6,12 +6,11 @@ A plot is pulled: `refresh` reads the rows that came since the last call and dra
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, Qt
-from PySide6.QtGui import QMouseEvent, QPen, QWheelEvent
+from PySide6.QtGui import QPen
 from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.gui.plots import axes
@@ -19,6 +18,7 @@ from gradstudio.gui.plots.canvas import Canvas, Label, PlotView, Upright, Uprigh
 from gradstudio.gui.plots.overlay import OverlayLayer, Overlays
 from gradstudio.gui.plots.series import Scale, Series, linear
 from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.view_box import StepViewBox
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
@@ -30,33 +30,6 @@ UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 def changed_at(run: Run) -> np.ndarray:
     """Where the lines of the run's changes stand, each between two steps."""
     return np.array(sorted({change.step for change in list(run.timeline)}), float) - 0.5
-
-
-class StepViewBox(pg.ViewBox):
-    """Wheel and drag move along the steps only; a double click shows the whole run again."""
-
-    def __init__(self, steps: StepRange, whole: Callable[[], None]) -> None:
-        super().__init__(enableMenu=False, defaultPadding=0)
-        self._steps, self._whole = steps, whole
-        self.setMouseEnabled(x=False, y=False)
-
-    def wheelEvent(self, ev: QWheelEvent, axis: int | None = None) -> None:
-        center = self.mapSceneToView(ev.scenePos()).x()
-        factor = 0.85 ** (ev.delta() / 120)
-        first, last = self._steps.first, self._steps.last
-        self._steps.zoom(center - (center - first) * factor, center + (last - center) * factor)
-        ev.accept()
-
-    def mouseDragEvent(self, ev: QMouseEvent, axis: int | None = None) -> None:
-        ev.accept()
-        moved = self.mapSceneToView(ev.lastScenePos()).x() - self.mapSceneToView(ev.scenePos()).x()
-        first, last = self._steps.first, self._steps.last
-        shift = max(moved, -first)
-        self._steps.zoom(first + shift, last + shift)
-
-    def mouseDoubleClickEvent(self, ev: QMouseEvent) -> None:
-        self._whole()
-        ev.accept()
 
 
 class StepPlot(QFrame):
