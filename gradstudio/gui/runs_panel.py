@@ -172,7 +172,7 @@ class RunsPanel(QWidget):
             box.setAccessibleName(name)
             box.setToolTip(about)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-            box.setMinimumContentsLength(6)
+            box.setMinimumContentsLength(2)
             box.currentIndexChanged.connect(self._wish)
         self._offer(self.preset, ANY_PRESET, set())
         self._offer(self.outcome, ANY_OUTCOME, set())
@@ -247,7 +247,7 @@ class RunsPanel(QWidget):
         choices, buttons, foot = QHBoxLayout(), QHBoxLayout(), QVBoxLayout()
         choices.setSpacing(0)
         for box in (self.sort, self.preset, self.outcome):
-            choices.addWidget(box, 8 if box is self.sort else 10 if box is self.preset else 11)  # as long as their words
+            choices.addWidget(box, 7 if box is self.sort else 10 if box is self.preset else 12)  # as long as their words
         buttons.setSpacing(6)
         for button in (self.open, self.again, self.compare, self.delete):
             buttons.addWidget(button, 1)
