@@ -295,9 +295,7 @@ def test_a_library_that_is_taken_away_while_a_run_goes_on_is_written_anew(path, 
     until(lambda: Library(path).entries()[0].steps == 100)
     how(path)
     more = made(200, seed=5).history
-    run.history.extend(
-        np.stack([more.column(name, 100) for name in COLUMNS], 1), np.stack([more.layer_metric(name, 100) for name in LAYER_METRICS])
-    )
+    run.history.extend(np.stack([more.column(name, 100) for name in COLUMNS], 1), np.stack([more.layer_metric(name, 100) for name in LAYER_METRICS]))
     run.status = "finished"
     assert writing.close()
     assert same(Library(path).load(run.id).history, run.history)
