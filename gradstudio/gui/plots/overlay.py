@@ -223,6 +223,9 @@ class _Drawn:
             down = np.clip(transform.m22() * scale(values[part]) + transform.dy(), -2 * height, 3 * height)
         across, down = _extremes(across, down, width)
         finite = np.isfinite(down)
+        cached = self._path.cacheMode() != QGraphicsItem.CacheMode.NoCache
+        self.cached(False)  # a picture that Qt keeps over a change of size may stay without what was outside of the old one
+        self.cached(cached)
         self._path.setPath(pg.arrayToQPath(across, down, connect="finite") if finite.any() else QPainterPath())
         self._place_letter(across[finite], down[finite], width, height)
 
