@@ -28,13 +28,29 @@ class Export(threading.Thread):
 
     def run(self) -> None:
         try:
-            files.write_whole(self.path, self._content())
+            self._write()
         except OSError as fault:
             self.problem = f"{self.path} was not written: {(fault.strerror or str(fault)).lower()}"
         except Exception as fault:  # whatever a report stumbles over must not take the window with it
             self.problem = f"{self.path} was not written: {type(fault).__name__}: {str(fault)[:200]}"
             self.details = traceback.format_exc()
         self.done = True
+
+    def _write(self) -> None:
+        files.write_whole(self.path, self._content())
+
+
+class EventsExport(Export):
+    """Writes a run's event file for TensorBoard into a folder."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = run
+        super().__init__(lambda: "", folder)
+
+    def _write(self) -> None:
+        from gradstudio.session import tensorboard
+
+        self.path = tensorboard.export(self._run, self.path)
 
 
 def content(run: Run, name: str) -> str | bytes:

@@ -43,6 +43,18 @@ def export(window: Window, name: str) -> None:
     ask_where(window, f"Export {name}", f"{run.preset.id}-{name}", partial(window.export_to, name))
 
 
+def export_events(window: Window) -> None:
+    """Into which folder to write the run's event file for TensorBoard."""
+    if not len(window.simulator.run.history):
+        window.message.show_error("There is nothing to export yet: press Run first.")
+        return
+    dialog = QFileDialog(window, "Folder for TensorBoard", folder())
+    dialog.setFileMode(QFileDialog.FileMode.Directory)
+    dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+    dialog.fileSelected.connect(window.export_events_to)
+    dialog.open()
+
+
 def save_code(window: Window) -> None:
     """Where to write the program as the code panel shows it now."""
     text = window.side.code.text

@@ -98,6 +98,7 @@ def _export(window: Window, menu: QMenu, *, keys: bool = False) -> None:
     _add(menu, "Script (train.py)…", lambda: file_dialogs.export(window, "train.py"))
     _add(menu, "Experiment (TOML)…", lambda: file_dialogs.export(window, "experiment.toml"))
     _add(menu, "Measurements (CSV)…", lambda: file_dialogs.export(window, "metrics.csv"))
+    _add(menu, "TensorBoard (folder)…", lambda: file_dialogs.export_events(window))
 
 
 def _run(window: Window, menu: QMenu) -> None:

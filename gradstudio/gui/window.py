@@ -14,7 +14,7 @@ from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural
 from gradstudio.gui import about, file_dialogs, menus, plot_menu
-from gradstudio.gui.exporting import Export, content
+from gradstudio.gui.exporting import EventsExport, Export, content
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
@@ -160,6 +160,10 @@ class Window(QMainWindow):
         """Write one of the run's files, in the background; the message bar says when it is there."""
         run = self.simulator.run
         self.write(lambda: content(run, name), path)
+
+    def export_events_to(self, folder: str) -> None:
+        """Write the run's event file for TensorBoard, in the background."""
+        self._exports.append(EventsExport(self.simulator.run, Path(folder)))
 
     def write(self, made: Callable[[], files.Content], path: str) -> None:
         """Write a file in the background."""

@@ -365,6 +365,15 @@ def test_export(qtbot: QtBot, window: Window, tmp_path: Path, name: str) -> None
     assert (tmp_path / name).stat().st_size > 100
 
 
+def test_export_to_tensorboard(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    press(qtbot, window.top.play)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.export_events_to(str(tmp_path))
+    qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
+    (events,) = tmp_path.glob("events.out.tfevents.*")
+    assert window.message.text.text() == f"Written: {events}"
+
+
 def test_an_export_that_cannot_be_written_says_so(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
