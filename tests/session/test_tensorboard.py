@@ -69,6 +69,21 @@ def test_texts_are_there_and_nothing_in_them_is_markup(run: Run, tmp_path: Path)
     assert times == pytest.approx([1.5, 1.75], abs=1e-5)
 
 
+def test_histograms_show_how_the_layers_are_spread(run: Run, tmp_path: Path) -> None:
+    contents, _ = records.unpack(tensorboard.export(run, tmp_path).read_bytes())
+    spreads = {}
+    for event in contents[4:]:
+        for value in found_fields(event, 5, 1):
+            if found_fields(value, 5):
+                spreads.setdefault(found_fields(value, 1)[0].decode(), []).append(found_fields(value, 5)[0])
+    assert set(spreads) == {f"layers/log10 {metric}" for metric in ("grad_norm", "weight_norm", "update_ratio")}
+    first, *others = spreads["layers/log10 grad_norm"]
+    assert len(others) + 1 == sum(math.isfinite(loss) for loss in LOSSES)
+    least, greatest, count = (struct.unpack("<d", found_fields(first, number)[0])[0] for number in (1, 2, 3))
+    assert (least, greatest, count) == pytest.approx((math.log10(2), math.log10(2), 2))
+    assert np.frombuffer(found_fields(first, 7)[0], "<f8").sum() == 2 and len(np.frombuffer(found_fields(first, 6)[0], "<f8")) == 30
+
+
 def test_a_log_that_is_written_again_takes_the_place_of_the_first(run: Run, tmp_path: Path) -> None:
     assert tensorboard.export(run, tmp_path) == tensorboard.export(run, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1

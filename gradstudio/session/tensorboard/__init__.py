@@ -25,6 +25,7 @@ from gradstudio.session.report.story import headline, tell
 from gradstudio.session.run import Run
 from gradstudio.session.tensorboard import messages, records
 
+MOST_HISTOGRAMS = 200  # of each kind, spread over the run
 SCALARS = tuple(name for name in COLUMNS if name != "step")
 
 
@@ -33,7 +34,8 @@ def export(run: Run, folder: Path) -> Path:
     replaced. OutputError where it cannot be written.
 
     Every column is a scalar, every layer's gradient norm another (`grad_norm/<layer>`); the story, the experiment with its knobs and the
-    events are texts. NaN and Inf stay what they are. TensorBoard's scalars have 32 bits: what is beyond 3.4e38 becomes Inf there.
+    events are texts. Histograms show how gradient norm, weight norm and update ratio are spread over the layers, as log10 of those that
+    are finite and not 0. NaN and Inf stay what they are in the scalars. TensorBoard's scalars have 32 bits: what is beyond 3.4e38 becomes Inf there.
     """
     name = re.sub(r"[^\w.-]+", "-", run.id)[:100]
     path = folder / f"events.out.tfevents.{run.started:.0f}.{name}"
@@ -52,11 +54,11 @@ def _write(run: Run, file: BinaryIO) -> None:
     for start in range(0, count, BLOCK):
         stop = min(start + BLOCK, count)
         moments = now + run.history.column("step_seconds", start, stop).cumsum()  # pauses aside
-        file.write(records.pack(list(_rows(run, start, stop, moments))))
+        file.write(records.pack(list(_rows(run, start, stop, count, moments))))
         now = float(moments[-1])
 
 
-def _rows(run: Run, start: int, stop: int, moments: np.ndarray) -> Iterator[bytes]:
+def _rows(run: Run, start: int, stop: int, count: int, moments: np.ndarray) -> Iterator[bytes]:
     """One event a step, with everything that was measured at it."""
     history = run.history
     tags = [*SCALARS, *(f"grad_norm/{one_line(layer.name)}" for layer in history.layers)]
@@ -66,8 +68,19 @@ def _rows(run: Run, start: int, stop: int, moments: np.ndarray) -> Iterator[byte
             table[:, index] = history.column(name, start, stop)
     table[:, len(SCALARS) :] = history.layer_metric("grad_norm", start, stop)
     summaries = messages.scalars(tags, table)
+    every = -(-count // MOST_HISTOGRAMS)
     for step, moment, summary in zip(range(start, stop), moments.tolist(), summaries, strict=True):
-        yield messages.event(moment, step, summary.tobytes())
+        spreads = b"".join(_spreads(run, step)) if step % every == 0 else b""
+        yield messages.event(moment, step, summary.tobytes() + spreads)
+
+
+def _spreads(run: Run, step: int) -> Iterator[bytes]:
+    """How what was measured of the layers is spread over them at a step."""
+    for metric in ("grad_norm", "weight_norm", "update_ratio"):
+        values = run.history.layer_metric(metric, step, step + 1)[0].astype(float)
+        values = values[np.isfinite(values) & (values > 0)]
+        if len(values):
+            yield messages.histogram(f"layers/log10 {metric}", np.log10(values))
 
 
 def _texts(run: Run) -> dict[str, str]:
