@@ -16,6 +16,7 @@ _BUNDLED = _PACKAGE / "bundled" if (_PACKAGE / "bundled").is_dir() else _PACKAGE
 
 Content = str | bytes | Callable[[BinaryIO], None]  # of a file; what is too large to be held at once is a function that writes it
 
+LIBRARY = "library.sqlite3"  # the file's name, where nobody has chosen another
 PRESETS = _BUNDLED / "presets"
 RESOURCES = _BUNDLED / "resources"
 
@@ -27,7 +28,7 @@ def user_presets() -> Path:
 
 def user_library() -> Path:
     """The file of the run library; it need not exist."""
-    own = Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "library.sqlite3"
+    own = Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / LIBRARY
     return Path(os.environ.get("GRADSTUDIO_LIBRARY") or own).absolute()
 
 

@@ -19,7 +19,7 @@ _CHILDREN = ("rows", "entries", "snapshots")
 def is_ours(path: Path) -> bool:
     """Whether a file that SQLite cannot read may be a damaged library, and not somebody's text that was named by mistake."""
     with path.open("rb") as file:
-        return path.name == files.user_library().name or file.read(16) == b"SQLite format 3\0"
+        return path.name == files.LIBRARY or file.read(16) == b"SQLite format 3\0"
 
 
 def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:
