@@ -11,24 +11,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradstudio.engine.flat import ALIGNED
-
-MOST = 1 << 28  # bytes that a watched pass may take: with more, arithmetic is nearly all of it
+from gradstudio.engine.watching import Call, Unrecordable, Watch, storage_of, with_each, writing_form
 
 COPIED = 1 << 16  # bytes; a larger result is taken over where it is, as copying it would take longer
 
 # Their results depend on nothing but the shapes of their arguments.
 _OF_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-# These use the place of their result for what is between, and change its shape for that.
-_RESIZING = {"mse_loss"}
 # What torch does by another operation, which unlike it can write where it is told to.
 _SAME = {
     "relu": lambda inputs, place: torch.clamp_min(inputs, 0, out=place),
@@ -37,10 +32,6 @@ _SAME = {
 }
 
 Repeated = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-
-
-class Unrecordable(Exception):
-    """What is done depends on the data, or takes too much memory."""
 
 
 class Recording:
@@ -61,7 +52,7 @@ class Recording:
             return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
 
         try:
-            with _Watch() as watch:
+            with Watch() as watch:
                 results, found = differentiated(*self._inputs)
             self._place(watch.calls, results, found, grads)
             # Whatever was read of the data past torch's operations would be taken for a constant: the same examples in another order tell.
@@ -80,7 +71,7 @@ class Recording:
             raise
 
     @torch.no_grad()
-    def _place(self, calls: list[_Call], results: Sequence[Tensor], found: Sequence[Tensor | None], grads: Sequence[Tensor]) -> None:
+    def _place(self, calls: list[Call], results: Sequence[Tensor], found: Sequence[Tensor | None], grads: Sequence[Tensor]) -> None:
         places = _Places(calls)
         copied = [(grad, target) for grad, target in zip(found, grads, strict=True) if grad is not None and not places.move(grad, target)]
         places.settle([*results, *(grad for grad, _ in copied)])
@@ -98,74 +89,8 @@ class Recording:
             function(*args, **kwargs)
 
 
-class _Call(NamedTuple):
-    function: Any  # of torch.ops.aten
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    results: list[Tensor]  # but for those that are None
-
-    @property
-    def name(self) -> str:
-        return self.function._schema.name.removeprefix("aten::")
-
-    @property
-    def taken(self) -> list[Tensor]:
-        return _tensors((self.args, self.kwargs))
-
-    def given(self, name: str) -> Any:
-        """The value of an argument: its default where it was not given, None where there is no such argument."""
-        for position, argument in enumerate(self.function._schema.arguments):
-            if argument.name == name:
-                return self.args[position] if position < len(self.args) else self.kwargs.get(name, argument.default_value)
-        return None
-
-    @property
-    def writes(self) -> bool:
-        """Whether it can write its results where it is told to."""
-        return self.name in _SAME or len(_writing_form(self.function)[1]) == len(self.results)
-
-    @property
-    def written(self) -> Iterator[Tensor]:
-        """The arguments that it changes."""
-        for argument in self.function._schema.arguments:
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from _tensors(self.given(argument.name))
-
-
 # A tensor that stands for what an operation makes anew each time, and its size, stride and offset there where it is not all of it.
 _Standing = tuple[Tensor, tuple[torch.Size, tuple[int, ...], int] | None]
-
-
-class _Watch(TorchDispatchMode):
-    """Keeps every operation with its arguments and results, so that none of their memory is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[_Call] = []
-        self._storages: set[int] = set()
-        self._bytes = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        taken = _with_each((args, kwargs), Tensor.detach)  # as they are now, whatever becomes of their shapes
-        results = function(*args, **kwargs)
-        self.calls.append(_Call(function, *taken, [result.detach() for result in _tensors(results)]))
-        self._check(self.calls[-1])
-        return results
-
-    def _check(self, call: _Call) -> None:
-        tags = call.function.tags
-        draws = torch.Tag.nondeterministic_seeded in tags and call.given("dropout_p") != 0
-        by_mask = any(index.dtype in (torch.bool, torch.uint8) for index in call.taken[1:])
-        shaped_by_data = torch.Tag.dynamic_output_shape in tags and (by_mask or call.name != "index")
-        if draws or shaped_by_data or torch.Tag.data_dependent_output in tags:
-            raise Unrecordable(call.name)
-        for result in call.results:
-            if _storage(result) not in self._storages:
-                self._storages.add(_storage(result))
-                self._bytes += result.untyped_storage().nbytes()
-        if self._bytes > MOST:
-            raise Unrecordable("memory")
 
 
 class _Places:
@@ -173,8 +98,8 @@ class _Places:
     place that are not needed at the same time; all others, and constants, where they are. Large results of operations that cannot write
     where they are told to are taken over: the tensors that stand for them change their memory each time."""
 
-    def __init__(self, calls: list[_Call]) -> None:
-        self._makers: dict[int, _Call] = {}  # of each storage
+    def __init__(self, calls: list[Call]) -> None:
+        self._makers: dict[int, Call] = {}  # of each storage
         self._sizes: dict[int, int] = {}  # in bytes
         self._dtypes: dict[int, torch.dtype] = {}
         self._first: dict[int, int] = {}  # the number of the call that makes it
@@ -185,20 +110,20 @@ class _Places:
         self._ending: dict[int, list[int]] = defaultdict(list)  # which of these a call is the last to use
         found_there, written = set(), set()
         for number, call in enumerate(calls):
-            written |= {_storage(tensor) for tensor in call.written}
-            found_there |= {_storage(tensor) for tensor in call.taken if _storage(tensor) not in self._makers}
+            written |= {storage_of(tensor) for tensor in call.written}
+            found_there |= {storage_of(tensor) for tensor in call.taken if storage_of(tensor) not in self._makers}
             for result in call.results:
-                key = _storage(result)
+                key = storage_of(result)
                 if key not in found_there and key not in self._makers:
                     self._makers[key], self._first[key] = call, number
                     self._sizes[key], self._dtypes[key] = result.untyped_storage().nbytes(), result.dtype
             for tensor in (*call.taken, *call.results):
-                self._last[_storage(tensor)] = number
+                self._last[storage_of(tensor)] = number
         self._constant = {key for key, call in self._makers.items() if key not in written and (call.name in _OF_SHAPES or not call.taken)}
 
     def move(self, tensor: Tensor, target: Tensor) -> bool:
         """Let the operation that makes `tensor` write into `target`; False where that cannot be."""
-        key = _storage(tensor)
+        key = storage_of(tensor)
         size = target.numel() * target.element_size()
         possible = (
             key in self._makers and key not in self._constant and key not in self._elsewhere and self._sizes[key] == size
@@ -210,13 +135,13 @@ class _Places:
 
     def settle(self, kept: Iterable[Tensor]) -> None:
         """Give everything that is left its place: the lowest that is free from its first to its last use. `kept` outlasts them all."""
-        forever = {_storage(tensor) for tensor in kept}
+        forever = {storage_of(tensor) for tensor in kept}
         taken: list[tuple[int, int, float]] = []  # from, to and last use, in order
         places: dict[int, int] = {}
         for key, first in self._first.items():
             if key in self._constant or key in self._elsewhere:
                 continue
-            if self._sizes[key] > COPIED and not self._makers[key].writes and self._dtypes[key] in _NOTHING:
+            if self._sizes[key] > COPIED and not _writes(self._makers[key]) and self._dtypes[key] in _NOTHING:
                 self._taken_over[key] = []
                 if key not in forever:
                     self._ending[self._last[key]].append(key)
@@ -235,12 +160,12 @@ class _Places:
 
     def of(self, tensor: Tensor) -> Tensor:
         """A recorded tensor at its place."""
-        described = (_storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        described = (storage_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         if described not in self._moved:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
-    def repeated(self, number: int, call: _Call) -> Iterator[Repeated]:
+    def repeated(self, number: int, call: Call) -> Iterator[Repeated]:
         """What does the call of that number again, if anything, and lets go of what was taken over and is not needed any more."""
         again = self._again(call)
         if again is not None:
@@ -248,34 +173,34 @@ class _Places:
         for key in self._ending[number]:
             yield _let_go, (self._taken_over[key],), {}
 
-    def _again(self, call: _Call) -> Repeated | None:
+    def _again(self, call: Call) -> Repeated | None:
         if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
             return None
-        made = [result for result in call.results if self._makers.get(_storage(result)) is call]
-        args, kwargs = _with_each((call.args, call.kwargs), self.of)
+        made = [result for result in call.results if self._makers.get(storage_of(result)) is call]
+        args, kwargs = with_each((call.args, call.kwargs), self.of)
         if call.function._schema.is_mutable:
             return call.function._op, args, kwargs
-        if not made or all(_storage(result) in self._constant for result in made):
+        if not made or all(storage_of(result) in self._constant for result in made):
             return None  # a view of what has its place, or always the same
         places = [self.of(result) for result in call.results]
         if call.name in _SAME:
             return _SAME[call.name], (*args, *places), kwargs
-        if not call.writes:
-            standing = [self._taken_over.get(_storage(result)) for result in call.results]
+        if not _writes(call):
+            standing = [self._taken_over.get(storage_of(result)) for result in call.results]
             return _keeping(call.function._op, list(zip(places, standing, strict=True))), args, kwargs
-        writing, names = _writing_form(call.function)
+        writing, names = writing_form(call.function)
         return writing, args, kwargs | dict(zip(names, places, strict=True))
 
     def _at_its_place(self, tensor: Tensor) -> Tensor:
-        if _storage(tensor) in self._taken_over:
+        if storage_of(tensor) in self._taken_over:
             standing = tensor.detach()
-            made = next(result for result in self._makers[_storage(tensor)].results if _storage(result) == _storage(tensor))
+            made = next(result for result in self._makers[storage_of(tensor)].results if storage_of(result) == storage_of(tensor))
             lies = (tensor.shape, tensor.stride(), tensor.storage_offset())
-            self._taken_over[_storage(tensor)].append((standing, None if lies == (made.shape, made.stride(), 0) else lies))
+            self._taken_over[storage_of(tensor)].append((standing, None if lies == (made.shape, made.stride(), 0) else lies))
             return standing
-        if _storage(tensor) not in self._elsewhere:
+        if storage_of(tensor) not in self._elsewhere:
             return tensor.detach()
-        storage, start = self._elsewhere[_storage(tensor)]
+        storage, start = self._elsewhere[storage_of(tensor)]
         offset = start // tensor.element_size() + tensor.storage_offset()
         return torch.empty(0, dtype=tensor.dtype).set_(storage, offset, tensor.size(), tensor.stride())
 
@@ -307,46 +232,14 @@ def _let_go(standing: list[_Standing]) -> None:
         tensor.data = _NOTHING[tensor.dtype]
 
 
-@lru_cache(None)
-def _writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
-    """The form of an operation that writes where it is told to, and what it calls these places; None without one."""
-    wanted = [(argument.name, str(argument.type)) for argument in function._schema.arguments]
-    for name in function.overloadpacket.overloads():
-        form = getattr(function.overloadpacket, name)
-        outs = [argument.name for argument in form._schema.arguments if argument.is_out]
-        others = [(argument.name, str(argument.type)) for argument in form._schema.arguments if not argument.is_out]
-        # A generated form only copies. Some forms know fewer arguments: the kind of memory, which the place already has.
-        lacking = {name for name, _ in wanted} - {name for name, _ in others}
-        known = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
-        if outs and torch.Tag.generated not in form.tags and others == [each for each in wanted if each in others] and not lacking - known:
-            return (None, []) if function._schema.name.removeprefix("aten::") in _RESIZING else (form._op, outs)
-    return None, []
+def _writes(call: Call) -> bool:
+    """Whether a call can write its results where it is told to."""
+    return call.name in _SAME or len(writing_form(call.function)[1]) == len(call.results)
 
 
 def _restore(state: Sequence[Tensor], before: Sequence[Tensor]) -> None:
     for tensor, old in zip(state, before, strict=True):
         tensor.copy_(old)
-
-
-def _with_each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Arguments with every tensor in them changed."""
-    if isinstance(tree, Tensor):
-        return change(tree)
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(_with_each(branch, change) for branch in tree)
-    return {name: _with_each(branch, change) for name, branch in tree.items()} if isinstance(tree, dict) else tree
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    """Every tensor in arguments or results."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (tuple, list)) else ()
-    return [tensor for branch in branches for tensor in _tensors(branch)]
-
-
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

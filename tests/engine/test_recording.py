@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import passes, recording
+from gradstudio.engine import passes, recording, watching
 from gradstudio.engine.losses import NAIVE
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.recording import Recording, Unrecordable
+from gradstudio.engine.recording import Recording
+from gradstudio.engine.watching import Unrecordable
 
 STEPS = 7
 TASKS = {"gan": "ring", "policy": "pole", "rnn": "adding", "lstm": "copy", "gru": "characters", "transformer": "characters"}
@@ -95,7 +96,7 @@ def test_what_depends_on_the_data_is_not_recorded(compute):
 
 
 def test_a_large_pass_is_not_recorded(monkeypatch):
-    monkeypatch.setattr(recording, "MOST", 100)
+    monkeypatch.setattr(watching, "MOST", 100)
     with pytest.raises(Unrecordable):
         record(lambda weight, x: (weight * x).exp().sum(), torch.randn(50, 4))
 
