@@ -259,11 +259,14 @@ def test_deleted_runs_are_gone_and_give_their_space_back(gradstudio: Callable, s
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", 2), ("y\n", 1), ("\x03", 2)])
 def test_on_a_terminal_deleting_asks(answer: str, left: int, gradstudio: Callable, two: list[str]) -> None:
+    def begin() -> None:
+        os.close(os.open(os.ttyname(0), os.O_RDWR))  # so that Ctrl+C comes from this terminal
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # and is heard where the tests themselves run in the background
+
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, "runs", "delete", "last"], stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True,
-        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # so that Ctrl+C comes from this terminal
-    )  # fmt: skip
+        [*COMMAND, "runs", "delete", "last"], stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True, preexec_fn=begin
+    )
     os.close(terminal)
     seen = b""
     while b"?" not in seen:
