@@ -89,7 +89,8 @@ class Keeper:
         followed.write(self._library, over)
         if over:
             with self._lock:
-                self._following.remove(followed)
+                if followed in self._following:  # not where it is written a second time, into the library after a damaged one
+                    self._following.remove(followed)
 
     def _set_aside(self, following: list[_Followed]) -> bool:
         library = self._library

@@ -331,6 +331,23 @@ def test_setting_aside_that_fails_is_tried_again(path, monkeypatch):
     assert same(Library(path).load(run.id).history, run.history)
 
 
+def test_a_run_that_was_over_is_in_the_library_after_a_damaged_one_too(path, monkeypatch):
+    first, second, writes = made(20), made(30, seed=1), []
+    first.id, second.id = "first", "second"
+    put = keeper._put
+
+    def damaged(*given):
+        writes.append(1)
+        if len(writes) == 2:
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        put(*given)
+
+    monkeypatch.setattr(keeper, "_put", damaged)
+    write(path, first, second)
+    library = Library(path)
+    assert same(library.load("first").history, first.history) and same(library.load("second").history, second.history)
+
+
 def test_the_file_of_another_program_is_left_as_it_is(tmp_path):
     other = tmp_path / "other.sqlite3"
     with contextlib.closing(sqlite3.connect(other)) as connection:
