@@ -183,6 +183,11 @@ class Problem(Section):
     noise: float = knob(0.0, "Standard deviation of Gaussian noise on every input.", live=False, ge=0, le=1e6, slider=(0.0, 2.0))
     outlier_every: int = knob(0, "Every so many steps the inputs of a step are replaced by noise; 0 is never.", ge=0, le=1_000_000, unit="steps")
     outlier_scale: float = knob(1e4, "Standard deviation of the noise in an outlier batch.", ge=0, le=1e30, slider=(1.0, 1e6), logarithmic=True)
+    skip_batches: int = knob(
+        0, "How many batches of the data the run has passed over so far, a batch being that of an optimizer step. Raise it by 5, and the next "
+        "five are thrown away before a step is made, as one does after a loss spike. It cannot fall: what was passed over is gone.",
+        ge=0, le=100_000, unit="batches",
+    )  # fmt: skip
 
 
 class Mistakes(Section):

@@ -126,7 +126,7 @@ class Run:
         if row.skipped:
             self.note("step_skipped", f"overflow at scale {row.scale:g}: update skipped", row.step)
         problem = self.in_force.problem
-        if problem.outlier_every and row.step and row.step % problem.outlier_every == 0:
+        if problem.outlier_every and (batch := row.step + problem.skip_batches) and batch % problem.outlier_every == 0:
             self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", row.step)
         if row.went_nonfinite and self.first_nonfinite_step is None:
             self.first_nonfinite_step = row.step
