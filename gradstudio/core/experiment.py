@@ -181,7 +181,7 @@ class Problem(Section):
     )  # fmt: skip
     input_scale: float = knob(1.0, "A factor on every input.", live=False, ge=0, le=1e30, slider=(1e-3, 1e4), logarithmic=True)
     noise: float = knob(0.0, "Standard deviation of Gaussian noise on every input.", live=False, ge=0, le=1e6, slider=(0.0, 2.0))
-    outlier_every: int = knob(0, "Every so many steps the inputs of a step are replaced by noise; 0 is never.", ge=0, le=1_000_000, unit="steps")
+    outlier_every: int = knob(0, "Every so many batches the inputs of a step are replaced by noise; 0 is never.", ge=0, le=1_000_000, unit="batches")
     outlier_scale: float = knob(1e4, "Standard deviation of the noise in an outlier batch.", ge=0, le=1e30, slider=(1.0, 1e6), logarithmic=True)
     skip_batches: int = knob(
         0, "How many batches of the data the run has passed over so far, a batch being that of an optimizer step. Raise it by 5, and the next "
@@ -295,6 +295,17 @@ def find_knob(name: str) -> Knob:
         return KNOBS[name]
     except (KeyError, TypeError):
         raise KnobError(_unknown(str(name))) from None
+
+
+def check_passed(wanted: Experiment, passed: int) -> None:
+    """KnobError where the run is to pass over fewer batches than it has: what was drawn from the data cannot be put back."""
+    knob, value = KNOBS["problem.skip_batches"], wanted.problem.skip_batches
+    if value < passed:
+        were = "batch was" if passed == 1 else "batches were"
+        raise KnobError(
+            f"{knob.name} = {value} is not allowed, for it cannot fall: {passed} {were} passed over already; "
+            f"allowed: at least {passed}, at most {knob.maximum:.12g}"
+        )
 
 
 def parse_assignment(text: str) -> tuple[str, Value]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradstudio.core import files
 from gradstudio.core.events import Change
-from gradstudio.core.experiment import KNOBS, TITLES, Experiment, experiment_from, find_knob
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.rules import NAMES
 from gradstudio.core.text import one_line
@@ -171,9 +171,13 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
         with _naming(f"timeline.{index}"):
             changes.append((index, _change(entry)))
     changes.sort(key=lambda made: made[1].step)
+    at, passed = 0, 0  # a step, and the batches that are passed over when its changes come
     for index, change in changes:
         with _naming(f"timeline.{index}"):
+            if change.step > at:
+                at, passed = change.step, experiment.problem.skip_batches
             experiment = experiment.with_value(change.knob, change.value)
+            check_passed(experiment, passed)
     return tuple(Change(change.step, change.knob, _as_declared(change)) for _, change in changes)
 
 

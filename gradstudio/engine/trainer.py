@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Experiment, find_knob
+from gradstudio.core.experiment import Experiment, check_passed, find_knob
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_order import Call, Loop
@@ -42,7 +42,8 @@ _WEIGHTS_ARE_DRAWN = threading.Lock()  # from torch's one global generator, whic
 
 class Trainer:
     """Trains one experiment. Everything that a step changes is in plain attributes: model, optimizer, scaler, task (place in
-    the data and its generators), gradient_noise, step (the next one's number) and taken (how far the schedule is).
+    the data and its generators), gradient_noise, step (the next one's number), taken (how far the schedule is) and passed (batches
+    that were passed over).
 
     One thread at a time may use a trainer; several trainers in one process do not disturb each other.
     Building one raises KnobError where the device is not there, or cannot do what is asked for.
@@ -73,6 +74,7 @@ class Trainer:
         self.gradient_noise = generator(knobs.run.seed, "gradient_noise")
         self.step = 0
         self.taken = 0
+        self.passed = 0
         self.compare_next = False  # whether the next step also computes the gradient of its micro-batches joined into one
         self._calls: list[Call] = []  # of this step
         self._change = torch.stack([self.flat.new(), self.flat.new()])
@@ -88,6 +90,7 @@ class Trainer:
         if not found.live:
             raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
         wanted = self.experiment.with_value(name, value)
+        check_passed(wanted, self.passed)
         if name == "precision.dtype":
             self.check(wanted)
         self.experiment = wanted
@@ -133,12 +136,19 @@ class Trainer:
         return row
 
     def _batches(self) -> list[Batch]:
-        """The step's micro-batches."""
+        """The step's micro-batches. What is to be passed over goes first: only now, so that a change taken back before leaves no trace."""
         problem = self.experiment.problem
-        batches = [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
-        if problem.outlier_every > 0 and self.step > 0 and self.step % problem.outlier_every == 0:
+        while self.passed < problem.skip_batches:
+            self._draw()
+            self.passed += 1
+        batches, number = self._draw(), self.step + self.passed
+        if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:  # by its number in the data: so it can be avoided
             batches = [Batch(self.task.outliers(batch.inputs, problem.outlier_scale), batch.targets) for batch in batches]
         return batches
+
+    def _draw(self) -> list[Batch]:
+        """The next micro-batches of the data, as many as a step has."""
+        return [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
 
     def _accumulate(self, batches: list[Batch]) -> tuple[float, float, Tensor | None]:
         """Forward and backward for every micro-batch. Afterwards .grad holds the step's gradient, times the loss scale.

@@ -85,7 +85,7 @@ def going_together(chosen: dict[str, Value]) -> Experiment:
 
 
 experiments = st.fixed_dictionaries({}, optional={name: values(knob) for name, knob in KNOBS.items()}).map(going_together)
-changes = st.sampled_from([knob for knob in KNOBS.values() if knob.live]).flatmap(
+changes = st.sampled_from([knob for knob in KNOBS.values() if knob.live and knob.name != "problem.skip_batches"]).flatmap(  # that cannot fall
     lambda knob: st.builds(Change, st.integers(0, 10**8), st.just(knob.name), values(knob))
 )
 written = st.builds(
@@ -222,6 +222,38 @@ def test_wrong_timeline_is_refused_and_the_section_is_not_blamed(entry: str, say
     message = refused(f"[optimizer]\nkind = 'sgd'\nlr = 0.1\n\n[[timeline]]\n{entry}")
     assert says in message
     assert message.startswith("sample.toml, line 5: timeline.0: ")
+
+
+SKIP = "problem.skip_batches"
+
+
+def skipping(start: int, *made: tuple[int, int]) -> tuple[Change, ...]:
+    """The timeline of a run that passes over so many batches from the start, and so many from these steps on."""
+    experiment = Experiment().with_values({SKIP: start})
+    return presets.read_timeline([{"step": step, "knob": SKIP, "value": value} for step, value in made], experiment)
+
+
+@pytest.mark.parametrize(
+    ("start", "made", "says"),
+    [
+        (0, [(100, 5), (200, 3)], "timeline.1: problem.skip_batches = 3 is not allowed, for it cannot fall: 5 batches were passed over already"),
+        (0, [(200, 0), (100, 1)], "timeline.0: problem.skip_batches = 0 is not allowed, for it cannot fall: 1 batch was passed over already"),
+        (7, [(1, 6)], "timeline.0: problem.skip_batches = 6"),
+        (0, [(100, 5), (200, 3), (200, 8)], "timeline.1: problem.skip_batches = 3"),
+        (0, [(0, 5), (1, 4)], "allowed: at least 5, at most 100000"),
+    ],
+)
+def test_what_was_passed_over_cannot_come_back(start: int, made: list[tuple[int, int]], says: str) -> None:
+    with pytest.raises(KnobError) as raised:
+        skipping(start, *made)
+    assert says in str(raised.value)
+
+
+def test_batches_to_be_passed_over_can_be_taken_back_before_the_step() -> None:
+    """As a run notes it, whose own timeline must be read again."""
+    skipping(0, (100, 5), (100, 0), (200, 0))
+    skipping(0, (100, 5), (200, 9), (200, 6), (200, 5), (300, 5))
+    skipping(7, (0, 3))
 
 
 @pytest.mark.parametrize(

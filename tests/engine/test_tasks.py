@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -253,6 +254,64 @@ def test_outlier_steps(train):
     plain, outliers = train(7, "accumulation.steps=2"), train(7, "accumulation.steps=2", "problem.outlier_every=3", "problem.outlier_scale=1000")
     assert [row.loss for row in plain[:3]] == [row.loss for row in outliers[:3]], "step 0 is never one"
     assert outliers[3].loss > 20 * plain[3].loss and outliers[6].loss > 20 * plain[6].loss
+
+
+SKIP = "problem.skip_batches"
+DRAWN_AND_PLAYED = [
+    ["problem.task=digits", "problem.batch_size=600"],  # an epoch has two batches
+    ["problem.task=copy", "problem.seq_len=3"],
+    ["problem.task=pole", "model.kind=policy", "problem.seq_len=20", "optimizer.lr=0"],  # its batches are played by the weights of the moment
+]
+
+
+def batches(trainer, *skips):
+    """The micro-batches of so many steps as there are `skips`, each the value of problem.skip_batches at a step."""
+    found = []
+    for skip in skips:
+        trainer.change(SKIP, skip)
+        found.append(trainer._batches())
+        trainer.step += 1
+    return found
+
+
+@pytest.mark.parametrize("task", DRAWN_AND_PLAYED, ids=lambda task: task[0])
+@pytest.mark.parametrize("noise", ["0", "0.1"])
+def test_batches_that_are_passed_over(build, task, noise):
+    """What comes are the batches of the run that passes over none, those behind the ones that are left out."""
+    knobs = [*task, f"problem.noise={noise}", "accumulation.steps=3", "model.norm=batch"]
+    all_of_them = batches(build(*knobs), *[0] * 9)
+    some = batches(build(*knobs, f"{SKIP}=1"), 1, 1, 4, 4, 4)
+    for number, batch in zip((1, 2, 6, 7, 8), some, strict=True):
+        assert all(map(torch.equal, sum(batch, ()), sum(all_of_them[number], ())))
+
+
+def test_a_batch_that_is_passed_over_has_the_micro_batches_of_its_step(build):
+    trainer, plain = build(), build()
+    next(trainer.steps())
+    trainer.change(SKIP, 2)
+    trainer.change("accumulation.steps", 3)
+    next(trainer.steps())
+    [plain.task.next_batch(plain.model) for _ in range(1 + 2 * 3 + 3)]
+    assert torch.equal(trainer.task.next_batch(trainer.model).inputs, plain.task.next_batch(plain.model).inputs)
+
+
+@pytest.mark.parametrize("skip", [1, 2])
+def test_an_outlier_that_is_passed_over_does_not_come(build, skip):
+    """It belongs to the data; and the noise of the outliers that do come is as if none had been passed over."""
+    knobs = ["problem.outlier_every=3", "problem.outlier_scale=1000", "optimizer.lr=0"]
+    trainer, plain = build(*knobs), build(*knobs)
+    rows = list(islice(trainer.steps(), 3))
+    trainer.change(SKIP, skip)
+    rows += list(islice(trainer.steps(), 6 - skip))
+    assert [row.loss > 100 for row in rows] == [number == 6 for number in (0, 1, 2, *range(3 + skip, 9))]
+    zeros = torch.zeros(8, 8, 8)
+    plain.task.outliers(zeros, 1.0)
+    assert torch.equal(trainer.task.outliers(zeros, 1.0), plain.task.outliers(zeros, 1.0))
+
+
+def test_an_outlier_at_the_start_when_batches_are_passed_over(train):
+    losses = [row.loss for row in train(2, "problem.outlier_every=3", "problem.outlier_scale=1000", f"{SKIP}=3")]
+    assert losses[0] > 100, "batch 3, though it is step 0"
 
 
 @pytest.mark.parametrize(("knobs", "steps", "below"), [

@@ -95,6 +95,32 @@ def test_a_change_that_is_not_allowed_changes_nothing(build, name, value, says):
     assert trainer.experiment == build().experiment
 
 
+def test_what_was_passed_over_cannot_come_back(build):
+    trainer = build("problem.skip_batches=2")
+    trainer.change("problem.skip_batches", 1)  # before the first step nothing is lost
+    steps = trainer.steps()
+    next(steps)
+    with pytest.raises(
+        KnobError, match=r"skip_batches = 0 is not allowed, for it cannot fall: 1 batch was passed over already; allowed: at least 1,"
+    ):
+        trainer.change("problem.skip_batches", 0)
+    trainer.change("problem.skip_batches", 4)
+    trainer.change("problem.skip_batches", 1)
+    next(steps)
+    assert (trainer.passed, trainer.experiment.problem.skip_batches) == (1, 1)
+
+
+def test_a_change_taken_back_before_the_step_leaves_no_trace(build):
+    one, other = build(*EVERYTHING), build(*EVERYTHING)
+    steps, same = one.steps(), other.steps()
+    for _ in range(2):
+        assert figures(next(steps)) == figures(next(same))
+    one.change("problem.skip_batches", 7)
+    one.change("problem.skip_batches", 0)
+    for _ in range(3):
+        assert figures(next(steps)) == figures(next(same))
+
+
 def test_values_that_cannot_train_together():
     with pytest.raises(KnobError, match=r"problem.batch_size = 1 is not allowed with model.norm = batch"):
         Trainer(Experiment().with_texts(["problem.batch_size=1", "model.norm=batch"]))
