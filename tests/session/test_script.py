@@ -91,6 +91,20 @@ loss.kind=naive_variance 2:loss.eps=0.01
 loss.kind=naive_variance problem.task=adding loss.eps=0.01 model.kind=rnn
 problem.noise=0.3 problem.scaling=unit problem.outlier_every=2 problem.input_scale=3 accumulation.steps=2
 problem.task=spirals problem.noise=0.1 problem.input_scale=2 4:problem.outlier_every=1 5:problem.outlier_scale=10
+problem.skip_batches=5
+problem.skip_batches=150 problem.noise=0.3 problem.outlier_every=3 problem.outlier_scale=10 problem.batch_size=20
+problem.skip_batches=3 problem.task=pole model.kind=policy model.norm=batch accumulation.steps=2 problem.noise=0.01
+problem.skip_batches=2 problem.task=spirals 0:accumulation.steps=3 2:accumulation.steps=1
+3:problem.skip_batches=5
+0:problem.skip_batches=2 problem.task=copy model.kind=gru
+1:problem.skip_batches=1 4:problem.skip_batches=4 problem.task=characters problem.noise=0.1 accumulation.steps=3
+problem.skip_batches=1 2:problem.skip_batches=3 3:problem.skip_batches=5 problem.task=adding problem.outlier_every=2 5:problem.outlier_scale=10
+2:problem.skip_batches=2 2:accumulation.steps=3 4:accumulation.steps=1 4:problem.skip_batches=3 problem.batch_size=300 problem.noise=0.1
+2:accumulation.steps=3 2:problem.skip_batches=4 1:problem.outlier_every=4 problem.noise=0.1 problem.outlier_scale=10 optimizer.lr=0.001
+1:problem.skip_batches=2 3:problem.skip_batches=3 problem.task=pole model.kind=policy accumulation.steps=2 problem.noise=0.01
+2:problem.skip_batches=9 2:problem.skip_batches=0 4:problem.skip_batches=1 problem.task=ring model.kind=gan
+problem.skip_batches=4 0:problem.skip_batches=1 problem.outlier_every=1 problem.outlier_scale=10
+1:problem.skip_batches=2 precision.dtype=bf16 accumulation.steps=2 mistakes.drop_last_micro_batches=true mistakes.zero_grad_each_micro_batch=true
 optimizer.kind=adam optimizer.lr=0.01 optimizer.beta1=0.8 optimizer.beta2=0.9 optimizer.weight_decay=0.1
 optimizer.kind=adam 2:optimizer.lr=0.3 3:optimizer.beta1=0.5 4:optimizer.eps=0.01
 optimizer.kind=adamw optimizer.lr=0.01
@@ -229,7 +243,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "optimizer.beta1": (0.9, 0.5, 0.0), "optimizer.beta2": (0.999, 0.9), "optimizer.eps": (1e-8, 1e-3), "optimizer.weight_decay": (0.0, 0.01),
     "gradients.noise_std": (0.0, 0.01), "loss.eps": (0.0, 1e-7, 0.1), "loss.weight": (1.0, 0.01, 30.0), "model.init_gain": (1.0, 0.5, 1.7),
     "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2), "problem.outlier_every": (0, 2, 3),
-    "problem.outlier_scale": (10.0, 1e3),
+    "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 OURS = [knob for knob in KNOBS.values() if knob.name not in ("run.steps", "run.device", "run.deterministic")]
 
@@ -251,6 +265,9 @@ def experiment_of(seed: int) -> tuple[Experiment, tuple[Change, ...]]:
     chosen = [source.choice(live) for _ in range(source.randint(0, 6))]
     chosen += chosen[:2]  # some change twice, and perhaps to what they are already
     entries = [{"step": source.randrange(STEPS), "knob": knob.name, "value": draw(source, knob)} for knob in chosen]
+    for entry in entries:
+        if entry["knob"] == "problem.skip_batches":  # which cannot fall
+            entry["value"] = experiment.problem.skip_batches + entry["step"]
     return experiment, presets.read_timeline(entries, experiment)
 
 
@@ -335,3 +352,22 @@ def test_a_change_that_changes_nothing_is_left_out() -> None:
     assert "TIMELINE" not in script(*read("3:optimizer.lr=0.1"))
     assert "TIMELINE" not in script(*read(f"{STEPS}:optimizer.lr=0.2")), "after the end"
     assert script(*read("2:optimizer.lr=0.2 3:optimizer.lr=0.2")) == script(*read("2:optimizer.lr=0.2"))
+
+
+@pytest.mark.parametrize(("case", "written"), [
+    ("problem.skip_batches=5", "\nfor _ in range(5):  # batches of the data that are passed over\n    next(batches)\n"),
+    ("problem.skip_batches=5 accumulation.steps=3", "\nfor _ in range(5 * 3):"),
+    ("problem.skip_batches=5 problem.outlier_every=4", "if (step + 5) % 4 == 0:"),
+    ("2:problem.skip_batches=5", "    while passed < knobs.problem_skip_batches:\n        next(batches)\n        passed += 1\n"),
+    ("2:problem.skip_batches=5 accumulation.steps=3", "        for _ in range(3):\n            next(batches)\n        passed += 1\n"),
+    ("2:problem.skip_batches=5 problem.outlier_every=4", "if step + passed > 0 and (step + passed) % 4 == 0:"),
+])  # fmt: skip
+def test_batches_are_passed_over_as_one_would_write_it(case: str, written: str) -> None:
+    assert written in script(*read(case))
+
+
+def test_a_script_passes_over_what_the_run_does_not_take_back() -> None:
+    """A fall that the run refuses, for the batches are gone: it goes on as it was, and so does the script."""
+    experiment, timeline = read("1:problem.skip_batches=3 4:problem.skip_batches=5 problem.outlier_every=2 problem.outlier_scale=10")
+    refused = Change(3, "problem.skip_batches", 1)
+    assert plain(script(experiment, (timeline[0], refused, timeline[1]))) == plain(script(experiment, timeline)) == engine(experiment, timeline)

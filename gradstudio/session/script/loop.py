@@ -8,6 +8,7 @@ from gradstudio.session.script.mistakes import always, ever, mark, right, switch
 from gradstudio.session.script.plan import Lines, Plan, literal, variable
 
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+_SKIP = "problem.skip_batches"
 _CLIP_ELSEWHERE = ("clip_each_micro_batch", "clip_before_unscale", "clip_after_step")
 
 
@@ -38,6 +39,12 @@ def before(plan: Plan, lines: Lines) -> None:
 unclipped = {parameter: torch.zeros_like(parameter) for parameter in model.parameters()}
 for parameter, total in unclipped.items():
     parameter.register_hook(adds_to(total))""")
+    if plan.changes(_SKIP):
+        lines.add("passed = 0  # batches of the data that were passed over")
+    elif plan.above(_SKIP, 0):
+        count = plan.first("accumulation.steps")
+        lines.add(f"for _ in range({plan[_SKIP]}{'' if count == 1 else f' * {count}'}):  # batches of the data that are passed over")
+        lines.add("next(batches)", 1)
 
 
 def functions(plan: Plan, lines: Lines) -> None:
@@ -58,6 +65,7 @@ def loop(plan: Plan, lines: Lines) -> None:
     many = plan.above("accumulation.steps", 1)
     lines.add(f"for step in range({plan['run.steps']}):")
     _apply_changes(plan, lines)
+    _pass_over(plan, lines)
     _zero_grad(plan, lines)
     if many:
         _micro_batches(plan, lines)
@@ -80,6 +88,17 @@ def _apply_changes(plan: Plan, lines: Lines) -> None:
     lines.add("setattr(knobs, name, value)", 3)
     scaling.apply_change(plan, lines)
     optimizer.apply_changes(plan, lines)
+
+
+def _pass_over(plan: Plan, lines: Lines) -> None:
+    if not plan.changes(_SKIP):
+        return
+    count = plan.text("accumulation.steps")
+    lines.add(f"while passed < {plan.text(_SKIP)}:", 1)
+    if count != "1":
+        lines.add(f"for _ in range({count}):", 2)
+    lines.add("next(batches)", 2 + (count != "1"))
+    lines.add("passed += 1", 2)
 
 
 def _zero_grad(plan: Plan, lines: Lines) -> None:
@@ -110,6 +129,10 @@ def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
     if not plan.above("problem.outlier_every", 0):
         return
     condition = f"step > 0 and step % {every} == 0"
+    if plan.changes(_SKIP):
+        condition = f"step + passed > 0 and (step + passed) % {every} == 0"
+    elif plan.above(_SKIP, 0):
+        condition = f"(step + {plan[_SKIP]}) % {every} == 0"
     lines.add(f"if {f'{every} > 0 and ' if plan.ever('problem.outlier_every', 0) else ''}{condition}:  # an outlier batch", depth)
     lines.add(f"inputs = torch.randn(inputs.shape, generator=outliers).to(device) * {plan.text('problem.outlier_scale')}", depth + 1)
 

@@ -23,6 +23,10 @@ class Plan:
         """The value at the start."""
         return self.experiment[name]
 
+    def first(self, name: str) -> Value:
+        """The value when step 0 is made: the last that a change before it gave, or the one at the start."""
+        return [self[name], *(change.value for change in self.timeline if change.knob == name and change.step == 0)][-1]
+
     def changes(self, name: str) -> bool:
         """Whether the knob takes another value during the run."""
         return len(self.values(name)) > 1
