@@ -8,7 +8,20 @@ from typing import Literal
 from gradstudio.core.knobs import Value
 
 Kind = Literal[
-    "started", "knob_changed", "knob_refused", "loop", "step_skipped", "outlier", "compared", "nonfinite", "finding", "finished", "stopped", "failed"
+    "started",
+    "branched",
+    "resumed",
+    "knob_changed",
+    "knob_refused",
+    "loop",
+    "step_skipped",
+    "outlier",
+    "compared",
+    "nonfinite",
+    "finding",
+    "finished",
+    "stopped",
+    "failed",
 ]
 
 

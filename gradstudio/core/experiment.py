@@ -289,6 +289,11 @@ class Experiment(BaseModel):
 KNOBS: dict[str, Knob] = read_knobs(Experiment, TITLES)
 
 
+def differing(before: Experiment, after: Experiment) -> dict[str, Value]:
+    """The knobs that differ, as they are afterwards."""
+    return {} if before is after else {knob.name: value for knob, value in after.items() if before[knob.name] != value}
+
+
 def find_knob(name: str) -> Knob:
     """The knob of that dotted name; KnobError naming the nearest where there is none."""
     try:

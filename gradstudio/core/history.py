@@ -8,6 +8,7 @@ What is measured of every layer is too much for memory in a long run: full block
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -93,7 +94,7 @@ class History:
         self._count = 0
         self._rows: list[np.ndarray] = []  # each (BLOCK, columns), float64
         self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
-        self._filled = self._filling = np.empty((0, 0, 0), np.float32)  # the last two of them
+        self._filling = np.empty((0, 0, 0), np.float32)  # the last of them
         self._spill = SpillFile()
         self.loops: list[tuple[int, Loop]] = []  # the first step of each stretch of steps that made the same calls, skips aside
 
@@ -129,6 +130,31 @@ class History:
             self._count += count
             taken += count
 
+    def until(self, step: int) -> History:
+        """The rows before a step as a history that goes on by itself. Full blocks are shared; no one writes to them any more."""
+        part = self._reader(step)
+        part._rows, part._layers = self._rows[: step // BLOCK], self._layers[: step // BLOCK]
+        shared = part._count = len(part._rows) * BLOCK
+        if shared < step:
+            columns = np.stack([self.column(name, shared, step) for name in COLUMNS], 1)
+            part.extend(columns, np.stack([self.layer_metric(name, shared, step) for name in LAYER_METRICS]))
+        return part
+
+    def as_it_grew(self, start: int, stop: int) -> Iterator[History]:
+        """The history as it was after each of the rows start to stop: one object that grows, to be read and nothing else."""
+        grown = self._reader(start)
+        grown._rows, grown._layers = self._rows, self._layers
+        for count in range(start + 1, min(stop, self._count) + 1):
+            grown._count = count
+            grown.loops += [stretch for stretch in self.loops[len(grown.loops) :] if stretch[0] < count]
+            yield grown
+
+    def _reader(self, step: int) -> History:
+        """A history of the same layers with the stretches of calls that began before a step."""
+        reader = History(self.layers)
+        reader.loops = [stretch for stretch in self.loops if stretch[0] < step]
+        return reader
+
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows start to stop of one column: float64, (rows,)."""
         index = _COLUMN[name]
@@ -159,9 +185,8 @@ class History:
 
     def _add_block(self) -> None:
         """Room for BLOCK rows more. The layers of the latest full block stay in memory, where readers look most; those before it go to disk."""
-        if len(self._layers) >= 2 and self.layers:
-            self._layers[-2] = self._spill.spill(self._filled)  # whole on disk before readers are sent there
-        self._filled = self._filling
+        if len(self._layers) >= 2 and self.layers and not isinstance(latest := self._layers[-2], Spilled):
+            self._layers[-2] = self._spill.spill(latest)  # whole on disk before readers are sent there
         self._filling = np.empty((len(LAYER_METRICS), BLOCK, len(self.layers)), np.float32)
         self._rows.append(np.empty((BLOCK, len(COLUMNS))))
         self._layers.append(self._filling)

@@ -76,14 +76,25 @@ def build_scaler(knobs: Precision, device: str) -> Scaler:
     return SCALERS[knobs.scaling if knobs.dtype == "fp16" else "none"](knobs, device)
 
 
-def change_scaler(scaler: Scaler, name: str, knobs: Precision, device: str) -> Scaler:
-    """The scaler to go on with after the knob `name` took its value in `knobs`: a new number format or kind of scaling
-    begins anew at init_scale."""
-    if name != "precision.growth_interval":
+def change_scaler(scaler: Scaler, before: Precision, knobs: Precision, device: str) -> Scaler:
+    """The scaler to go on with after the values `before` became `knobs`: a new number format or kind of scaling begins anew at
+    init_scale."""
+    if (before.dtype, before.scaling) != (knobs.dtype, knobs.scaling):
         return build_scaler(knobs, device)
     if isinstance(scaler, torch.amp.GradScaler):
         scaler.set_growth_interval(knobs.growth_interval)
     return scaler
+
+
+def state(scaler: Scaler) -> dict[str, float]:
+    """What a scaler's steps have changed of it, between two steps."""
+    return scaler.state_dict() if isinstance(scaler, torch.amp.GradScaler) else {}
+
+
+def restore(scaler: Scaler, state: dict[str, float]) -> None:
+    """Bring a scaler of the same knobs to a state that it had, in place."""
+    if isinstance(scaler, torch.amp.GradScaler):
+        scaler.load_state_dict(state)
 
 
 def possible(model: nn.Module, sample: Tensor, knobs: Precision, device: str) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Experiment, check_passed, find_knob
+from gradstudio.core.experiment import Experiment, Precision, check_passed, find_knob
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_order import Call, Loop
@@ -75,6 +75,7 @@ class Trainer:
         self.step = 0
         self.taken = 0
         self.passed = 0
+        self.forget_changes()
         self.compare_next = False  # whether the next step also computes the gradient of its micro-batches joined into one
         self._calls: list[Call] = []  # of this step
         self._change = torch.stack([self.flat.new(), self.flat.new()])
@@ -93,13 +94,24 @@ class Trainer:
         check_passed(wanted, self.passed)
         if name == "precision.dtype":
             self.check(wanted)
-        self.experiment = wanted
+        before, self.experiment = self.experiment, wanted
         if name.startswith("loss.") or name in ("precision.dtype", "precision.scaling"):
             self.passes.forget()  # every other knob acts outside a pass, or makes it another kind
         if found.section == "optimizer":
             optimizers.change(self.optimizer, self.experiment.optimizer)
         if found.section == "precision":
-            self.scaler = precision.change_scaler(self.scaler, name, self.experiment.precision, self.device)
+            self._change_scaler(before.precision)
+
+    def forget_changes(self) -> None:
+        """The values in force are those that the next step's changes begin from."""
+        self._unchanged = (self.step, self.experiment.precision, self.scaler)
+
+    def _change_scaler(self, before: Precision) -> None:
+        """The scaler that all of this step's changes leave together: one that was made and taken back leaves it as it was."""
+        if self._unchanged[0] != self.step:
+            self._unchanged = (self.step, before, self.scaler)
+        _, before, scaler = self._unchanged
+        self.scaler = precision.change_scaler(scaler, before, self.experiment.precision, self.device)
 
     def steps(self) -> Iterator[Row]:
         """Train without end, a row an optimizer step."""

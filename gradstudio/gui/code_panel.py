@@ -6,12 +6,12 @@ from PySide6.QtCore import QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from gradstudio.core.experiment import Experiment
+from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import format_value
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.code_view import Changed, CodeView, changed
-from gradstudio.session.simulator import Simulator, differing
+from gradstudio.session.simulator import Simulator
 
 CAPTION = "The knobs as plain PyTorch: prints step, loss and grad_norm, repeats the run."
 OF_RESTART = "A restart with these knobs. Export > Script writes this run{}."

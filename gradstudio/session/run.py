@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from gradstudio.core.events import Change, Event, Kind
-from gradstudio.core.experiment import Experiment, find_knob
+from gradstudio.core.experiment import Experiment, differing, find_knob
 from gradstudio.core.history import History, Layer, Row
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.loop_order import in_words
@@ -47,6 +47,11 @@ class Run:
     planned: tuple[Change, ...] = ()
     compare_at: tuple[int, ...] = ()  # steps that also compute the gradient of their micro-batches joined into one
     id: str = ""
+    name: str = ""  # that a person gave it
+    parent: str = ""  # the run that it branched from
+    parent_step: int = 0  # its first row of its own; those before it are the parent's
+    ancestors: Mapping[str, int] = field(default_factory=dict)  # every run that it has rows of, the first one first, and up to which step
+    at_fork: Experiment | None = None  # the values in force where it branched
     started: float = field(default_factory=time.time)
     status: Status = "ready"
     message: str = ""  # why it failed
@@ -62,6 +67,8 @@ class Run:
     first_nonfinite_step: int | None = None
     accuracy: float | None = None  # on the test set, once the run is over
     seconds: float = 0.0  # spent in steps
+    replayed: int | None = None  # while it is on its way to where it goes on from: the step that is reached
+    differs_at: int | None = None  # the first step that came out otherwise when it was replayed: another machine, or another torch
     in_force: Experiment = field(init=False)
     _rules: list[Rule] = field(init=False, repr=False)
 
@@ -77,7 +84,24 @@ class Run:
 
     @property
     def title(self) -> str:
-        return self.preset.title
+        return self.name or (f"{self.preset.title}: {self.what_changed}" if self.parent else self.preset.title)
+
+    @property
+    def own(self) -> int:
+        """How many rows it made itself. A run that was taken back to a step has none before it goes on."""
+        return len(self.history) - self.parent_step
+
+    @property
+    def what_changed(self) -> str:
+        """What makes a branch another run than its parent, in words."""
+        planned = {(change.knob, change.value) for change in self.planned}
+        net = differing(self.at_fork or self.in_force, self.in_force)
+        told = [f"{knob} = {format_value(value)}" for knob, value in net.items() if (knob, value) not in planned]
+        return ", ".join(told) or "no change"
+
+    def owner(self, step: int) -> str:
+        """The run of its line whose state before that step it shares, itself the last."""
+        return next((run for run, end in self.ancestors.items() if step <= end), self.id)
 
     @property
     def course(self) -> tuple[Change, ...]:
@@ -92,13 +116,24 @@ class Run:
         device = environment.get("device", "")
         self.note("started", f"training on {device} with seed {self.experiment.run.seed}")
 
+    def resume(self, rules: list[Rule], findings: dict[str, Finding]) -> None:
+        """It stands before its next step again, with its rules as they were then."""
+        self._rules, self.findings = rules, findings
+
+    def keep(self, keep: Callable[[list[Rule], dict[str, Finding], float], None]) -> None:
+        """Hand on what has to be kept of the run beside its model, to go on from here another time."""
+        keep(self._rules, self.findings, self.seconds)
+
     def change(self, name: str, value: Value) -> None:
-        """A live knob has changed, in force from the next step on."""
-        before = self.in_force[name]
+        """A live knob has changed, in force from the next step on. What is changed back before that step leaves no trace in the timeline."""
+        before, step = self.in_force[name], len(self.history)
         self.in_force = self.in_force.with_value(name, value)
         value = self.in_force[name]
-        step = len(self.history)
-        self.timeline.append(Change(step, name, value))
+        earlier = [change.value for change in self.timeline if change.knob == name and change.step < step]
+        if self.timeline and self.timeline[-1].step == step:
+            self.timeline = [change for change in self.timeline if (change.step, change.knob) != (step, name)]
+        if value != (earlier[-1] if earlier else self.experiment[name]):
+            self.timeline.append(Change(step, name, value))
         text = f"{find_knob(name).name} {format_value(before)} → {format_value(value)}"
         self.events.append(Event(step, "knob_changed", text, name, before, value))
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from gradstudio.core import combinations, threads
-from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.experiment import KNOBS, Experiment, differing
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
+from gradstudio.session import branches
+from gradstudio.session.branches import Family
 from gradstudio.session.library.keeper import Keeper
 from gradstudio.session.output import as_preset
 from gradstudio.session.run import Run
+from gradstudio.session.snapshots import Snapshots
 from gradstudio.session.worker import UNLIMITED, Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
 
 LAST_WRITING = 0.5  # seconds that the library has for it, whatever training does
@@ -25,8 +29,11 @@ class Simulator:
         """Every run is written into the `library`, where one is given."""
         self.speed = UNLIMITED
         self._keeper = Keeper(library) if library else None
+        self.snapshots = Snapshots()
         self._worker: Worker | None = None
+        self._before: Worker | None = None  # the latest of the family that is over, and may have a trainer to go on with
         self._leaving: list[Worker] = []  # told to stop, perhaps still in a step
+        self._asked: list[dict[str, Value]] = []  # what each change that was asked for took the place of
         self._sent: dict[str, Value] = {}  # live values that the worker was asked for
         self._refusals = 0  # of the run, that were heard
         self.load(preset)
@@ -36,33 +43,45 @@ class Simulator:
         self._leave()
         self.preset = preset
         self.requested: Experiment = preset.experiment
-        self.run = self._new_run()
+        self._asked = []
+        self._take_up(self._new_run())
 
-    def open(self, run: Run) -> None:
+    def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
         """Take up a run that is over, such as one of the library: it is shown, its knobs are asked for, and a restart repeats it with
-        the changes that were made to it."""
+        the changes that were made to it. `relatives` are other runs of its family."""
         self._leave()
         self.preset = as_preset(run)
         self.requested = run.experiment
-        self._refusals = len(run.refusals)
-        self.run = run
+        self._asked = []
+        self._take_up(run, relatives)
 
     def rename(self, preset: Preset) -> None:
         """Take up a preset that holds the knobs as asked for; what runs goes on."""
         self.preset = preset
         if not self.started:
-            self.run = self._new_run()
+            self._take_up(self._new_run())
 
     def set(self, name: str, value: Value) -> dict[str, Value]:
         """Ask for a value. A live knob acts at the next step, any other on restart. KnobError where it is not allowed.
         Gives what else had to be asked for with it, so that the values go together."""
         before = self.requested
         self._ask(combinations.with_companions(before, name, value))
+        if self.requested != before:
+            self._asked.append(differing(self.requested, before))
         return {other: new for other, new in differing(before, self.requested).items() if other != name}
 
     def reset(self) -> None:
         """Ask for the preset's own knobs."""
+        self._asked.append(differing(self.preset.experiment, self.requested))
         self._ask(self.preset.experiment)
+
+    def undo(self) -> dict[str, Value]:
+        """Ask for what was asked for before the latest change; a change that has not acted yet leaves no trace. Gives what was taken back
+        to which value, nothing where there is nothing left."""
+        values = self._asked.pop() if self._asked else {}
+        if values:
+            self._ask(self.requested.with_values(values))
+        return values
 
     def nearest(self, name: str, value: Value, *, onwards: bool) -> Value:
         """The whole number nearest to `value` that goes with the other knobs; `onwards`: on the side that `value` lies to."""
@@ -127,8 +146,65 @@ class Simulator:
     def restart(self) -> None:
         """Begin again from step 0 with the knobs as asked for."""
         self._leave()
-        self.run = self._new_run()
+        self._take_up(self._new_run())
         self._start(paused=False)
+
+    # ---- time travel
+
+    def rewind(self, step: int) -> None:
+        """Go to before a step that the run, or the one that it branched from, has made. Everything is then as it was there, and to go on
+        makes a branch; at the end of a run that was left, that run goes on itself. KnobError for a step that nobody has made."""
+        base = self.family.owner(self.run, step)
+        if step > len(base.history) and not base.own and (parent := self.family.parent(base)):
+            base = parent
+        if base is self.run and step == len(base.history) and not base.over:
+            self.pause()
+            return
+        run = base if self._can_resume(base, step) else branches.fork(base, step)
+        self._step_aside()
+        if run is base:
+            run.note("resumed", "goes on")
+        self.family.add(run)
+        self._show(run)
+        self._start(paused=True)
+
+    def show(self, run: Run) -> None:
+        """Show another run of the family, as far as it came. What goes is stopped."""
+        if run is not self.run:
+            self._step_aside()
+            self._show(run)
+
+    def remove(self, run: Run) -> list[Run]:
+        """Take a branch and all that branched from it out of the family; its root stays. Gives what went."""
+        gone = self.family.offspring(run)
+        if not run.parent or run.parent not in self.family.members:
+            return []
+        if self.run in gone:
+            self.show(self.family.members[run.parent])
+        for each in gone:
+            self.family.members.pop(each.id, None)
+        self.snapshots.forget(each.id for each in gone)
+        return gone
+
+    def _can_resume(self, run: Run, step: int) -> bool:
+        """Whether this very run can go on: it was left here, and stands at its end."""
+        return run.status == "stopped" and step == len(run.history) and run.id in self._left
+
+    def _step_aside(self) -> None:
+        """Stop what goes, for another run of the family. A run that was taken back to a step and never went on is forgotten."""
+        if self._worker:
+            self._worker.send(Stop(leaving=True))
+            self._leaving = [worker for worker in (*self._leaving, self._worker) if worker.is_alive()]
+            self._before, self._worker = self._worker, None
+            self._left.add(self.run.id)
+        if self.run.parent and not self.run.own:
+            self.family.members.pop(self.run.id, None)
+
+    def _show(self, run: Run) -> None:
+        self.run = run
+        self.requested = run.in_force
+        self._refusals = len(run.refusals)
+        self._asked, self._sent = [], {}
 
     def stop(self) -> None:
         if self._worker:
@@ -157,7 +233,7 @@ class Simulator:
     @property
     def started(self) -> bool:
         """Whether the run has begun, here or, where it was opened, at another time."""
-        return self._worker is not None or self.run.over
+        return self._worker is not None or self.run.over  # the latter also where the run was opened, or is shown again
 
     @property
     def failure(self) -> str:
@@ -182,31 +258,38 @@ class Simulator:
         new = differing(self.requested, wanted)
         self.requested = wanted
         if not self.started:
-            self.run = self._new_run()
+            self._take_up(self._new_run())
             return
         for name, value in new.items():
             if self._worker and KNOBS[name].live and not self.run.over:
                 self._sent[name] = value
                 self._worker.send(SetKnob(name, value))
 
+    def _take_up(self, run: Run, relatives: Iterable[Run] = ()) -> None:
+        """Begin a new family with this run."""
+        self.run, self.family = run, Family([*relatives, run])
+        self.snapshots = Snapshots(self.snapshots.budget)
+        self._refusals = len(run.refusals)
+        self._left: set[str] = set()  # runs that were stopped to show another one
+
     def _new_run(self) -> Run:
-        self._refusals = 0
         return Run(self.preset, self.requested, self.preset.timeline)
 
     def _start(self, *, paused: bool) -> None:
         self._sent = {}
-        self._worker = Worker(self.run, paused=paused, speed=self.speed)
+        parent, before = self.family.parent(self.run), self._before
+        self._worker = Worker(self.run, paused=paused, speed=self.speed, snapshots=self.snapshots, parent=parent, before=before)
+        self._before = None
         self._worker.start()
         if self._keeper:
             self._keeper.follow(self.run)
 
     def _leave(self) -> None:
+        if self._before:
+            self._before.let_go()
+            self._before = None
         if self._worker:
+            self._worker.let_go()
             self._worker.send(Stop())
             self._leaving = [worker for worker in (*self._leaving, self._worker) if worker.is_alive()]
             self._worker = None
-
-
-def differing(before: Experiment, after: Experiment) -> dict[str, Value]:
-    """The knobs that differ, as they are afterwards."""
-    return {knob.name: value for knob, value in after.items() if before[knob.name] != value}

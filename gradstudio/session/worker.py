@@ -13,12 +13,15 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value
-from gradstudio.session import torch_library
+from gradstudio.session import branches, torch_library
+from gradstudio.session.replay import Replay
 from gradstudio.session.run import Run, Status
+from gradstudio.session.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
@@ -57,7 +60,9 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    pass
+    """`leaving`: the run is left for another one, so that there is no time to find its accuracy on the test set."""
+
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +76,35 @@ Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed
 class Worker(threading.Thread):
     """Trains one Run from its start to its end."""
 
-    def __init__(self, run: Run, *, paused: bool = False, speed: float = UNLIMITED) -> None:
+    def __init__(
+        self, run: Run, *, paused: bool = False, speed: float = UNLIMITED, snapshots: Snapshots | None = None, parent: Run | None = None,
+        before: Worker | None = None,
+    ) -> None:  # fmt: skip
+        """`snapshots` are kept in, and gone on from. A run that has rows already goes on behind them: `parent` is the one that it branched
+        from, and the worker `before` it may have a trainer that can be brought there."""
         super().__init__(name=f"training {run.id}", daemon=True)
         self.record = run
+        self.trainer: Trainer | None = None  # of a run that is over, for whoever goes on from it
+        self.wanted = snapshots is not None  # whether somebody may
+        self._replay = Replay(run, Snapshots() if snapshots is None else snapshots)
+        self._before = before
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._planned = list(run.planned)
+        self._planned = branches.still_planned(run, parent)
         self._compare_at = frozenset(run.compare_at)
         self._paused = paused
         self._steps_due = 0  # single steps asked for while paused
         self._speed = speed
-        self._stopping = False
+        self._stopping = self._leaving = False
         self.failure = ""  # the traceback of an exception, for whoever wants the details
+
+    def let_go(self) -> None:
+        """Nobody goes on from this run: free its model, now or when it is over."""
+        self.wanted, self.trainer = False, None
 
     def send(self, command: Command) -> None:
         """Hand a command over, from any thread. It acts before the next optimizer step, and Stop before the first one too."""
         if isinstance(command, Stop):
-            self._stopping = True
+            self._stopping, self._leaving = True, command.leaving
         self._commands.put(command)
 
     def run(self) -> None:
@@ -99,14 +117,20 @@ class Worker(threading.Thread):
             torch_library.load_ahead()
             from gradstudio.engine.trainer import Trainer
 
+            trainer = self._taken_over()
             if self._stopping:  # while another run had to end, or torch to load
                 status = "stopped"
                 return
-            trainer = Trainer(run.experiment)
-            _check_plan(trainer, run)
-            run.begin(trainer.layers, trainer.environment)
+            if run.environment:
+                trainer = self._replay.stand(trainer, lambda: self._stopping)
+            else:
+                trainer = Trainer(run.experiment)
+                _check_plan(trainer, run)
+                run.begin(trainer.layers, trainer.environment)
+                run.keep(partial(self._replay.keep_if_due, trainer))
             status = self._train(trainer)
-            accuracy = trainer.evaluate() if len(run.history) else None
+            if len(run.history) and not (status == "stopped" and self._leaving):
+                accuracy = trainer.evaluate()
             if status == "finished" and accuracy is not None and math.isnan(accuracy):
                 run.weights_broke()
                 status = "nonfinite"
@@ -120,13 +144,13 @@ class Worker(threading.Thread):
             message = _describe(fault, run.in_force)
             self.failure = traceback.format_exc()
         finally:
-            trainer = None  # free the model before the next one is built
+            self.trainer = trainer if self.wanted and status != "failed" else None
             run.end(status, message, accuracy)
             _training.release()
 
     def _train(self, trainer: Trainer) -> Status:
         run = self.record
-        steps = trainer.steps()
+        steps, keep = trainer.steps(), partial(self._replay.keep_if_due, trainer)
         last = time.perf_counter()
         while len(run.history) < run.experiment.run.steps:
             self._obey(trainer)
@@ -146,9 +170,18 @@ class Worker(threading.Thread):
             run.status = "paused" if self._paused else "running"
             row = next(steps)
             run.record(row)
+            run.keep(keep)
             if row.went_nonfinite and run.in_force.run.stop_on_nonfinite:
                 return "nonfinite"
         return "finished" if run.first_nonfinite_step is None else "nonfinite"
+
+    def _taken_over(self) -> Trainer | None:
+        """The trainer of the worker before this one."""
+        before, self._before = self._before, None
+        if before is None:
+            return None
+        trainer, before.trainer = before.trainer, None
+        return trainer
 
     def _obey(self, trainer: Trainer) -> None:
         """Everything that is due before the next step: planned changes first, then commands in order."""

@@ -13,7 +13,7 @@ import numpy as np
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
 from gradstudio.session.library import process
 from gradstudio.session.library.packing import pack
-from gradstudio.session.library.record import GROWING, changing, dumps, findings_of, fixed
+from gradstudio.session.library.record import GROWING, WHOLE, changing, dumps, fixed
 from gradstudio.session.library.store import Library, LibraryError, is_damage
 from gradstudio.session.run import Run
 
@@ -39,8 +39,8 @@ class Keeper:
 
     def follow(self, run: Run) -> None:
         """Write this run from now on; any thread may say so."""
-        with self._lock:
-            self._following.append(_Followed(run))
+        with self._lock:  # one that goes on after it was over is written anew
+            self._following = [*(followed for followed in self._following if followed.run is not run), _Followed(run)]
         self._wake.set()
 
     def close(self, timeout: float | None = None) -> bool:
@@ -128,19 +128,19 @@ class _Followed:
         self._rows = 0
         self._columns: dict[str, Any] = {}
         self._lengths = dict.fromkeys(GROWING, 0)
-        self._findings: list[str] = []
+        self._whole: dict[str, list[str]] = {}
 
     def write(self, library: Library, over: bool) -> None:
         """Everything that is new, in one transaction; packed small where it is whole."""
         run, history = self.run, self.run.history
         rows = len(history)
-        if not rows and (run.refused or run.status in ("ready", "starting")):
+        if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
             return  # it may never begin
         written = self._rows if history is self._history else 0
-        columns, findings = changing(run, history, rows), findings_of(run)
+        columns, whole = changing(run, history, rows), {kind: [dumps(entry) for entry in entries(run)] for kind, entries in WHOLE.items()}
         lists = {kind: (list(entries(run)), encode) for kind, (entries, encode) in GROWING.items()}
         lengths = {kind: len(entries) for kind, (entries, _) in lists.items()}
-        if (columns, findings, lengths, rows) == (self._columns, self._findings, self._lengths, self._rows):
+        if (columns, whole, lengths, rows) == (self._columns, self._whole, self._lengths, self._rows):
             return
         with library.transaction() as connection:
             if not self._columns:
@@ -150,13 +150,15 @@ class _Followed:
             for kind, (entries, encode) in lists.items():
                 start = self._lengths[kind]
                 _enter(connection, self._id, kind, start, [dumps(encode(entry)) for entry in entries[start:]])
-            if findings != self._findings:
-                _enter(connection, self._id, "finding", 0, findings)
+            for kind, entries in whole.items():
+                if entries != self._whole.get(kind, []):
+                    connection.execute("DELETE FROM entries WHERE run = ? AND kind = ?", (self._id, kind))
+                    _enter(connection, self._id, kind, 0, entries)
             for start, stop in _chunks(written, rows, over):
                 packed = _packed(history, start, stop, small=over or stop - start == BLOCK)
                 connection.execute("DELETE FROM rows WHERE run = ? AND start >= ? AND start < ?", (self._id, start, stop))
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, start, stop - start, *packed))
-        self._history, self._rows, self._columns, self._lengths, self._findings = history, rows, columns, lengths, findings
+        self._history, self._rows, self._columns, self._lengths, self._whole = history, rows, columns, lengths, whole
 
 
 def _chunks(written: int, rows: int, over: bool) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gradstudio.core import presets
 from gradstudio.core.events import Change, Event
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import History, Layer
 from gradstudio.core.loop_order import Loop
 from gradstudio.core.presets import Preset
@@ -20,30 +21,32 @@ from gradstudio.session.run import JoinedBatch, Run
 GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[Any]]]] = {
     "event": (lambda run: run.events, lambda event: _values(event)),
     "refusal": (lambda run: run.refusals, lambda event: _values(event)),
-    "change": (lambda run: run.timeline, lambda change: _values(change)),
     "compared": (lambda run: run.compared, list),
     "loop": (lambda run: run.history.loops, lambda loop: [loop[0], *loop[1]]),
 }
 
 
-def findings_of(run: Run) -> list[str]:
-    """Entries that change as the run goes on."""
-    return [dumps(_values(finding)) for finding in list(run.findings.values())]
+# Lists whose entries change as the run goes on, each written whole.
+WHOLE: dict[str, Callable[[Run], list[list[Any]]]] = {
+    "finding": lambda run: [_values(finding) for finding in list(run.findings.values())],
+    "change": lambda run: [_values(change) for change in list(run.timeline)],
+}
 
 
 def fixed(run: Run) -> dict[str, Any]:
     """What stands in the table `runs` from the beginning."""
     return {
-        "id": clean(run.id), "title": clean(run.title), "preset_id": clean(run.preset.id), "preset": clean(presets.to_toml(run.preset)),
+        "id": clean(run.id), "preset_id": clean(run.preset.id), "preset": clean(presets.to_toml(run.preset)),
         "experiment": clean(presets.to_toml(Preset(id=run.id, title=run.title, experiment=run.experiment))),
         "planned": dumps([_values(change) for change in run.planned]), "compare_at": dumps(list(run.compare_at)), "started": run.started,
+        "parent": run.parent or None, "parent_step": run.parent_step if run.parent else None,
     }  # fmt: skip
 
 
 def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
     """What stands there of the run so far, of which `steps` are written."""
     return {
-        "status": run.status, "message": clean(run.message), "refused": run.refused, "accuracy": dumps(run.accuracy), "seconds": run.seconds,
+        "title": clean(run.title), "status": run.status, "message": clean(run.message), "refused": run.refused, "accuracy": dumps(run.accuracy), "seconds": run.seconds,
         "steps": steps, "first_nonfinite_step": run.first_nonfinite_step,
         "final_loss": dumps(history.value("loss", steps - 1) if steps else None),
         "environment": dumps(dict(run.environment)), "layers": dumps([list(layer) for layer in history.layers]),
@@ -69,12 +72,23 @@ def run_from(row: Mapping[str, Any], entries: Mapping[str, list[list[Any]]], his
     run.compared = [JoinedBatch(*comparison) for comparison in entries.get("compared", [])]
     for change in run.timeline:
         run.in_force = run.in_force.with_value(change.knob, change.value)
+    if row["parent"]:
+        run.parent, run.parent_step = row["parent"], row["parent_step"]
+        run.at_fork = _at_fork(run)
+    run.name = "" if row["title"] == run.title else row["title"]
     for step, calls, *rest in entries.get("loop", []):
         history.loops.append((step, Loop(tuple(calls), *rest)))
     for finding in entries.get("finding", []):
         found = Finding(*(tuple(value) if isinstance(value, list) else value for value in finding))
         run.findings[found.rule] = found
     return run
+
+
+def _at_fork(run: Run) -> Experiment:
+    """The values in force where a run branched: those that hold now, without what came after."""
+    since = max((place for place, event in enumerate(run.events) if event.kind == "branched"), default=0)
+    before = {event.knob: event.before for event in reversed(run.events[since:]) if event.kind == "knob_changed"}
+    return run.in_force.with_values(before)
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:

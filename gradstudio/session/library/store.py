@@ -21,7 +21,7 @@ from gradstudio.session.library.packing import PackingError, unpack
 from gradstudio.session.library.record import dumps, layers_from, loads, run_from
 from gradstudio.session.run import OVER, Run
 
-LONGEST_NOTE, LONGEST_TAG, MOST_TAGS = 10_000, 40, 20
+LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, LONGEST_TITLE = 10_000, 40, 20, 200
 _LISTED = "id, title, preset_id, status, process, started, steps, final_loss, accuracy, seconds, note, tags, deleted"  # not what is large
 
 
@@ -152,7 +152,28 @@ class Library:
         except (PackingError, ValueError, KeyError, TypeError) as fault:
             raise LibraryError(f"the run {run} in {self.path} is damaged: {' '.join(str(fault).split())[:200]}") from None
         record.status = self._outcome(row)
+        record.ancestors = self._ancestors(record)
         return record
+
+    def family(self, run: str) -> list[str]:
+        """The ids of all runs that the run branched from or that branched from those, itself among them, each behind its parent."""
+        with self._said():
+            parents = dict(self._connection.execute("SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY started").fetchall())
+        root, seen = run, {run}
+        while parents.get(root) in parents and parents[root] not in seen:
+            root = parents[root]
+            seen.add(root)
+        found = [root]
+        for member in found:
+            found += [other for other, parent in parents.items() if parent == member and other not in found]
+        return found
+
+    def rename(self, run: str, title: str) -> None:
+        """Give a run another title; LibraryError where it is too long."""
+        if not 0 < len(title) <= LONGEST_TITLE:
+            raise LibraryError(f"a title of {len(title):,} characters is not allowed; allowed: 1 to {LONGEST_TITLE}")
+        with self._said(), self.transaction() as connection:
+            connection.execute("UPDATE runs SET title = ? WHERE id = ?", (title, run))
 
     # ---- what a person does with a run
 
@@ -217,6 +238,17 @@ class Library:
             final_loss=final_loss, accuracy=accuracy, seconds=row["seconds"], note=row["note"],
             tags=tags, deleted=row["deleted"] is not None,
         )  # fmt: skip
+
+    def _ancestors(self, run: Run) -> dict[str, int]:
+        """Every run that it has rows of, the first one first, and up to which step."""
+        line: dict[str, int] = {}
+        parent, step = run.parent, run.parent_step
+        with self._said():
+            while parent and parent not in line:
+                line[parent] = step
+                row = self._connection.execute("SELECT parent, parent_step FROM runs WHERE id = ?", (parent,)).fetchone()
+                parent, step = (row["parent"], min(step, row["parent_step"] or 0)) if row else (None, 0)
+        return dict(reversed(line.items()))
 
     def _outcome(self, row: sqlite3.Row) -> Any:
         return row["status"] if row["status"] in OVER or process.lives(row["process"]) else "interrupted"

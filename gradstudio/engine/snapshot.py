@@ -1,0 +1,110 @@
+"""The whole state of a run before a step, and back: weights, buffers, gradients, optimizer, loss scaler, schedule, every generator and
+the place in the data. A run that goes on from it repeats itself to the last bit on the CPU."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.engine import optimizers, precision
+from gradstudio.engine.tasks.task import Dataset
+from gradstudio.engine.trainer import Trainer
+
+_GENERATORS = ("order_generator", "noise_generator", "outlier_generator")  # of a task
+
+
+class SnapshotError(ValueError):
+    """Bytes that hold no snapshot of this trainer's kind of run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """`step` is the number of the step that comes next, `experiment` holds the values in force at the step before it."""
+
+    step: int
+    experiment: Experiment
+    taken: int
+    passed: int
+    weights: Tensor  # (flat.layout.length,)
+    gradients: Tensor  # likewise: a loop that never clears them adds to what the last step left
+    buffers: list[Tensor]
+    optimizer: dict[str, Any]  # its state of the flat weights
+    scaler: dict[str, Any]
+    order: Tensor  # of the epoch
+    position: int
+    generators: list[Tensor]
+
+    @classmethod
+    def take(cls, trainer: Trainer) -> Snapshot:
+        """The state of a trainer between two steps. Nothing of it is shared with the trainer."""
+        task, state = trainer.task, trainer.optimizer.state[trainer.flat.weights]
+        generators = [*(getattr(task, name) for name in _GENERATORS), trainer.gradient_noise]
+        return cls(
+            step=trainer.step, experiment=trainer.experiment, taken=trainer.taken, passed=trainer.passed,
+            weights=trainer.flat.weights.data.clone(), gradients=trainer.flat.gradients.clone(),
+            buffers=[buffer.clone() for buffer in trainer.model.buffers()],
+            optimizer={name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()},
+            scaler=precision.state(trainer.scaler),
+            order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),  # an order is never written to
+            generators=[generator.get_state() for generator in generators],
+        )  # fmt: skip
+
+    def restore(self, trainer: Trainer) -> None:
+        """Bring a trainer of the same run back to this state, between two steps. Tensors are written in place: recorded passes read them."""
+        task, before = trainer.task, trainer.experiment
+        trainer.experiment = self.experiment
+        trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
+        trainer.compare_next = False
+        trainer.flat.weights.data.copy_(self.weights)
+        trainer.flat.gradients.copy_(self.gradients)
+        trainer.flat.cleared = False
+        for buffer, value in zip(trainer.model.buffers(), self.buffers, strict=True):
+            buffer.copy_(value)
+        trainer.optimizer.state[trainer.flat.weights] = {
+            name: value.clone() if isinstance(value, Tensor) else value for name, value in self.optimizer.items()
+        }
+        optimizers.change(trainer.optimizer, self.experiment.optimizer)
+        if (before.loss, before.precision) != (self.experiment.loss, self.experiment.precision):
+            trainer.scaler = precision.build_scaler(self.experiment.precision, trainer.device)
+            trainer.passes.forget()
+        precision.restore(trainer.scaler, self.scaler)
+        trainer.forget_changes()
+        if isinstance(task, Dataset):
+            task.order, task.position = self.order, self.position
+        for name, state in zip(_GENERATORS, self.generators, strict=False):
+            getattr(task, name).set_state(state)
+        trainer.gradient_noise.set_state(self.generators[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it holds by itself."""
+        held = [self.weights, self.gradients, *self.buffers, *self.generators, *(v for v in self.optimizer.values() if isinstance(v, Tensor))]
+        return sum(tensor.nbytes for tensor in held)
+
+    def pack(self) -> bytes:
+        """As bytes, tensors and plain values only; `unpack` gives the same again."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content["experiment"] = self.experiment.changed()
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        return buffer.getvalue()
+
+    @classmethod
+    def unpack(cls, data: bytes, device: str) -> Snapshot:
+        """What was packed, on a device; SnapshotError where the bytes are damaged."""
+        try:
+            content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+            in_force = Experiment().with_values(content.pop("experiment"))
+            content["generators"] = [state.cpu() for state in content["generators"]]
+            content["order"] = content["order"].cpu()
+            return cls(**content, experiment=in_force)
+        except Exception as fault:  # torch.load raises what it likes
+            raise SnapshotError(f"damaged snapshot: {str(fault)[:200]}") from None
+
+
+_NO_ORDER = torch.empty(0, dtype=torch.int64)

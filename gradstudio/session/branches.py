@@ -1,0 +1,89 @@
+"""Runs that go on from a step of another run, and what is known of where they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradstudio.core.events import Change, Event
+from gradstudio.core.knobs import KnobError
+from gradstudio.session.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USUAL = 200  # steps before a break whose norms say what was usual
+TIMES = 4.0  # a norm so many times the usual one is no healthy step any more
+_BEFORE_A_STEP = {"started", "branched", "knob_changed", "knob_refused"}  # news that come before the step of their number is made
+
+
+def fork(parent: Run, step: int) -> Run:
+    """The run as it stood before a step, with the changes that act from it on; to be gone on with by a worker. The parent's rows are
+    shared. KnobError for a step that it has not come to."""
+    if not 0 <= step <= len(parent.history):
+        raise KnobError(f"step {step:,} is not among the steps 0 to {len(parent.history):,} of {parent.id}")
+    run = Run(parent.preset, parent.experiment, parent.planned, parent.compare_at)
+    run.parent, run.parent_step = parent.id, step
+    run.ancestors = {ancestor: min(end, step) for ancestor, end in parent.ancestors.items()} | {parent.id: step}
+    run.history, run.environment = parent.history.until(step), parent.environment
+    run.timeline = [change for change in list(parent.timeline) if change.step <= step]
+    for change in run.timeline:
+        run.in_force = run.in_force.with_value(change.knob, change.value)
+    run.at_fork = run.in_force
+    run.events = [event for event in list(parent.events) if event.step < step or (event.step == step and event.kind in _BEFORE_A_STEP)]
+    run.events.append(Event(step, "branched", f"went on from {parent.title}"))
+    run.compared = [comparison for comparison in list(parent.compared) if comparison.step < step]
+    broke = parent.first_nonfinite_step
+    run.first_nonfinite_step = broke if broke is not None and broke < step else None
+    run.seconds = float(run.history.column("step_seconds").sum())
+    return run
+
+
+def still_planned(run: Run, parent: Run | None) -> list[Change]:
+    """The planned changes that have not acted on a run yet. One at the step where it branched has, unless its parent ended there."""
+    if not run.parent:
+        return list(run.planned)
+    ended_there = parent is not None and parent.status in ("finished", "nonfinite") and len(parent.history) == run.parent_step
+    return [change for change in run.planned if change.step >= run.parent_step + (not ended_there)]
+
+
+def last_healthy_step(run: Run) -> int | None:
+    """The last step whose gradient norm was still usual, before the run went non-finite; None where it did not, or was never healthy."""
+    broke = run.first_nonfinite_step
+    if not broke:
+        return None
+    first = max(broke - USUAL, 0)
+    norms = run.history.column("grad_norm", first, broke)
+    finite = norms[np.isfinite(norms)]
+    if not len(finite):
+        return None
+    usual = np.flatnonzero(norms <= TIMES * np.median(finite))
+    return first + int(usual[-1])
+
+
+class Family:
+    """A run and everything that branched from it."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.members: dict[str, Run] = {run.id: run for run in runs}
+
+    def add(self, run: Run) -> None:
+        self.members[run.id] = run
+
+    def parent(self, run: Run) -> Run | None:
+        return self.members.get(run.parent)
+
+    def children(self, run: Run) -> list[Run]:
+        """In the order in which they branched."""
+        return [other for other in self.members.values() if other.parent == run.id]
+
+    def offspring(self, run: Run) -> list[Run]:
+        """The run and all that come of it, each before its children."""
+        return [run, *(late for child in self.children(run) for late in self.offspring(child))]
+
+    def owner(self, run: Run, step: int) -> Run:
+        """The run whose row that step is, of a run's line."""
+        while step < run.parent_step and (parent := self.parent(run)):
+            run = parent
+        return run

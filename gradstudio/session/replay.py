@@ -1,0 +1,82 @@
+"""Standing before any step of a run again: from the nearest snapshot, and the steps after it made anew."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradstudio.core.rules import Finding, Rule, all_rules
+from gradstudio.session.run import Run
+from gradstudio.session.snapshots import Kept, Snapshots
+
+if TYPE_CHECKING:
+    from gradstudio.engine.trainer import Trainer
+
+
+class Replay:
+    """Takes the snapshots of a run, and goes back to them. Only the run's worker calls it."""
+
+    def __init__(self, run: Run, snapshots: Snapshots) -> None:
+        self._run, self._snapshots = run, snapshots
+        self._kept_at = 0.0  # seconds of the run in steps, at the latest snapshot
+
+    def keep_if_due(self, trainer: Trainer, rules: list[Rule], findings: dict[str, Finding], seconds: float) -> None:
+        """Take a snapshot where it is time for one, before anything is changed for the next step; `seconds` were spent in the run's steps."""
+        if trainer.step and not self._snapshots.due(seconds - self._kept_at):
+            return
+        from gradstudio.engine.runtime import out_of_memory
+        from gradstudio.engine.snapshot import Snapshot
+
+        started, self._kept_at = time.perf_counter(), seconds
+        try:
+            state = Snapshot.take(trainer)
+        except (RuntimeError, MemoryError) as fault:
+            if not out_of_memory(fault):
+                raise
+            return  # there is one less to go back to
+        kept = Kept(self._run.owner(trainer.step), trainer.step, state, copy.deepcopy(rules), dict(findings), seconds)
+        self._snapshots.add(kept, time.perf_counter() - started)
+
+    def stand(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> Trainer:
+        """A trainer that stands where the run goes on, behind its last row, or where it was stopped on the way there; `trainer` is one of
+        the same family that can be brought there."""
+        from gradstudio.engine.trainer import Trainer
+
+        run, end = self._run, len(self._run.history)
+        kept = self._snapshots.nearest(run, end)
+        if trainer is None or kept is None:
+            trainer = None  # free the model before the next one is built
+            trainer = Trainer(run.experiment)
+        rules, findings = all_rules(), {}
+        if kept is not None:
+            kept.state.restore(trainer)
+            rules, findings, self._kept_at = copy.deepcopy(kept.rules), dict(kept.findings), kept.seconds
+        changes = [change for change in run.timeline if change.step >= trainer.step]
+        seconds = np.cumsum(run.history.column("step_seconds", 0, end)).tolist()
+        for history in run.history.as_it_grew(trainer.step, end):
+            run.replayed = step = trainer.step
+            while changes and changes[0].step == step:
+                change = changes.pop(0)
+                trainer.change(change.knob, change.value)
+            if stopped():
+                return trainer
+            row = next(trainer.steps())
+            for rule in rules:
+                if (finding := rule.update(history)) is not None:
+                    findings[finding.rule] = finding
+            if run.differs_at is None and not _same(row.loss, history.value("loss", step)):
+                run.differs_at = step
+            self.keep_if_due(trainer, rules, findings, seconds[step])
+        for change in changes:
+            trainer.change(change.knob, change.value)
+        run.replayed = None
+        run.resume(rules, findings)
+        return trainer
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (one != one and other != other)

@@ -1,0 +1,120 @@
+"""The snapshots that are kept of runs: dense near now and thinner with age, in a budget of memory. The worker adds, any thread reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradstudio.core.rules import Finding, Rule
+from gradstudio.session.run import Run
+
+if TYPE_CHECKING:
+    from gradstudio.engine.snapshot import Snapshot
+
+BUDGET = 256 << 20  # bytes
+GAP = 0.12  # seconds of training between two, at the least: what it takes to get from one to any step before the next
+COST = 1 / 100  # of the time of training that taking them may cost
+LATEST = 1000  # steps that are thinned last, so that any of them is near
+OLDER = 0.3  # of the budget, which what is older than those may always have
+MOST = 600
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A state before `step` of a run, and what the rules had made of the steps before it. `seconds` were spent in those steps."""
+
+    run: str
+    step: int
+    state: Snapshot | Any
+    rules: list[Rule]
+    findings: dict[str, Finding]
+    seconds: float
+
+
+class Snapshots:
+    """Those of a run and of all that branched from it."""
+
+    def __init__(self, budget: int = BUDGET, *, gap: float = GAP) -> None:
+        self.budget = budget  # bytes
+        self._gap, self._cost = gap, 0.0  # seconds
+        self._kept: dict[int, Kept] = {}  # by how many were taken before, in that order
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def steps(self, run: Run) -> list[int]:
+        """From which steps the run can go on at once, in order."""
+        return sorted({kept.step for kept in list(self._kept.values()) if _serves(kept, run)})
+
+    def due(self, seconds: float) -> bool:
+        """Whether it is time for the next one, after so many seconds in steps."""
+        return seconds >= max(self._gap, self._cost / COST)
+
+    def add(self, kept: Kept, cost: float) -> None:
+        """Keep this one, which took so many seconds to take; others may have to go for it."""
+        self._cost += 0.2 * (cost - self._cost) if self._cost else cost
+        with self._lock:
+            if not any(kept.run == other.run and kept.step == other.step for other in self._kept.values()):
+                self._kept[self._taken] = kept
+                self._taken += 1
+            self._thin()
+
+    def nearest(self, run: Run, step: int) -> Kept | None:
+        """The latest that the run can go on from to reach a step."""
+        with self._lock:
+            return max((kept for kept in self._kept.values() if kept.step <= step and _serves(kept, run)), key=lambda kept: kept.step, default=None)
+
+    def resize(self, budget: int) -> None:
+        """Take no more than so many bytes from now on."""
+        with self._lock:
+            self.budget = budget
+            self._thin()
+
+    def forget(self, runs: Iterable[str]) -> None:
+        """These runs are gone."""
+        with self._lock:
+            gone = set(runs)
+            self._kept = {number: kept for number, kept in self._kept.items() if kept.run not in gone}
+            self._thin()
+
+    def _thin(self) -> None:
+        """Let go of as many as must go: always the one without which the least is lost, the way to its neighbour against its age."""
+        while self._kept and (self.used > self.budget or len(self._kept) > MOST):
+            del self._kept[self._least()]
+
+    @property
+    def used(self) -> int:
+        """Bytes."""
+        return sum(kept.state.nbytes for kept in list(self._kept.values()))
+
+    def _least(self) -> int:
+        kept = list(self._kept.values())
+        numbers, sizes = np.array(list(self._kept)), np.array([each.state.nbytes for each in kept])
+        seconds, steps, runs = (
+            np.array([each.seconds for each in kept]),
+            np.array([each.step for each in kept]),
+            np.array([each.run for each in kept]),
+        )
+        worth = np.empty(len(kept))
+        for run in set(runs):
+            own = np.flatnonzero(runs == run)
+            own = own[np.argsort(steps[own], kind="stable")]
+            worth[own] = np.diff(seconds[own], append=seconds[own[-1]] + self._gap) + np.diff(seconds[own], prepend=0.0)
+        worth /= self._taken - numbers  # their age
+        worth[-1] = np.inf  # now
+        old = (runs != runs[-1]) | (steps < steps[-1] - LATEST)
+        if sizes[old].sum() > OLDER * self.budget or (len(kept) > MOST and old.sum() > OLDER * MOST):
+            worth[~old] = np.inf
+        worth[steps == 0] *= 1e9
+        return int(numbers[worth.argmin()])
+
+
+def _serves(kept: Kept, run: Run) -> bool:
+    """Whether a run has the steps before this state in common with the one that it was taken of."""
+    return kept.run == run.id or kept.step <= run.ancestors.get(kept.run, -1)
