@@ -48,6 +48,12 @@ def still_planned(run: Run, parent: Run | None) -> list[Change]:
     return [change for change in run.planned if change.step >= run.parent_step + (not ended_there)]
 
 
+def parting(one: Run, other: Run) -> int:
+    """How many rows two runs of a family share: the step from which on each has its own."""
+    lines = [{**run.ancestors, run.id: len(run.history)} for run in (one, other)]
+    return max((min(end, lines[1][run]) for run, end in lines[0].items() if run in lines[1]), default=0)
+
+
 def last_healthy_step(run: Run) -> int | None:
     """The last step whose gradient norm was still usual, before the run went non-finite; None where it did not, or was never healthy."""
     broke = run.first_nonfinite_step

@@ -20,6 +20,7 @@ from gradstudio.session.run import Run, recent_mean
 from gradstudio.session.wording import aim, loss_may_be_negative, measure, percent, why_it_need_not_fall
 
 SMOOTHING = 0.6
+_KERNEL = (1 - SMOOTHING) * SMOOTHING ** np.arange(72)  # what is older than that is lost in rounding
 LABELLED = 3  # of the latest changes
 
 
@@ -30,14 +31,21 @@ class Smoother:
         self._mean, self._weight = 0.0, 0.0
 
     def read(self, history: History, start: int, stop: int) -> np.ndarray:
-        return np.array([self._next(value) for value in history.column("loss", start, stop).tolist()])
+        return self.smoothed(history.column("loss", start, stop))
 
-    def _next(self, value: float) -> float:
-        if not math.isfinite(value):
-            return value
-        self._mean = SMOOTHING * self._mean + (1 - SMOOTHING) * value
-        self._weight = SMOOTHING * self._weight + (1 - SMOOTHING)
-        return self._mean / self._weight
+    def smoothed(self, values: np.ndarray) -> np.ndarray:
+        """(steps,): those that follow what was smoothed before."""
+        finite = np.isfinite(values)
+        count = int(finite.sum())
+        if not count:
+            return values.copy()
+        faded = SMOOTHING ** np.arange(1, count + 1)
+        means = np.convolve(values[finite], _KERNEL)[:count] + self._mean * faded
+        weights = 1 - (1 - self._weight) * faded
+        self._mean, self._weight = float(means[-1]), float(weights[-1])
+        smooth = values.copy()
+        smooth[finite] = means / weights
+        return smooth
 
 
 class LossPlot(StepPlot):

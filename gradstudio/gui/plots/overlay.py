@@ -20,9 +20,11 @@ from gradstudio.core.text import number
 from gradstudio.gui.plots.canvas import Canvas, Label, Marks
 from gradstudio.gui.theme import theme
 
-MOST = 6
-LETTERS = "ABCDEF"
-DASHES = ([7, 3], [2, 2], [8, 3, 2, 3], [12, 4], [6, 2, 2, 2, 2, 2], [3, 5])  # one a place, so that none is told by its colour alone
+MOST = 6  # that a person chooses
+PARENT, TWIN = MOST, MOST + 1  # places of their own: what the run branched from, and what goes beside it
+LETTERS = "ABCDEFPT"
+# One a place, so that none is told by its colour alone.
+DASHES = ([7, 3], [2, 2], [8, 3, 2, 3], [12, 4], [6, 2, 2, 2, 2, 2], [3, 5], [5, 3], [9, 2, 1, 2])
 CACHE = 128 * 1024  # kB of pictures that Qt keeps, so that those of six runs in several plots on a large screen have room
 
 Scale = Callable[[np.ndarray], np.ndarray]
@@ -43,6 +45,11 @@ class Overlaid:
         ends = [int(steps[-1]) + 1 for steps, _ in self.columns.values() if len(steps)]
         object.__setattr__(self, "length", max(ends, default=0))
 
+    def take(self, other: Overlaid) -> None:
+        """Have its rows."""
+        object.__setattr__(self, "columns", other.columns)
+        self.__post_init__()
+
     def at(self, column: str, step: int) -> float | None:
         """Its value at a step, or the last one before it; None outside of the curve."""
         steps, values = self.columns.get(column, _NOTHING)
@@ -54,6 +61,7 @@ class Overlays(QObject):
     """What is drawn over, each in a place of its own, which has a letter, a colour and a dash; and what of it is hidden just now."""
 
     changed = Signal()
+    grown = Signal()  # one that still goes on has more to show
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +70,7 @@ class Overlays(QObject):
 
     @property
     def full(self) -> bool:
-        return len(self.places) == MOST
+        return all(place in self.places for place in range(MOST))
 
     @property
     def slots(self) -> dict[str, int]:
@@ -85,6 +93,30 @@ class Overlays(QObject):
             self.places[place] = overlaid
             self.changed.emit()
 
+    def put(self, place: int, overlaid: Overlaid | None) -> None:
+        """Draw it over in this place, and nothing else there."""
+        if self.places.get(place) is not overlaid:
+            self.places.pop(place, None)
+            if overlaid is not None:
+                self.places[place] = overlaid
+            else:
+                self.hidden.discard(place)
+            self.changed.emit()
+
+    def grow(self, place: int, overlaid: Overlaid) -> None:
+        """What is in this place goes on: as `overlaid`, from now on."""
+        self.places[place].take(overlaid)
+        self.grown.emit()
+
+    def move(self, run: str, place: int) -> None:
+        """Give it another place, and so another colour; what was there takes its own."""
+        at = self.slots.get(run)
+        if at is not None and at != place:
+            swapped = {at: place, place: at}
+            self.places = {swapped.get(old, old): overlaid for old, overlaid in self.places.items()}
+            self.hidden = {swapped.get(old, old) for old in self.hidden}
+            self.changed.emit()
+
     def remove(self, *ids: str) -> None:
         gone = [place for place, overlaid in self.places.items() if overlaid.id in ids]
         for place in gone:
@@ -100,6 +132,8 @@ class Overlays(QObject):
 
 
 def color(place: int) -> QColor:
+    if place >= MOST:
+        return theme.color("dim" if place == PARENT else "warning")
     return QColor((SERIES_DARK if theme.dark else SERIES_LIGHT)[place])
 
 
@@ -120,6 +154,7 @@ class OverlayLayer:
         self._range: tuple = ()  # what was asked for, and what was found
         QPixmapCache.setCacheLimit(max(QPixmapCache.cacheLimit(), CACHE))
         overlays.changed.connect(self._renew)
+        overlays.grown.connect(self._renew)
 
     @property
     def columns(self) -> tuple[str, str]:

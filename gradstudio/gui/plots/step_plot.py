@@ -101,6 +101,7 @@ class StepPlot(QFrame):
         """Draw this column of other runs over the run, and tell that one's values."""
         self.overlay = OverlayLayer(self.canvas, overlays, drawn, told)
         overlays.changed.connect(self.redraw)
+        overlays.grown.connect(self._has_moved)
 
     # ---- called by the window
 
