@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ class Snapshot:
             getattr(task, name).set_state(state)
         trainer.gradient_noise.set_state(self.generators[-1])
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Memory that it holds by itself."""
         held = [self.weights, self.gradients, *self.buffers, *self.generators, *(v for v in self.optimizer.values() if isinstance(v, Tensor))]

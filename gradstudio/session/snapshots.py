@@ -39,7 +39,7 @@ class Snapshots:
     """Those of a run and of all that branched from it."""
 
     def __init__(self, budget: int = BUDGET, *, gap: float = GAP) -> None:
-        self.budget = budget  # bytes
+        self.budget, self.used = budget, 0  # bytes
         self._gap, self._cost = gap, 0.0  # seconds
         self._kept: dict[int, Kept] = {}  # by how many were taken before, in that order
         self._taken = 0
@@ -85,13 +85,9 @@ class Snapshots:
 
     def _thin(self) -> None:
         """Let go of as many as must go: always the one without which the least is lost, the way to its neighbour against its age."""
+        self.used = sum(kept.state.nbytes for kept in self._kept.values())
         while self._kept and (self.used > self.budget or len(self._kept) > MOST):
-            del self._kept[self._least()]
-
-    @property
-    def used(self) -> int:
-        """Bytes."""
-        return sum(kept.state.nbytes for kept in list(self._kept.values()))
+            self.used -= self._kept.pop(self._least()).state.nbytes
 
     def _least(self) -> int:
         kept = list(self._kept.values())
