@@ -20,6 +20,7 @@ class Card(QFrame):
     """A title, when it was, a text, and a coloured edge that says how grave it is."""
 
     remedy_chosen = Signal(str)
+    step_chosen = Signal(int)
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,6 +54,14 @@ class Card(QFrame):
         layout.addWidget(self.text)
         layout.addWidget(self.meaning)
         layout.addWidget(self.remedies)
+        self.back = QPushButton()
+        self.back.setProperty("role", "remedy")
+        self.back.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.back.setToolTip("The last step whose gradient norm was as usual: change a knob there and run on, as a branch")
+        self.back.clicked.connect(lambda: self.step_chosen.emit(self._step))
+        self.back.hide()
+        layout.addWidget(self.back, 0, Qt.AlignmentFlag.AlignLeft)
+        self._step: int | None = None
         self._offered: tuple[str, ...] = ()
         self.remedies.hide()
 
@@ -88,6 +97,13 @@ class Card(QFrame):
             self._remedy_row.addWidget(button)
         self.remedies.setVisible(bool(remedies))
 
+    def offer_step(self, step: int | None) -> None:
+        """Show a button that goes back to this step."""
+        if step != self._step:
+            self._step = step
+            self.back.setText(f"Go back to step {step or 0:,}")
+            self.back.setVisible(step is not None)
+
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
         painter = QPainter(self)
@@ -103,12 +119,14 @@ class HappeningPanel(QWidget):
     """The state of the run and its findings, the gravest first."""
 
     remedy_chosen = Signal(str)
+    step_chosen = Signal(int)
 
     def __init__(self) -> None:
         super().__init__()
         heading = QLabel("WHAT IS HAPPENING")
         heading.setProperty("role", "heading")
         self.state = Card()
+        self.state.step_chosen.connect(self.step_chosen)
         self.findings: list[Card] = []
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(12, 12, 12, 10)
@@ -118,8 +136,9 @@ class HappeningPanel(QWidget):
         self._column.addStretch(1)
         theme.changed.connect(self.update)
 
-    def refresh(self, run: Run, state: State) -> None:
-        """Show the run's state and findings as they stand."""
+    def refresh(self, run: Run, state: State, healthy: int | None) -> None:
+        """Show the run's state and findings as they stand; `healthy` is the last step before it broke."""
+        self.state.offer_step(healthy)
         self.state.show_text(_TONES[state.tone], state.headline, "now" if run.history and not run.over else "", state.text)
         found = ranked(run)
         while len(self.findings) < len(found):

@@ -9,7 +9,7 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu
 
 from gradstudio.core import presets
-from gradstudio.gui import file_dialogs, sharing
+from gradstudio.gui import file_dialogs, rewinding, sharing
 from gradstudio.gui.knob_panel import COMPARING
 from gradstudio.gui.theme import Mode, theme
 
@@ -23,6 +23,7 @@ def build(window: Window) -> None:
     """Fill the window's menu bar and the menus of its buttons."""
     bar = window.menuBar()
     _file(window, bar.addMenu("&File"))
+    _edit(window, bar.addMenu("&Edit"))
     _run(window, bar.addMenu("&Run"))
     _view(window, bar.addMenu("&View"))
     fill_presets(window, bar.addMenu("&Presets"))
@@ -101,11 +102,23 @@ def _export(window: Window, menu: QMenu, *, keys: bool = False) -> None:
     _add(menu, "TensorBoard (folder)…", lambda: file_dialogs.export_events(window))
 
 
+def _edit(window: Window, menu: QMenu) -> None:
+    undo = _add(menu, "Take the last knob change back", window.undo, QKeySequence.StandardKey.Undo)
+    undo.setToolTip("One that has not acted yet, as on a run that stands, leaves no trace")
+    _add(menu, "Back to the preset's knobs", window.reset_knobs)
+    menu.setToolTipsVisible(True)
+
+
 def _run(window: Window, menu: QMenu) -> None:
     _add(menu, "Run or pause (Space)", window.toggle, "F5")
     _add(menu, "Step", window.step, "F10")
     _add(menu, "Restart", window.restart, "Ctrl+R")
     _add(menu, "Stop", window.stop, "Ctrl+.")
+    menu.addSeparator()
+    _add(menu, "Go back to a step…", lambda: rewinding.ask_step(window), "Ctrl+G")
+    _add(menu, "Go back to the last healthy step", window.rewind_to_health, "Ctrl+Shift+G")
+    _add(menu, "Skip the next batches…", lambda: rewinding.ask_skip(window)).setToolTip("As one does after a loss spike: first go back to before it")
+    rewinding.fill_budgets(window, menu.addMenu("Memory for going back"))
     menu.addSeparator()
     _add(menu, "Compare with the large batch", window.compare, "Ctrl+B").setToolTip(COMPARING)
     menu.setToolTipsVisible(True)

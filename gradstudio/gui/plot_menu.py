@@ -34,7 +34,11 @@ def attach(window: Window) -> None:
 
 
 def _open(window: Window, plot: StepPlot, place: QPoint) -> None:
+    step = plot.step_cursor.step
     menu = QMenu(plot)
+    if step is not None and 0 <= step < window.plots.timeline.reach:
+        menu.addAction(f"Go back to step {step:,}", lambda: window.rewind(step))
+        menu.addSeparator()
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     fill(window, plot, menu)
     menu.popup(place)

@@ -73,9 +73,11 @@ class TopBar(QWidget):
         self.play.setProperty("role", "primary")
         self.step = QPushButton("Step")
         self.restart = QPushButton("Restart")
+        self.rewind = QPushButton("Go back…")
         self.play.setToolTip("Run, or pause (Space)")
         self.step.setToolTip("One optimizer step, then pause (F10)")
         self.restart.setToolTip("Begin again from step 0 with the knobs as they are set (Ctrl+R)")
+        self.rewind.setToolTip("Back to a step of this run, or to the last healthy one where it broke; dragging the timeline does it too (Ctrl+G)")
         self.speed = Slider()
         self.speed.setFixedWidth(86)
         self.speed.setValue(round(SLIDER_STEPS * TOP_SHARE * math.log(AT_FIRST) / math.log(FASTEST)))
@@ -92,7 +94,7 @@ class TopBar(QWidget):
         self.preset.setToolTip("The configuration that is loaded; a dot means that knobs were changed")
         self.device.setToolTip("Where it trains")
         self.export.setToolTip("Report, experiment and measurements as files")
-        for button in (self.play, self.step, self.restart, self.preset, self.device, self.export):
+        for button in (self.play, self.step, self.restart, self.rewind, self.preset, self.device, self.export):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
         self._watch = Watch()
@@ -101,10 +103,10 @@ class TopBar(QWidget):
         theme.changed.connect(self._restyle)
         self._restyle()
 
-    def refresh(self, simulator: Simulator) -> None:
-        """Show the state of the run."""
+    def refresh(self, simulator: Simulator, healthy: int | None) -> None:
+        """Show the state of the run; `healthy` is the last step before it broke."""
         run = simulator.run
-        if not self._watch.changed(run, run.status, simulator.started, simulator.requested, run.in_force, simulator.preset):
+        if not self._watch.changed(run, run.status, simulator.started, simulator.requested, run.in_force, simulator.preset, healthy):
             return
         playing = run.status in ("running", "starting") and simulator.started
         if playing != self._playing:
@@ -116,7 +118,9 @@ class TopBar(QWidget):
         self.restart.setEnabled(simulator.started)
         waiting = sum(run.over or not KNOBS[name].live for name in simulator.waiting())
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
-        self._make_primary(self.restart if run.over else self.play)
+        self.rewind.setEnabled(simulator.started)
+        self.rewind.setText("Go back…" if healthy is None or not run.over else f"Go back to {healthy:,}")
+        self._make_primary(self.play if not run.over else self.restart if healthy is None else self.rewind)
         changed = simulator.requested != simulator.preset.experiment
         title = simulator.preset.title if len(simulator.preset.title) <= 26 else simulator.preset.title[:25] + "…"
         self.preset.setText(f"{title}{' •' if changed else ''} {ARROW}")
@@ -134,7 +138,7 @@ class TopBar(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 8, 12, 8)
         row.setSpacing(8)
-        for button in (self.play, self.step, self.restart):
+        for button in (self.play, self.step, self.restart, self.rewind):
             row.addWidget(button)
         label = QLabel("speed")
         label.setProperty("role", "dim")
@@ -149,7 +153,7 @@ class TopBar(QWidget):
 
     def keep_widths(self) -> None:
         """Room for the longest text, so that nothing moves when it changes."""
-        for button, longest in ((self.play, "Pause"), (self.restart, "Restart (9)")):
+        for button, longest in ((self.play, "Pause"), (self.restart, "Restart (9)"), (self.rewind, "Go back to 9,999")):
             now = button.text()
             button.setText(longest)
             button.setFixedWidth(button.sizeHint().width() + (24 if button.icon().isNull() else 4))  # and an icon
@@ -162,7 +166,7 @@ class TopBar(QWidget):
         self.speed_changed.emit(speed)
 
     def _make_primary(self, button: QPushButton) -> None:
-        for other in (self.play, self.restart):
+        for other in (self.play, self.restart, self.rewind):
             role = "primary" if other is button else ""
             if other.property("role") != role:
                 other.setProperty("role", role)
@@ -177,4 +181,5 @@ class TopBar(QWidget):
         self.play.setIcon(theme.icon("pause" if self._playing else "play", role(self.play)))
         self.step.setIcon(theme.icon("step"))
         self.restart.setIcon(theme.icon("restart", role(self.restart)))
+        self.rewind.setIcon(theme.icon("rewind", role(self.rewind)))
         self.pill.update()

@@ -13,20 +13,22 @@ from gradstudio.core import files, presets
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural
-from gradstudio.gui import about, file_dialogs, menus, plot_menu
+from gradstudio.gui import about, file_dialogs, menus, plot_menu, rewinding
 from gradstudio.gui.exporting import EventsExport, Export, content
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.librarian import Librarian
 from gradstudio.gui.message_bar import MessageBar
+from gradstudio.gui.plots.overlay import PARENT
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.reading import Reading
-from gradstudio.gui.runs_desk import RunsDesk
+from gradstudio.gui.runs_desk import RunsDesk, overlaid
 from gradstudio.gui.side_panel import SidePanel
 from gradstudio.gui.sides import Sides
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import AT_FIRST, TopBar
+from gradstudio.session.branches import last_healthy_step
 from gradstudio.session.machine import Machine
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
@@ -46,6 +48,7 @@ class Window(QMainWindow):
         library = files.user_library()
         self.simulator = Simulator(preset, library)
         self.simulator.set_speed(AT_FIRST)
+        self.simulator.snapshots.resize(rewinding.budget())
         self.machine = Machine()
         self.top, self.knobs, self.plots = TopBar(), KnobPanel(), PlotStack()
         self.message = MessageBar(self.plots.scale_and_rate)  # of all the plots the one that is missed least
@@ -59,6 +62,8 @@ class Window(QMainWindow):
         self._readings: list[Reading] = []
         self._library_problem = ""  # that was told
         self._reported: Run | None = None  # the run whose failure was told
+        self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # of which run, which broke where
+        self._drawn_parent: tuple = ()
         self._beats = 0
         self._status, self._shown = "", None  # of the run when the words were last brought up to date
         self._devices_shown = False
@@ -79,6 +84,39 @@ class Window(QMainWindow):
             self.simulator.pause()
         elif not self.simulator.run.over:
             self.simulator.play()
+
+    def rewind(self, step: int) -> None:
+        """Go back to before a step, or forth to one that was made already."""
+        try:
+            self.simulator.rewind(step)
+        except KnobError as fault:
+            self.message.show_error(str(fault))
+        self.knobs.forget()
+
+    def rewind_to_health(self) -> None:
+        """Go back to the last step whose gradient norm was usual; where nothing broke, to a step that a person chooses."""
+        step = self.healthy_step
+        if step is None:
+            rewinding.ask_step(self)
+        else:
+            self.rewind(step)
+
+    @property
+    def healthy_step(self) -> int | None:
+        """The last healthy step of a run that broke."""
+        run = self.simulator.run
+        if self._healthy[:2] != (run, run.first_nonfinite_step):
+            self._healthy = (run, run.first_nonfinite_step, last_healthy_step(run))
+        return self._healthy[2]
+
+    def undo(self) -> None:
+        """Take the latest change of a knob back."""
+        taken = self.simulator.undo()
+        self.knobs.forget()
+        if taken:
+            self.message.show_news(f"Taken back: {' and '.join(f'{name} = {format_value(value)} again' for name, value in taken.items())}.")
+        else:
+            self.message.show_news("There is no change of a knob left to take back.")
 
     def step(self) -> None:
         if not self.simulator.run.over:
@@ -192,8 +230,9 @@ class Window(QMainWindow):
     def refresh(self) -> None:
         """Show everything as it stands. Figures change five times a second and words twice, so that they can be read."""
         run = self.simulator.run
+        self._draw_parent()
         self.plots.refresh(self.simulator)
-        self.top.refresh(self.simulator)
+        self.top.refresh(self.simulator, self.healthy_step)
         self.knobs.refresh(self.simulator)
         self.side.code.refresh(self.simulator)
         new = run.status != self._status or run is not self._shown
@@ -202,7 +241,7 @@ class Window(QMainWindow):
         if new or self._beats % 15 == 0:
             state = describe(run)
             self.top.pill.show_state(state.tone, state.headline)
-            self.happening.refresh(run, state)
+            self.happening.refresh(run, state, self.healthy_step)
             self.lesson.refresh(run, self.simulator.requested)
             self.words.balance()
         if run is not self._shown:
@@ -210,6 +249,17 @@ class Window(QMainWindow):
         self._status, self._shown = run.status, run
         self._beats += 1
         self._tell()
+
+    def _draw_parent(self) -> None:
+        """Behind a branch, what its parent did from the fork on."""
+        run = self.simulator.run
+        parent = self.simulator.family.parent(run)
+        drawn = (run, parent, len(parent.history)) if parent and len(parent.history) > run.parent_step else ()
+        if drawn != self._drawn_parent:
+            self._drawn_parent = drawn
+            if drawn:
+                self.plots.overlays.remove(run.id, parent.id)
+            self.plots.overlays.put(PARENT, overlaid(parent, run.parent_step) if drawn else None)
 
     def _tell(self) -> None:
         """News that need a line of their own: a failed run, a file written, what torch has found."""
@@ -271,6 +321,9 @@ class Window(QMainWindow):
     def _connect(self) -> None:
         self.top.play.clicked.connect(self.toggle)
         self.top.step.clicked.connect(self.step)
+        self.top.rewind.clicked.connect(self.rewind_to_health)
+        self.plots.rewind_asked.connect(self.rewind)
+        self.happening.step_chosen.connect(self.rewind)
         self.top.restart.clicked.connect(self.restart)
         self.top.speed_changed.connect(self.simulator.set_speed)
         self.knobs.asked.connect(self.ask)

@@ -29,6 +29,8 @@ def describe(run: Run) -> State:
     count = len(run.history)
     if run.status == "ready":
         return State("idle", "Ready: press Run", _plan(run))
+    if run.replayed is not None or (run.status == "starting" and run.parent):
+        return State("busy", f"Going back to step {count:,}", _on_the_way(run, count))
     if run.status == "failed":
         kept = f" The {plural(count, 'measured step is', 'measured steps are')} kept." if count else ""
         return State("bad", f"Ended by an error at step {count:,}" if run.environment else "Could not start", run.message + kept)
@@ -56,9 +58,24 @@ def describe(run: Run) -> State:
         return State("idle", f"Stopped after {plural(count, 'step', 'steps')}", text)
     if run.status == "interrupted":
         return State("idle", f"Interrupted at step {count:,}", f"{wording.CUT_OFF.capitalize()}. {text}")
+    if run.status == "paused" and run.parent and not run.own:
+        text = f"Everything is as it was before step {count:,} was made: change a knob and press Run, and a branch goes on from here."
+        return State("idle", f"Back at step {count:,}", text + _not_the_same(run))
     if run.status == "paused":
         return State("idle", f"Paused after {plural(count, 'step', 'steps')}", text)
     return State("warning", f"{worst.title} since step {worst.first_step:,}", text) if worst else _trend(run)
+
+
+def _on_the_way(run: Run, count: int) -> str:
+    if not run.replayed:
+        return "From the nearest snapshot, the steps after it are made again."
+    return f"From the nearest snapshot, the steps after it are made again: {run.replayed:,} of {count:,}."
+
+
+def _not_the_same(run: Run) -> str:
+    if run.differs_at is None:
+        return ""
+    return f" This machine did not repeat the run to the last bit: step {run.differs_at:,} came out otherwise than when it was first made."
 
 
 def progress(run: Run) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import QPointF, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.gui.plots.chips import Chips
+from gradstudio.gui.plots.go_back import GoBack
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
@@ -18,6 +20,8 @@ from gradstudio.session.simulator import Simulator
 
 
 class PlotStack(QWidget):
+    rewind_asked = Signal(int)
+
     def __init__(self) -> None:
         super().__init__()
         self.steps, self.step_cursor = StepRange(), Cursor()
@@ -36,6 +40,10 @@ class PlotStack(QWidget):
         layout.addWidget(self.chips)
         for plot, share in ((self.loss, 26), (self.gradient_norm, 28), (self.layers, 28), (self.scale_and_rate, 13), (self.timeline, 0)):
             layout.addWidget(plot, share)
+            plot.box.clicked.connect(lambda place, plot=plot: self._offer(plot, place))
+        self.go_back = GoBack(self)
+        self.go_back.chosen.connect(self.rewind_asked)
+        self.timeline.rewind_asked.connect(self.rewind_asked)
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
@@ -43,16 +51,26 @@ class PlotStack(QWidget):
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it stands."""
-        run = simulator.run
+        run, parent = simulator.run, simulator.family.parent(simulator.run)
         if run is not self._run:
             self._run = run
             self._make_room()
             self.fit()
+        beyond = len(parent.history) if parent and not run.own else 0
+        self.timeline.show_reach(max(len(run.history), beyond), simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         clipping = simulator.requested.clipping
         self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
         for plot in self.plots:
             plot.refresh(run)
+
+    def _offer(self, plot: StepPlot, place: QPointF) -> None:
+        """A plot was clicked."""
+        step = round(plot.box.mapSceneToView(place).x())
+        if self._run is not None and 0 <= step < self.timeline.reach:
+            self.go_back.offer(plot, step, plot.widget.mapTo(self, plot.widget.mapFromScene(place)))
+        else:
+            self.go_back.hide()
 
     def fit(self) -> None:
         """Show the whole run and follow it again."""

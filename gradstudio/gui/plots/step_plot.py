@@ -28,8 +28,8 @@ UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
 
 def changed_at(run: Run) -> np.ndarray:
-    """Where the lines of the run's changes stand, each between two steps."""
-    return np.array(sorted({change.step for change in list(run.timeline)}), float) - 0.5
+    """Where the lines of the run's changes and of its fork stand, each between two steps."""
+    return np.array(sorted({change.step for change in list(run.timeline)} | ({run.parent_step} if run.parent else set())), float) - 0.5
 
 
 class StepPlot(QFrame):
@@ -38,6 +38,7 @@ class StepPlot(QFrame):
     title = ""
     help = ""
     left_values = True
+    box_kind = StepViewBox
     series: tuple[Series, ...] = ()  # what it takes in of a run
     right_width = axes.RIGHT_WIDTH
     columns: tuple[str, ...] = ()  # of the history that it is about: its data as a table
@@ -60,7 +61,7 @@ class StepPlot(QFrame):
         self._unsaid = False
         self._scale = 0.0  # pixels of the screen in one of Qt's
         self._moved = True  # the ranges, the size or the look, since they were last brought into line
-        self.box = StepViewBox(steps, self._show_whole_run)
+        self.box = self.box_kind(steps, self._show_whole_run)
         self._axes = (left, axes.StepAxis("bottom"), right or axes.Axis("right"))
         self.widget = PlotView(self.box, dict(zip(("left", "bottom", "right"), self._axes, strict=True)))
         self.plot: pg.PlotItem = self.widget.getPlotItem()

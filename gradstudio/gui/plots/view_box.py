@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyqtgraph as pg
+from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QWheelEvent
 
 from gradstudio.gui.plots.shared import StepRange
 
 
 class StepViewBox(pg.ViewBox):
-    """Wheel and drag move along the steps only; a double click shows the whole run again."""
+    """Wheel and drag move along the steps only; a double click shows the whole run again, a single one says where it was."""
+
+    clicked = Signal(QPointF)  # in the scene
 
     def __init__(self, steps: StepRange, whole: Callable[[], None]) -> None:
         super().__init__(enableMenu=False, defaultPadding=0)
@@ -32,6 +35,24 @@ class StepViewBox(pg.ViewBox):
         shift = max(moved, -first)
         self._steps.zoom(first + shift, last + shift)
 
+    def mouseClickEvent(self, ev: QMouseEvent) -> None:
+        if ev.button() == Qt.MouseButton.LeftButton and not ev.double():
+            ev.accept()
+            self.clicked.emit(ev.scenePos())
+
     def mouseDoubleClickEvent(self, ev: QMouseEvent) -> None:
         self._whole()
         ev.accept()
+
+
+class RewindBox(StepViewBox):
+    """Of the timeline: who drags takes hold of the run."""
+
+    dragged = Signal(int, bool)  # to which step, and whether it was let go there
+
+    def mouseDragEvent(self, ev: QMouseEvent, axis: int | None = None) -> None:
+        if ev.button() != Qt.MouseButton.LeftButton:
+            super().mouseDragEvent(ev, axis)
+            return
+        ev.accept()
+        self.dragged.emit(round(self.mapSceneToView(ev.scenePos()).x()), ev.isFinish())
