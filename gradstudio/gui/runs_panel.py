@@ -5,7 +5,7 @@ It asks the library only while it is shown, and then only for what has changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QHideEvent, QKeyEvent, QKeySequence, QShortcut, QShowEvent
@@ -97,7 +97,7 @@ class RunsPanel(QWidget):
             return True
         if watched is self.list and event.type() == QEvent.Type.Resize:
             self._place_empty()
-        return False
+        return watched is self.list and undoes(event, self.undo_asked.emit)
 
     def _open(self) -> None:
         if len(self.chosen) == 1:
@@ -207,7 +207,6 @@ class RunsPanel(QWidget):
             ("Open", Qt.Key.Key_Return, self._open),
             ("Open", Qt.Key.Key_Enter, self._open),
             ("Delete", Qt.Key.Key_Delete, self._delete),
-            ("Undo the last deletion", "Ctrl+Z", self.undo_asked.emit),
         ):
             action = QAction(text, view)
             action.setShortcut(key)
@@ -280,3 +279,16 @@ class RunsPanel(QWidget):
         self.notes.fit()
         self.list.scheduleDelayedItemsLayout()
         self._place_empty()
+
+
+def undoes(event: QEvent, undo: Callable[[], object]) -> bool:
+    """In a list Ctrl+Z brings back what was deleted; elsewhere in the window it takes a knob change back."""
+    if not isinstance(event, QKeyEvent) or not event.matches(QKeySequence.StandardKey.Undo):
+        return False
+    if event.type() == QEvent.Type.ShortcutOverride:
+        event.accept()  # as a key, then, and not as the menu's
+        return True
+    if event.type() == QEvent.Type.KeyPress:
+        undo()
+        return True
+    return False
