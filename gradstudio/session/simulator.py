@@ -160,6 +160,9 @@ class Simulator:
         if base is self.run and step == len(base.history) and not base.over:
             self.pause()
             return
+        if base.over and step == len(base.history) >= base.experiment.run.steps:
+            self.show(base)  # there is nothing to go on with
+            return
         run = base if self._can_resume(base, step) else branches.fork(base, step)
         self._step_aside()
         if run is base:
@@ -277,8 +280,7 @@ class Simulator:
 
     def _start(self, *, paused: bool) -> None:
         self._sent = {}
-        parent, before = self.family.parent(self.run), self._before
-        self._worker = Worker(self.run, paused=paused, speed=self.speed, snapshots=self.snapshots, parent=parent, before=before)
+        self._worker = Worker(self.run, paused=paused, speed=self.speed, snapshots=self.snapshots, before=self._before)
         self._before = None
         self._worker.start()
         if self._keeper:

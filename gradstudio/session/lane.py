@@ -1,0 +1,147 @@
+"""A run and its trainer, brought forward step by step: any exception that training can raise becomes its status."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import Row
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.session import branches, torch_library
+from gradstudio.session.replay import Replay
+from gradstudio.session.run import Run, Status
+from gradstudio.session.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from gradstudio.engine.trainer import Trainer
+
+
+class Lane:
+    """Only its worker calls it."""
+
+    def __init__(self, run: Run, snapshots: Snapshots) -> None:
+        self.run = run
+        self.trainer: Trainer | None = None
+        self.outcome: Status | None = None  # once nothing more comes
+        self.failure = ""  # the traceback of an exception, for whoever wants the details
+        self._message, self._told = "", False
+        self._replay = Replay(run, snapshots)
+        self._planned = branches.still_planned(run)
+        self._compare_at = frozenset(run.compare_at)
+
+    def begin(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> None:
+        """Stand before the first step, or behind the rows that the run has; `trainer` is one of its family that can be brought there."""
+        self.trainer = trainer
+        with self._caught():
+            torch_library.load_ahead()
+            from gradstudio.engine.trainer import Trainer
+
+            run = self.run
+            if stopped():  # while another run had to end, or torch to load
+                return
+            if run.environment:
+                self.trainer = self._replay.stand(trainer, stopped)
+            else:
+                self.trainer = Trainer(run.experiment)
+                _check_plan(self.trainer, run)
+                run.begin(self.trainer.layers, self.trainer.environment)
+                run.keep(partial(self._replay.keep_if_due, self.trainer))
+            self._steps: Iterator[Row] = self.trainer.steps()
+            self._keep = partial(self._replay.keep_if_due, self.trainer)
+            self._end_at_the_last()
+
+    def change_as_planned(self) -> None:
+        while self._planned and self._planned[0].step <= len(self.run.history):
+            change = self._planned.pop(0)
+            self.change(change.knob, change.value)
+
+    def change(self, name: str, value: Value) -> None:
+        """A live knob changes; what the device or the knob does not allow is refused, and the run goes on as it was."""
+        if self.run.in_force[name] == value:
+            return
+        with self._caught():
+            try:
+                self.trainer.change(name, value)
+            except KnobError as fault:
+                self.run.refuse(name, value, str(fault))
+            else:
+                self.run.change(name, value)
+
+    def compare(self) -> None:
+        """The next step also computes the gradient of its micro-batches joined into one."""
+        self.trainer.compare_next = True
+
+    def step(self, status: Status) -> None:
+        """One optimizer step, made while the run has this status."""
+        run = self.run
+        with self._caught():
+            self.trainer.compare_next |= len(run.history) in self._compare_at
+            run.status = status
+            row = next(self._steps)
+            run.record(row)
+            run.keep(self._keep)
+            if row.went_nonfinite and run.in_force.run.stop_on_nonfinite:
+                self.outcome = "nonfinite"
+            else:
+                self._end_at_the_last()
+
+    def end(self, *, leaving: bool) -> None:
+        """Tell the run what came of it, once. One that is stopped to be left has no time for the test set."""
+        if self._told:
+            return
+        self._told = True
+        run, accuracy = self.run, None
+        self.outcome = self.outcome or "stopped"
+        if self.trainer is not None and self.outcome != "failed" and len(run.history) and not (leaving and self.outcome == "stopped"):
+            with self._caught():
+                accuracy = self.trainer.evaluate()
+            if self.outcome == "finished" and accuracy is not None and math.isnan(accuracy):
+                run.weights_broke()
+                self.outcome = "nonfinite"
+        if self.outcome == "failed":
+            self.trainer = None  # it may have been left in mid-step
+        run.end(self.outcome, self._message, accuracy)
+
+    def _end_at_the_last(self) -> None:
+        if len(self.run.history) >= self.run.experiment.run.steps:
+            self.outcome = "finished" if self.run.first_nonfinite_step is None else "nonfinite"
+
+    @contextlib.contextmanager
+    def _caught(self) -> Iterator[None]:
+        try:
+            yield
+        except KnobError as fault:
+            self.outcome, self._message, self.run.refused = "failed", str(fault), True
+        except Exception as fault:
+            self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
+            self.run.refused = isinstance(fault, ModuleNotFoundError) and fault.name == "torch"
+            self.failure = traceback.format_exc()
+
+
+def _check_plan(trainer: Trainer, run: Run) -> None:
+    """KnobError where the device cannot do what the run's planned changes ask for, before a single step is made."""
+    experiment = run.experiment
+    for change in run.planned:
+        experiment = experiment.with_value(change.knob, change.value)
+        if change.knob == "precision.dtype":
+            try:
+                trainer.check(experiment)
+            except KnobError as fault:
+                raise KnobError(f"timeline at step {change.step}: {fault}") from None
+
+
+def _describe(fault: BaseException, in_force: Experiment) -> str:
+    """An exception as one sentence, with the usual way out where there is one."""
+    text = str(fault).strip().partition("\n")[0] or type(fault).__name__
+    if isinstance(fault, ModuleNotFoundError) and fault.name == "torch":
+        return "PyTorch is not installed, and nothing trains without it; install it with: pip install torch"
+    if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
+        return f"Out of memory: {text[:300]} Halve problem.batch_size or model.width and restart."
+    mistakes = [knob.name for knob, value in in_force.items() if knob.section == "mistakes" and value]
+    cause = f" (switched on: {', '.join(mistakes)})" if mistakes else ""
+    return f"{type(fault).__name__}: {text[:400]}{cause}"
