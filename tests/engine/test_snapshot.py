@@ -1,0 +1,291 @@
+"""A trainer that is brought back to a snapshot, in place or in another process, repeats every number to the last bit."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import fields
+from itertools import islice
+
+import pytest
+import torch
+from torch import Tensor
+
+from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.history import Row
+from gradstudio.core.knobs import KnobError
+from gradstudio.engine import losses
+from gradstudio.engine.clipping import CLIPPING
+from gradstudio.engine.initialization import INITIALIZERS
+from gradstudio.engine.models import MODELS
+from gradstudio.engine.optimizers import OPTIMIZERS
+from gradstudio.engine.recording import Recording
+from gradstudio.engine.snapshot import Snapshot, SnapshotError
+from gradstudio.engine.tasks import TASKS
+from gradstudio.engine.trainer import Trainer
+
+TINY = ["model.width=8", "problem.batch_size=4", "problem.seq_len=8"]
+MODEL_TASKS = {"gan": "ring", "policy": "pole", "rnn": "adding", "lstm": "copy", "gru": "characters", "transformer": "characters"}
+TAKEN, END = (0, 1, 3, 6), 9  # before anything is recorded, while it is, and after
+
+# A learning rate that moves, momentum, a decay, noise of every kind, outliers, batches that are passed over, and an accumulation.
+BUSY = [
+    "optimizer.lr=0.01", "optimizer.momentum=0.8", "optimizer.weight_decay=0.01", "schedule.warmup_steps=5", "schedule.kind=cosine",
+    "schedule.total_steps=8", "problem.noise=0.1", "problem.outlier_every=3", "problem.skip_batches=2", "gradients.noise_std=0.001",
+    "gradients.centralize=true", "clipping.kind=norm", "clipping.max_norm=0.5", "accumulation.steps=2",
+]  # fmt: skip
+OVERFLOWING = ["precision.dtype=fp16", "precision.init_scale=1e30", "precision.growth_interval=2", "precision.backoff_factor=1e-9"]
+
+
+def figures(row: Row) -> str:
+    """All that a row says but its time, so that a NaN equals a NaN of the same place."""
+    return repr(
+        [row.layers.tobytes() if field.name == "layers" else getattr(row, field.name) for field in fields(Row) if field.name != "step_seconds"]
+    )
+
+
+def state(trainer: Trainer) -> list[object]:
+    """All that the next step depends on, to the last bit."""
+    task, content = trainer.task, Snapshot.take(trainer)
+    tensors = [
+        content.weights,
+        content.gradients,
+        *content.buffers,
+        *content.generators,
+        *(v for v in content.optimizer.values() if isinstance(v, Tensor)),
+    ]
+    bits = [(tensor.dtype, tensor.shape, tensor.contiguous().view(-1).view(torch.uint8).tolist()) for tensor in tensors]
+    plain = [content.step, content.experiment, content.taken, content.passed, sorted(content.optimizer), repr(content.scaler), content.position]
+    return [*plain, getattr(task, "order", torch.empty(0)).tolist(), bits]
+
+
+def go_on(trainer: Trainer, until: int) -> list[str]:
+    return [figures(row) for row in islice(trainer.steps(), until - trainer.step)]
+
+
+def holds(build, *knobs: str) -> list[Snapshot]:
+    """From every snapshot on, the same trainer and a fresh one repeat the run. Gives the snapshots."""
+    try:
+        trainer = build(*TINY, *knobs)
+    except KnobError as fault:
+        pytest.skip(str(fault))
+    rows, snapshots = [], []
+    for step in TAKEN:
+        rows += go_on(trainer, step)
+        snapshots.append(Snapshot.take(trainer))
+    rows += go_on(trainer, END)
+    end = state(trainer)
+    for number in (3, 0):
+        taken = snapshots[number]
+        taken.restore(trainer)
+        assert go_on(trainer, END) == rows[taken.step :], f"from step {taken.step}"
+        assert state(trainer) == end
+    fresh = build(*TINY, *knobs)
+    for number in (2, 1):  # forwards and back again
+        Snapshot.unpack(snapshots[number].pack(), "cpu").restore(fresh)
+        assert go_on(fresh, END) == rows[snapshots[number].step :], f"in another trainer, from step {snapshots[number].step}"
+        assert state(fresh) == end
+    return snapshots
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_model_optimizer_and_precision(build, kind, optimizer, dtype):
+    precision = [f"precision.dtype={dtype}", "precision.growth_interval=2"]
+    holds(build, f"model.kind={kind}", f"problem.task={MODEL_TASKS.get(kind, 'digits')}", f"optimizer.kind={optimizer}", *precision, *BUSY)
+
+
+@pytest.mark.parametrize("knobs", [
+    *([f"mistakes.{name.partition('.')[2]}=true"] for name in KNOBS if name.startswith("mistakes.") and "unscale" not in name),
+    *([f"clipping.kind={kind}", "clipping.clip_value=0.001", "clipping.max_norm=0.01"] for kind in CLIPPING),
+    *([f"model.init={init}"] for init in INITIALIZERS),
+    *([f"loss.kind={kind}", "loss.eps=0.01", "loss.weight=2"] for kind in losses.NAIVE),
+    ["mistakes.never_zero_grad=true", "accumulation.steps=1", "optimizer.kind=adam"],
+    ["mistakes.never_zero_grad=true", "mistakes.clip_each_micro_batch=true", "mistakes.drop_last_micro_batches=true"],
+    ["model.checkpointing=true", "model.norm=batch"], ["model.norm=layer", "model.residual=true"],
+    ["problem.input_scale=0"], ["optimizer.lr=1e6", "problem.input_scale=1e10"], ["optimizer.lr=0"], ["optimizer.momentum=1"],
+    ["optimizer.kind=adam", "optimizer.eps=0", "optimizer.beta1=0"], ["optimizer.kind=rmsprop", "optimizer.momentum=0"],
+], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("busy", [[], BUSY], ids=["alone", "busy"])
+def test_everything_else_that_a_step_can_do(build, knobs, busy):
+    holds(build, *busy, *knobs)
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+@pytest.mark.parametrize("checkpointing", ["false", "true"])
+@pytest.mark.parametrize("kind", ["rnn", "cnn", "gan", "policy"])
+def test_running_statistics_come_back(build, kind, checkpointing, norm):
+    taken = holds(
+        build, f"model.kind={kind}", f"problem.task={MODEL_TASKS.get(kind, 'digits')}", f"model.norm={norm}", f"model.checkpointing={checkpointing}",
+        "accumulation.steps=2",
+    )  # fmt: skip
+    assert (norm == "batch") == bool(taken[0].buffers)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_goes_on_at_its_place(build, task):
+    model = {"ring": "gan", "pole": "policy"}.get(task, "mlp")
+    holds(build, f"problem.task={task}", f"model.kind={model}", "problem.batch_size=256", "problem.noise=0.5")  # an epoch ends on the way
+
+
+@pytest.mark.parametrize("knobs", [
+    ["precision.scaling=dynamic"], ["precision.scaling=static"], ["precision.scaling=none"],
+    ["precision.scaling=dynamic", "mistakes.clip_before_unscale=true", "clipping.kind=norm"],
+    ["precision.scaling=dynamic", "mistakes.step_without_scaler=true"], ["precision.scaling=dynamic", "mistakes.never_zero_grad=true"],
+], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_overflows_and_the_scale_come_back(build, kind, knobs):
+    trainer = build(*TINY, *OVERFLOWING, f"optimizer.kind={kind}", *knobs)
+    skipped = [row.skipped for row in islice(trainer.steps(), END)]
+    if knobs == ["precision.scaling=dynamic"]:
+        assert skipped[0] and not all(skipped)
+    holds(build, *OVERFLOWING, f"optimizer.kind={kind}", "schedule.warmup_steps=9", *knobs)
+
+
+def test_nothing_is_shared_with_the_trainer(build):
+    trainer = build("model.norm=batch", "optimizer.kind=adam", "precision.dtype=fp16", "problem.noise=0.1", "mistakes.never_zero_grad=true")
+    list(islice(trainer.steps(), 3))
+    taken, packed = Snapshot.take(trainer), Snapshot.take(trainer).pack()
+    before = state(trainer)
+    list(islice(trainer.steps(), 3))
+    for tensor in (
+        trainer.flat.weights.data,
+        trainer.flat.gradients,
+        *trainer.model.buffers(),
+        *trainer.optimizer.state[trainer.flat.weights].values(),
+    ):
+        tensor.fill_(7)
+    for name in ("order_generator", "noise_generator", "outlier_generator"):
+        getattr(trainer.task, name).manual_seed(3)
+    taken.restore(trainer)
+    assert state(trainer) == before and taken.pack() == packed
+    list(islice(trainer.steps(), 3))
+    for tensor in (
+        trainer.flat.weights.data,
+        trainer.flat.gradients,
+        *trainer.model.buffers(),
+        *trainer.optimizer.state[trainer.flat.weights].values(),
+    ):
+        tensor.fill_(7)
+    assert taken.pack() == packed, "what was restored is the trainer's own"
+
+
+def test_the_trainer_is_left_where_its_recordings_find_it(build):
+    """A snapshot is written into the tensors that recorded passes read, and the passes stay valid."""
+    trainer = build("problem.noise=0.1")
+    list(islice(trainer.steps(), 4))
+    recordings = [known for known in trainer.passes._known.values() if isinstance(known, Recording)]
+    taken = Snapshot.take(trainer)
+    rows = go_on(trainer, 6)
+    taken.restore(trainer)
+    assert go_on(trainer, 6) == rows
+    assert recordings and [known for known in trainer.passes._known.values() if isinstance(known, Recording)] == recordings
+
+
+# Another allowed value of every live knob, beside values under which most of them act.
+LIVE = ["precision.dtype=fp16", "precision.growth_interval=3", "accumulation.steps=2", "clipping.kind=norm", "clipping.max_norm=0.1"]
+OTHERS: dict[str, list[object]] = {
+    "clipping.kind": ["none", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"], "precision.scaling": ["static", "none"],
+    "schedule.kind": ["cosine", "linear"], "problem.outlier_every": [2], "problem.skip_batches": [3], "accumulation.steps": [1, 4],
+    "optimizer.momentum": [0.5], "precision.growth_interval": [1], "schedule.warmup_steps": [20], "schedule.total_steps": [4], "loss.eps": [0.1],
+}  # fmt: skip
+
+
+def others(name: str) -> list[object]:
+    found = KNOBS[name]
+    if name in OTHERS:
+        return OTHERS[name]
+    return [not found.default] if isinstance(found.default, bool) else [0.5 * found.default or 0.001]
+
+
+@pytest.mark.parametrize("name", [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"])
+def test_a_change_is_gone_before_its_step_and_acts_again_after_it(build, name):
+    """The state before a change comes back into a trainer in which it acts, and the other way round."""
+    trainer = build(*TINY, *LIVE)
+    rows = go_on(trainer, 3)
+    before = Snapshot.take(trainer)
+    rows += go_on(trainer, 7)
+    for value in others(name):
+        before.restore(trainer)
+        trainer.change(name, value)
+        changed = go_on(trainer, 5)
+        after = Snapshot.take(trainer)
+        changed += go_on(trainer, 8)
+        before.restore(trainer)
+        assert trainer.experiment[name] == before.experiment[name]
+        assert go_on(trainer, 7) == rows[3:]
+        after.restore(trainer)
+        assert trainer.experiment[name] == value and go_on(trainer, 8) == changed[2:]
+        fresh = build(*TINY, *LIVE)
+        go_on(fresh, 3)
+        fresh.change(name, value)
+        assert go_on(fresh, 8) == changed, "as if there had never been a snapshot"
+
+
+def test_random_courses_are_taken_back_and_repeated(build):
+    """Changes of every live knob at random steps, restored at random, against a trainer that goes straight to the end."""
+    names = [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"]
+    for seed in range(8):
+        chance = random.Random(seed)
+        kind = chance.choice(["mlp", "rnn", "policy", "cnn"])
+        knobs = [*TINY, *chance.choice([[], LIVE, BUSY, OVERFLOWING]), f"model.kind={kind}", f"problem.task={MODEL_TASKS.get(kind, 'digits')}",
+                 f"optimizer.kind={chance.choice(list(OPTIMIZERS))}"]  # fmt: skip
+        trainer, course, rows, snapshots = build(*knobs), {}, [], []
+        while trainer.step < 25:
+            if chance.random() < 0.4:
+                name = chance.choice(names)
+                value = chance.choice([KNOBS[name].default, *others(name)])
+                if name == "problem.skip_batches":
+                    value = trainer.passed + chance.randint(0, 3)
+                trainer.change(name, value)
+                course.setdefault(trainer.step, []).append((name, value))
+            rows += go_on(trainer, trainer.step + chance.randint(1, 3))
+            if chance.random() < 0.5:
+                snapshots.append(Snapshot.take(trainer))
+            if snapshots and chance.random() < 0.3:
+                back = chance.choice(snapshots)
+                back.restore(trainer)
+                rows = rows[: back.step]
+                course = {step: changes for step, changes in course.items() if step < back.step}
+                snapshots = [each for each in snapshots if each.step <= back.step]
+        straight, again = build(*knobs), []
+        while straight.step < trainer.step:
+            for name, value in course.get(straight.step, []):
+                straight.change(name, value)
+            again += go_on(straight, straight.step + 1)
+        assert again == rows and state(straight) == state(trainer), f"seed {seed}"
+
+
+def test_a_comparison_that_was_asked_for_is_not_made_elsewhere(build):
+    trainer = build("accumulation.steps=2")
+    taken = Snapshot.take(trainer)
+    trainer.compare_next = True
+    taken.restore(trainer)
+    assert next(trainer.steps()).joined_difference is None
+
+
+def test_what_it_takes_is_what_it_says(build):
+    trainer = build("model.width=256", "optimizer.kind=adam", "model.norm=batch")
+    next(trainer.steps())
+    taken = Snapshot.take(trainer)
+    weights = trainer.flat.weights.nbytes
+    assert 4 * weights < taken.nbytes < 4.2 * weights
+    assert taken.nbytes == pytest.approx(len(taken.pack()), rel=0.05)
+
+
+def test_damaged_bytes_are_told(build):
+    trainer = build()
+    packed = Snapshot.take(trainer).pack()
+    for damaged in (b"", b"PK", packed[:-100], packed[: len(packed) // 2], bytes(len(packed)), packed.replace(b"order", b"other")):
+        with pytest.raises(SnapshotError, match="damaged snapshot"):
+            Snapshot.unpack(damaged, "cpu")
+
+
+def test_values_in_force_are_packed_whole(build):
+    """A float that has no short decimal form, and the largest and the smallest there are."""
+    trainer = build()
+    for name, value in (("optimizer.lr", 1 / 3), ("loss.weight", 1e30), ("problem.outlier_scale", math.pi), ("optimizer.eps", 5e-324)):
+        trainer.change(name, value)
+    assert Snapshot.unpack(Snapshot.take(trainer).pack(), "cpu").experiment == trainer.experiment
+    assert Experiment() != trainer.experiment
