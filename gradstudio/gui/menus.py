@@ -12,6 +12,7 @@ from gradstudio.core import presets
 from gradstudio.gui import file_dialogs, rewinding, sharing
 from gradstudio.gui.knob_panel import COMPARING
 from gradstudio.gui.theme import Mode, theme
+from gradstudio.gui.twins_dialog import TwinsDialog
 
 if TYPE_CHECKING:
     from gradstudio.gui.window import Window
@@ -120,6 +121,8 @@ def _run(window: Window, menu: QMenu) -> None:
     _add(menu, "Skip the next batches…", lambda: rewinding.ask_skip(window)).setToolTip("As one does after a loss spike: first go back to before it")
     rewinding.fill_budgets(window, menu.addMenu("Memory for going back"))
     menu.addSeparator()
+    twins = _add(menu, "Start twins…", lambda: TwinsDialog(window).open(), "Ctrl+T")
+    twins.setToolTip("Two runs from the same seed and batches that differ in one knob, step by step beside each other")
     _add(menu, "Compare with the large batch", window.compare, "Ctrl+B").setToolTip(COMPARING)
     menu.setToolTipsVisible(True)
     menu.addSeparator()

@@ -105,16 +105,18 @@ class TopBar(QWidget):
 
     def refresh(self, simulator: Simulator, healthy: int | None) -> None:
         """Show the state of the run; `healthy` is the last step before it broke."""
-        run = simulator.run
-        if not self._watch.changed(run, run.status, simulator.started, simulator.requested, run.in_force, simulator.preset, healthy):
+        run, going = simulator.run, simulator.going
+        if not self._watch.changed(
+            run, run.status, going, going.status, simulator.started, simulator.requested, run.in_force, simulator.preset, healthy
+        ):
             return
-        playing = run.status in ("running", "starting") and simulator.started
+        playing = going.status in ("running", "starting") and simulator.started
         if playing != self._playing:
             self._playing = playing
             self.play.setText("Pause" if playing else "Run")
             self._restyle()
-        self.play.setEnabled(not run.over)
-        self.step.setEnabled(not run.over)
+        self.play.setEnabled(not going.over)
+        self.step.setEnabled(not going.over)
         self.restart.setEnabled(simulator.started)
         waiting = sum(run.over or not KNOBS[name].live for name in simulator.waiting())
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")

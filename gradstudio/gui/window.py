@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.librarian import Librarian
 from gradstudio.gui.message_bar import MessageBar
-from gradstudio.gui.plots.overlay import PARENT
+from gradstudio.gui.plots.overlay import PARENT, TWIN
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.reading import Reading
 from gradstudio.gui.runs_desk import RunsDesk, overlaid
@@ -64,6 +65,7 @@ class Window(QMainWindow):
         self._reported: Run | None = None  # the run whose failure was told
         self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # of which run, which broke where
         self._drawn_parent: tuple = ()
+        self._twin_due = 0.0  # when it is drawn anew
         self._beats = 0
         self._status, self._shown = "", None  # of the run when the words were last brought up to date
         self._devices_shown = False
@@ -80,9 +82,10 @@ class Window(QMainWindow):
 
     def toggle(self) -> None:
         """Run, or pause."""
-        if self.simulator.run.status in ("running", "starting") and self.simulator.started:
+        going = self.simulator.going
+        if going.status in ("running", "starting") and self.simulator.started:
             self.simulator.pause()
-        elif not self.simulator.run.over:
+        elif not going.over:
             self.simulator.play()
 
     def rewind(self, step: int) -> None:
@@ -119,7 +122,7 @@ class Window(QMainWindow):
             self.message.show_news("There is no change of a knob left to take back.")
 
     def step(self) -> None:
-        if not self.simulator.run.over:
+        if not self.simulator.going.over:
             self.simulator.step()
 
     def restart(self) -> None:
@@ -231,6 +234,7 @@ class Window(QMainWindow):
         """Show everything as it stands. Figures change five times a second and words twice, so that they can be read."""
         run = self.simulator.run
         self._draw_parent()
+        self._draw_twin()
         self.plots.refresh(self.simulator)
         self.top.refresh(self.simulator, self.healthy_step)
         self.knobs.refresh(self.simulator)
@@ -249,6 +253,22 @@ class Window(QMainWindow):
         self._status, self._shown = run.status, run
         self._beats += 1
         self._tell()
+
+    def start_twins(self, name: str, value: Value) -> None:
+        """Begin again, with a twin beside the run that has this value; KnobError where it cannot."""
+        self._leave(lambda: self.simulator.start_twins(name, value))
+
+    def _draw_twin(self) -> None:
+        """Over a run, the twin that goes beside it; the longer it takes to draw the rarer."""
+        twins, overlays, now = self.simulator.twins, self.plots.overlays, time.monotonic()
+        twin = twins.other if twins and self.simulator.run is twins.one else None
+        shown = overlays.places.get(TWIN)
+        if twin is None or shown is None or shown.run is not twin:
+            if twin is not None or shown is not None:
+                overlays.put(TWIN, overlaid(twin) if twin else None)
+        elif len(twin.history) > shown.length and now > self._twin_due:
+            overlays.grow(TWIN, overlaid(twin))
+            self._twin_due = now + max(0.2, 20 * (time.monotonic() - now))
 
     def _draw_parent(self) -> None:
         """Behind a branch, what its parent did from the fork on."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradstudio.core.experiment import KNOBS, Experiment, differing
 from gradstudio.core.rules import Finding, Rule, all_rules
 from gradstudio.session.run import Run
 from gradstudio.session.snapshots import Kept, Snapshots
@@ -48,7 +49,7 @@ class Replay:
 
         run, end = self._run, len(self._run.history)
         kept = self._snapshots.nearest(run, end)
-        if trainer is None or kept is None:
+        if trainer is None or kept is None or not _alike(trainer.experiment, run.experiment):
             trainer = None  # free the model before the next one is built
             trainer = Trainer(run.experiment)
         rules, findings = all_rules(), {}
@@ -76,6 +77,11 @@ class Replay:
         run.replayed = None
         run.resume(rules, findings)
         return trainer
+
+
+def _alike(one: Experiment, other: Experiment) -> bool:
+    """Whether a trainer of one can be brought to any state of the other."""
+    return all(KNOBS[name].live or name == "run.steps" for name in differing(one, other))
 
 
 def _same(one: float, other: float) -> bool:

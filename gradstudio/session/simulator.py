@@ -16,6 +16,7 @@ from gradstudio.session.library.keeper import Keeper
 from gradstudio.session.output import as_preset
 from gradstudio.session.run import Run
 from gradstudio.session.snapshots import Snapshots
+from gradstudio.session.twins import Twins, twin_of
 from gradstudio.session.worker import UNLIMITED, Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
 
 LAST_WRITING = 0.5  # seconds that the library has for it, whatever training does
@@ -171,6 +172,15 @@ class Simulator:
         self._show(run)
         self._start(paused=True)
 
+    def start_twins(self, name: str, value: Value) -> None:
+        """Begin again from step 0, with a second run beside it that differs in one knob. KnobError where it cannot."""
+        twin = twin_of(self.preset, self.requested, name, value)
+        self._leave()
+        run = self._new_run()
+        self._take_up(run, [twin])
+        self.twins = Twins(run, twin, name)
+        self._start(paused=False)
+
     def show(self, run: Run) -> None:
         """Show another run of the family, as far as it came. What goes is stopped."""
         if run is not self.run:
@@ -239,6 +249,12 @@ class Simulator:
         return self._worker is not None or self.run.over  # the latter also where the run was opened, or is shown again
 
     @property
+    def going(self) -> Run:
+        """The run that Run, Pause and Step are for: the one that is shown, or its twin that goes on alone."""
+        twin = self.twins.other if self.twins is not None and self.run is self.twins.one and self.run.over else None
+        return self.run if twin is None or twin.over else twin
+
+    @property
     def failure(self) -> str:
         """The traceback of the exception that ended the run, or nothing."""
         return self._worker.failure if self._worker else ""
@@ -270,7 +286,8 @@ class Simulator:
 
     def _take_up(self, run: Run, relatives: Iterable[Run] = ()) -> None:
         """Begin a new family with this run."""
-        self.run, self.family = run, Family([*relatives, run])
+        self.run, self.family = run, Family([run, *relatives])
+        self.twins: Twins | None = None
         self.snapshots = Snapshots(self.snapshots.budget)
         self._refusals = len(run.refusals)
         self._left: set[str] = set()  # runs that were stopped to show another one
@@ -280,9 +297,15 @@ class Simulator:
 
     def _start(self, *, paused: bool) -> None:
         self._sent = {}
-        self._worker = Worker(self.run, paused=paused, speed=self.speed, snapshots=self.snapshots, before=self._before)
+        twins = self.twins if self.twins is not None and self.run is self.twins.one and not self.started else None
+        self._worker = Worker(
+            self.run, paused=paused, speed=self.speed, snapshots=self.snapshots, before=self._before,
+            twin=twins.other if twins else None, twin_knob=twins.knob if twins else "",
+        )  # fmt: skip
         self._before = None
         self._worker.start()
+        if self._keeper and twins:
+            self._keeper.follow(twins.other)
         if self._keeper:
             self._keeper.follow(self.run)
 

@@ -227,7 +227,7 @@ class _Drawn:
         self._path.setZValue(14 + place / 10)
         self._letter = Label(canvas, z=46)
         self._letter.setText(LETTERS[place])
-        self._marks = [Marks(canvas, symbol, 9, z=31, height=0.12 + 0.07 * place) for symbol in ("x", "t1")]
+        self._marks = [Marks(canvas, symbol, 9, z=31, height=0.12 + 0.07 * (place % MOST)) for symbol in ("x", "t1")]
         self.cached(True)
         self.restyle()
 

@@ -6,6 +6,7 @@ from PySide6.QtCore import QPointF, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.gui.plots.chips import Chips
+from gradstudio.gui.plots.difference import DifferencePlot
 from gradstudio.gui.plots.go_back import GoBack
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layers import LayersPlot
@@ -27,9 +28,11 @@ class PlotStack(QWidget):
         self.steps, self.step_cursor = StepRange(), Cursor()
         self.overlays = Overlays()
         self.overlays.changed.connect(self._make_room)  # before the plots draw what has changed
+        self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
         self.loss = LossPlot(self.steps, self.step_cursor, self.overlays)
         self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, self.overlays)
+        self.difference = DifferencePlot(self.steps, self.step_cursor)
         self.layers = LayersPlot(self.steps, self.step_cursor)
         self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor)
         self.timeline = Timeline(self.steps, self.step_cursor)
@@ -38,7 +41,14 @@ class PlotStack(QWidget):
         layout.setContentsMargins(12, 10, 12, 8)
         layout.setSpacing(8)
         layout.addWidget(self.chips)
-        for plot, share in ((self.loss, 26), (self.gradient_norm, 28), (self.layers, 28), (self.scale_and_rate, 13), (self.timeline, 0)):
+        for plot, share in (
+            (self.loss, 26),
+            (self.gradient_norm, 28),
+            (self.difference, 20),
+            (self.layers, 28),
+            (self.scale_and_rate, 13),
+            (self.timeline, 0),
+        ):
             layout.addWidget(plot, share)
             plot.box.clicked.connect(lambda place, plot=plot: self._offer(plot, place))
         self.go_back = GoBack(self)
@@ -47,7 +57,7 @@ class PlotStack(QWidget):
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
-        return (self.loss, self.gradient_norm, self.layers, self.scale_and_rate, self.timeline)
+        return (self.loss, self.gradient_norm, self.difference, self.layers, self.scale_and_rate, self.timeline)
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it stands."""
@@ -61,8 +71,10 @@ class PlotStack(QWidget):
         self.steps.follow(len(run.history))
         clipping = simulator.requested.clipping
         self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
+        self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
         for plot in self.plots:
-            plot.refresh(run)
+            if plot is not self.difference:
+                plot.refresh(run)
 
     def _offer(self, plot: StepPlot, place: QPointF) -> None:
         """A plot was clicked."""
@@ -75,6 +87,10 @@ class PlotStack(QWidget):
     def fit(self) -> None:
         """Show the whole run and follow it again."""
         self.steps.fit(len(self._run.history) if self._run else 0)
+
+    def _follow_twin(self) -> None:
+        self.steps.over = self.overlays.longest
+        self.steps.follow(self.steps.over)
 
     def _make_room(self) -> None:
         """Let the steps reach as far as the run and what is drawn over it."""

@@ -78,6 +78,10 @@ class StepPlot(QFrame):
         for series in self.series:
             series.take(run.history, start, stop)
 
+    def rows(self, run: Run) -> int:
+        """How many there are to take in."""
+        return len(run.history)
+
     def draw(self, run: Run) -> None:
         """Draw what was taken in, for the steps on view."""
 
@@ -108,11 +112,11 @@ class StepPlot(QFrame):
 
     def refresh(self, run: Run) -> None:
         """Show the run as it stands; cheap where nothing is new."""
-        if run is not self.run or len(run.history) < self._seen:
+        if run is not self.run or self.rows(run) < self._seen:
             self.run, self._seen, self._changes, self._marked, self._said = run, 0, -1, -1, 0.0
             self.clear()
             self._draw_all(run)
-        stop = len(run.history)
+        stop = self.rows(run)
         if stop > self._seen and self._shows(run, stop):
             self.read(run, self._seen, stop)
             self._seen, self._read_at = stop, time.monotonic()

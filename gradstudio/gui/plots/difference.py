@@ -1,0 +1,91 @@
+"""How far twins are from each other. Why look: the step at which they part, and whether the distance grows, says what the knob does."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from PySide6.QtGui import QPen
+
+from gradstudio.core.text import number
+from gradstudio.gui.plots.axes import LogAxis
+from gradstudio.gui.plots.canvas import Label, Upright
+from gradstudio.gui.plots.series import Series, joined, log10
+from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
+from gradstudio.gui.theme import theme
+from gradstudio.session.run import Run
+from gradstudio.session.twins import Twins
+
+
+class DifferencePlot(StepPlot):
+    """It is there only while there are twins."""
+
+    title = "Difference of the twins"
+    help = "Absolute difference of the loss and of the gradient norm between two runs of the same seed and batches that differ in one knob."
+    y_scale = staticmethod(log10)
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        super().__init__(steps, cursor, LogAxis("left"))
+        self._twins: Twins | None = None
+        self.loss = Series(self.canvas, partial(self._read, "loss"), "accent", z=12)
+        self.norm = Series(self.canvas, partial(self._read, "grad_norm"), "good", dashed=True, marked=False)
+        self.loss.scale = self.norm.scale = log10
+        self.series = (self.loss, self.norm)
+        self._parting, self._parting_text = Upright(self.canvas), Label(self.canvas, z=45)
+        self._parted: int | None = None
+        self.restyle()
+        self.hide()
+
+    def show_twins(self, twins: Twins | None) -> None:
+        """Show these, or nothing."""
+        if twins is not self._twins:
+            self._twins, self.run, self._parted = twins, None, None
+            self.setVisible(twins is not None)
+        if twins is not None and self.isVisible():
+            self.refresh(twins.one)
+
+    def rows(self, run: Run) -> int:
+        return self._twins.steps if self._twins else 0
+
+    def draw(self, run: Run) -> None:
+        first, last = self.steps.first, self.steps.last
+        above = 3.0 if self.steps.following else math.inf
+        if found := joined(*(series.range(first, last, above=above) for series in self.series)):
+            self.set_y(*found, least=1.0)
+        for series in self.series:
+            series.draw(run.history, first, last)
+        self.loss.draw_marks()
+        self._parted = self._twins.look() if self._twins else None
+        self._place_labels()
+
+    def legend(self) -> str:
+        c = theme.colors
+        parted = "the same to the last bit so far" if self._parted is None else f"first differ at step {self._parted:,}"
+        knob = f"differ in {self._twins.knob}" if self._twins else ""
+        lines = f"<span style='color:{c.accent}'>—— loss</span> &nbsp; <span style='color:{c.good}'>- - - gradient norm</span>"
+        return f"{knob}, {parted} &nbsp; {lines} · log"
+
+    def reading(self, run: Run, step: int) -> str:
+        if self._twins is None or step >= self._twins.steps:
+            return "only one of them has made this step"
+        loss, norm = (float(self._read(name, run.history, step, step + 1)[0]) for name in ("loss", "grad_norm"))
+        return f"loss differs by {number(loss)}, gradient norm by {number(norm)}"
+
+    def restyle(self) -> None:
+        self._parting.setPen(QPen(theme.color("warning"), 0))
+        self._parting_text.dress(theme.color("warning"), theme.color("plot", UNDER_TEXT), theme.font(0.8))
+        super().restyle()
+
+    def _read(self, name: str, *rows: object) -> object:
+        return self._twins.difference(name, *rows)
+
+    def _place_labels(self) -> None:
+        super()._place_labels()
+        for item in (self._parting, self._parting_text):
+            item.setVisible(self._parted is not None)
+        if self._parted is not None:
+            self._parting.setPos(self._parted, 0)
+            self._parting_text.setText(f"first differ at step {self._parted:,}")
+            right = self._parted > (self.steps.first + self.steps.last) / 2
+            self._parting_text.place(self.canvas.across(self._parted), self.canvas.size[1], (1.04 if right else -0.04, 1.1))
