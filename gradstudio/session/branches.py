@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 USUAL = 200  # steps before a break whose norms say what was usual
 TIMES = 4.0  # a norm so many times the usual one is no healthy step any more
+_step = attrgetter("step")
 _BEFORE_A_STEP = {"started", "branched", "knob_changed", "knob_refused"}  # news that come before the step of their number is made
 
 
@@ -23,7 +25,8 @@ def fork(parent: Run, step: int) -> Run:
     shared. KnobError for a step that it has not come to."""
     if not 0 <= step <= len(parent.history):
         raise KnobError(f"step {step:,} is not among the steps 0 to {len(parent.history):,} of {parent.id}")
-    run = Run(parent.preset, parent.experiment, parent.planned, parent.compare_at)
+    planned = tuple(sorted((*parent.planned, *parent.asked), key=_step))
+    run = Run(parent.preset, parent.experiment, planned, parent.compare_at)
     run.parent, run.parent_step = parent.id, step
     run.ancestors = {ancestor: min(end, step) for ancestor, end in parent.ancestors.items()} | {parent.id: step}
     run.history, run.environment = parent.history.until(step), parent.environment
@@ -40,12 +43,15 @@ def fork(parent: Run, step: int) -> Run:
     return run
 
 
-def still_planned(run: Run, parent: Run | None) -> list[Change]:
-    """The planned changes that have not acted on a run yet. One at the step where it branched has, unless its parent ended there."""
-    if not run.parent:
-        return list(run.planned)
-    ended_there = parent is not None and parent.status in ("finished", "nonfinite") and len(parent.history) == run.parent_step
-    return [change for change in run.planned if change.step >= run.parent_step + (not ended_there)]
+def still_planned(run: Run) -> list[Change]:
+    """The changes that are still to come by themselves to a run as it stands. Of those at its next step, what has come already has left
+    news; one that changed nothing does so again."""
+    step = len(run.history)
+    heard = {event.knob for event in run.events if event.step == step}
+    of_own = heard if run.own else set()  # before that they are news of the parent
+    planned = [change for change in run.planned if change.step > step or (change.step == step and change.knob not in heard)]
+    asked = [change for change in run.asked if change.step > step or (change.step == step and change.knob not in of_own)]
+    return sorted((*planned, *asked), key=_step)
 
 
 def parting(one: Run, other: Run) -> int:

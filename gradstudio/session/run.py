@@ -39,7 +39,7 @@ class Run:
     """One writer, the worker, fills it through the methods below; any thread may read its attributes at any time.
 
     `experiment` is what the run started with, `in_force` what holds now, `planned` the changes that will come by
-    themselves, `timeline` those that were made.
+    themselves, as they do in the run that it branched from, `timeline` those that were made.
     """
 
     preset: Preset
@@ -52,6 +52,7 @@ class Run:
     parent_step: int = 0  # its first row of its own; those before it are the parent's
     ancestors: Mapping[str, int] = field(default_factory=dict)  # every run that it has rows of, the first one first, and up to which step
     at_fork: Experiment | None = None  # the values in force where it branched
+    asked: tuple[Change, ...] = ()  # of a branch: changes of its own that will come by themselves too
     started: float = field(default_factory=time.time)
     status: Status = "ready"
     message: str = ""  # why it failed
@@ -94,7 +95,8 @@ class Run:
     @property
     def what_changed(self) -> str:
         """What makes a branch another run than its parent, in words."""
-        planned = {(change.knob, change.value) for change in self.planned}
+        own = {(change.knob, change.value) for change in self.asked}
+        planned = {(change.knob, change.value) for change in self.planned if (change.knob, change.value) not in own}
         net = differing(self.at_fork or self.in_force, self.in_force)
         told = [f"{knob} = {format_value(value)}" for knob, value in net.items() if (knob, value) not in planned]
         return ", ".join(told) or "no change"
@@ -106,7 +108,7 @@ class Run:
     @property
     def course(self) -> tuple[Change, ...]:
         """Every change there is to the run: those that were made, and those that are still planned."""
-        to_come = [change for change in self.planned if change.step >= len(self.history) and change not in self.timeline]
+        to_come = [change for change in (*self.planned, *self.asked) if change.step >= len(self.history) and change not in self.timeline]
         return tuple(sorted((*to_come, *self.timeline), key=lambda change: change.step))  # at one step, what was planned came first
 
     def begin(self, layers: tuple[Layer, ...], environment: Mapping[str, str]) -> None:
@@ -119,6 +121,8 @@ class Run:
     def resume(self, rules: list[Rule], findings: dict[str, Finding]) -> None:
         """It stands before its next step again, with its rules as they were then."""
         self._rules, self.findings = rules, findings
+        late = [event for event in self.events if event.kind == "finding"][len(findings) :]  # of steps before, but seen only after them
+        self.events = [event for event in self.events if event not in late]
 
     def keep(self, keep: Callable[[list[Rule], dict[str, Finding], float], None]) -> None:
         """Hand on what has to be kept of the run beside its model, to go on from here another time."""
