@@ -30,6 +30,7 @@ class Lane:
         self.outcome: Status | None = None  # once nothing more comes
         self.failure = ""  # the traceback of an exception, for whoever wants the details
         self._message, self._told = "", False
+        self._stands = False  # whether the trainer is where the run is
         self._replay = Replay(run, snapshots)
         self._planned = branches.still_planned(run)
         self._compare_at = frozenset(run.compare_at)
@@ -46,13 +47,18 @@ class Lane:
                 return
             if run.environment:
                 self.trainer = self._replay.stand(trainer, stopped)
+                if run.replayed is not None:  # it was stopped on its way there
+                    return
+                run.environment = self.trainer.environment
+                self._check_plan(self.trainer)
             else:
                 self.trainer = Trainer(run.experiment)
-                _check_plan(self.trainer, run)
+                self._check_plan(self.trainer)
                 run.begin(self.trainer.layers, self.trainer.environment)
                 run.keep(partial(self._replay.keep_if_due, self.trainer))
             self._steps: Iterator[Row] = self.trainer.steps()
             self._keep = partial(self._replay.keep_if_due, self.trainer)
+            self._stands = True
             self._end_at_the_last()
 
     def change_as_planned(self) -> None:
@@ -97,7 +103,7 @@ class Lane:
         self._told = True
         run, accuracy = self.run, None
         self.outcome = self.outcome or "stopped"
-        if self.trainer is not None and self.outcome != "failed" and len(run.history) and not (leaving and self.outcome == "stopped"):
+        if self.trainer and self._stands and self.outcome != "failed" and len(run.history) and not (leaving and self.outcome == "stopped"):
             with self._caught():
                 accuracy = self.trainer.evaluate()
             if self.outcome == "finished" and accuracy is not None and math.isnan(accuracy):
@@ -106,6 +112,17 @@ class Lane:
         if self.outcome == "failed":
             self.trainer = None  # it may have been left in mid-step
         run.end(self.outcome, self._message, accuracy)
+
+    def _check_plan(self, trainer: Trainer) -> None:
+        """KnobError where the device cannot do what changes that are to come ask for, before a single step is made."""
+        experiment = self.run.in_force
+        for change in self._planned:
+            experiment = experiment.with_value(change.knob, change.value)
+            if change.knob == "precision.dtype":
+                try:
+                    trainer.check(experiment)
+                except KnobError as fault:
+                    raise KnobError(f"timeline at step {change.step}: {fault}") from None
 
     def _end_at_the_last(self) -> None:
         if len(self.run.history) >= self.run.experiment.run.steps:
@@ -121,18 +138,6 @@ class Lane:
             self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
             self.run.refused = isinstance(fault, ModuleNotFoundError) and fault.name == "torch"
             self.failure = traceback.format_exc()
-
-
-def _check_plan(trainer: Trainer, run: Run) -> None:
-    """KnobError where the device cannot do what the run's planned changes ask for, before a single step is made."""
-    experiment = run.experiment
-    for change in run.planned:
-        experiment = experiment.with_value(change.knob, change.value)
-        if change.knob == "precision.dtype":
-            try:
-                trainer.check(experiment)
-            except KnobError as fault:
-                raise KnobError(f"timeline at step {change.step}: {fault}") from None
 
 
 def _describe(fault: BaseException, in_force: Experiment) -> str:
