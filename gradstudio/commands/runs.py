@@ -144,7 +144,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "run": entry.id, "title": entry.title, "outcome": entry.outcome, "started": _when(entry.started, "seconds"), "steps": entry.steps,
         "preset": entry.preset, "final_loss": entry.final_loss, "accuracy": entry.accuracy, "seconds": entry.seconds, "note": entry.note,
-        "tags": list(entry.tags),
+        "tags": list(entry.tags), "parent": entry.parent, "parent_step": entry.parent_step,
     }  # fmt: skip
 
 
@@ -173,6 +173,7 @@ def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
         if value != knob.default
     ]
     lines = [("run", run.id), ("started", _when(entry.started, "seconds").replace("T", " "))]
+    lines += [("branch of", f"{run.parent}, from step {run.parent_step:,}: {run.what_changed}")] if run.parent else []
     lines += _under("knobs", knobs or ["all at their default"])
     lines += _under("changed", [_change(change) for change in run.course])
     lines += _under("tags", [", ".join(entry.tags)] if entry.tags else [])

@@ -75,7 +75,8 @@ def summarize(run: Run) -> dict[str, Any]:
         for finding in ranked(run)
     ]
     comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
-    return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": None, "comparisons": comparisons})
+    line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}
+    return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": None, "comparisons": comparisons, **line})
 
 
 def plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from gradstudio.session.worker import Worker
 
 KEYS = [
     "run", "outcome", "steps", "first_nonfinite_step", "initial_loss", "final_loss", "best_loss", "accuracy", "peak_grad_norm",
-    "clipped_share", "skipped_steps", "final_scale", "seconds", "findings", "provenance", "comparisons",
+    "clipped_share", "skipped_steps", "final_scale", "seconds", "findings", "provenance", "comparisons", "parent", "parent_step",
 ]  # fmt: skip
 
 

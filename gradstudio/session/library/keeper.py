@@ -146,7 +146,7 @@ class _Followed:
             if not self._columns:
                 _put(connection, self._fixed | columns)
             elif columns != self._columns:
-                _change(connection, self._id, columns)
+                _change(connection, self._id, self._columns, columns)
             for kind, (entries, encode) in lists.items():
                 start = self._lengths[kind]
                 _enter(connection, self._id, kind, start, [dumps(encode(entry)) for entry in entries[start:]])
@@ -190,5 +190,10 @@ def _put(connection: sqlite3.Connection, columns: dict[str, Any]) -> None:
     )
 
 
-def _change(connection: sqlite3.Connection, run: str, columns: dict[str, Any]) -> None:
-    connection.execute(f"UPDATE runs SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?", [*columns.values(), run])
+def _change(connection: sqlite3.Connection, run: str, before: dict[str, Any], columns: dict[str, Any]) -> None:
+    """Write what is new; a title that somebody has given the run meanwhile stays."""
+    new = {name: value for name, value in columns.items() if value != before[name]}
+    if title := new.pop("title", None):
+        connection.execute("UPDATE runs SET title = ? WHERE id = ? AND title = ?", (title, run, before["title"]))
+    if new:
+        connection.execute(f"UPDATE runs SET {', '.join(f'{name} = ?' for name in new)} WHERE id = ?", [*new.values(), run])

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradstudio.core import presets
 from gradstudio.core.events import Change, Event
-from gradstudio.core.experiment import Experiment
+from gradstudio.core.experiment import differing
 from gradstudio.core.history import History, Layer
 from gradstudio.core.loop_order import Loop
 from gradstudio.core.presets import Preset
@@ -26,10 +26,12 @@ GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[An
 }
 
 
-# Lists whose entries change as the run goes on, each written whole.
+# Lists whose entries may change as the run goes on, each written whole.
 WHOLE: dict[str, Callable[[Run], list[list[Any]]]] = {
     "finding": lambda run: [_values(finding) for finding in list(run.findings.values())],
     "change": lambda run: [_values(change) for change in list(run.timeline)],
+    "asked": lambda run: [_values(change) for change in run.asked],
+    "at_fork": lambda run: [list(pair) for pair in differing(run.experiment, run.at_fork or run.experiment).items()],
 }
 
 
@@ -46,8 +48,8 @@ def fixed(run: Run) -> dict[str, Any]:
 def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
     """What stands there of the run so far, of which `steps` are written."""
     return {
-        "title": clean(run.title), "status": run.status, "message": clean(run.message), "refused": run.refused, "accuracy": dumps(run.accuracy), "seconds": run.seconds,
-        "steps": steps, "first_nonfinite_step": run.first_nonfinite_step,
+        "title": clean(run.title), "status": run.status, "message": clean(run.message), "refused": run.refused, "accuracy": dumps(run.accuracy),
+        "seconds": run.seconds, "steps": steps, "first_nonfinite_step": run.first_nonfinite_step,
         "final_loss": dumps(history.value("loss", steps - 1) if steps else None),
         "environment": dumps(dict(run.environment)), "layers": dumps([list(layer) for layer in history.layers]),
     }  # fmt: skip
@@ -73,8 +75,9 @@ def run_from(row: Mapping[str, Any], entries: Mapping[str, list[list[Any]]], his
     for change in run.timeline:
         run.in_force = run.in_force.with_value(change.knob, change.value)
     if row["parent"]:
-        run.parent, run.parent_step = row["parent"], row["parent_step"]
-        run.at_fork = _at_fork(run)
+        run.parent, run.parent_step = row["parent"], min(max(int(row["parent_step"]), 0), len(history))  # rows may be damaged
+        run.at_fork = run.experiment.with_values(dict(entries.get("at_fork", [])))
+        run.asked = tuple(Change(*change) for change in entries.get("asked", []))
     run.name = "" if row["title"] == run.title else row["title"]
     for step, calls, *rest in entries.get("loop", []):
         history.loops.append((step, Loop(tuple(calls), *rest)))
@@ -82,13 +85,6 @@ def run_from(row: Mapping[str, Any], entries: Mapping[str, list[list[Any]]], his
         found = Finding(*(tuple(value) if isinstance(value, list) else value for value in finding))
         run.findings[found.rule] = found
     return run
-
-
-def _at_fork(run: Run) -> Experiment:
-    """The values in force where a run branched: those that hold now, without what came after."""
-    since = max((place for place, event in enumerate(run.events) if event.kind == "branched"), default=0)
-    before = {event.knob: event.before for event in reversed(run.events[since:]) if event.kind == "knob_changed"}
-    return run.in_force.with_values(before)
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:

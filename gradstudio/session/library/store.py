@@ -22,7 +22,9 @@ from gradstudio.session.library.record import dumps, layers_from, loads, run_fro
 from gradstudio.session.run import OVER, Run
 
 LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, LONGEST_TITLE = 10_000, 40, 20, 200
-_LISTED = "id, title, preset_id, status, process, started, steps, final_loss, accuracy, seconds, note, tags, deleted"  # not what is large
+_LISTED = (  # not what is large
+    "id, title, preset_id, status, process, started, steps, final_loss, accuracy, seconds, note, tags, deleted, parent, parent_step"
+)
 
 
 class LibraryError(ValueError):
@@ -45,6 +47,8 @@ class Entry:
     note: str
     tags: tuple[str, ...]
     deleted: bool
+    parent: str | None = None  # the run that it branched from
+    parent_step: int | None = None
 
 
 class Library:
@@ -138,10 +142,11 @@ class Library:
 
     def load(self, run: str) -> Run:
         """A run as it was measured."""
-        with self._said():
+        with self._said(), self._at_one_moment():
             row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None:
                 raise LibraryError(f"no run {quote(run)} in the library {self.path}")
+            ancestors = self._ancestors(row)
             chunks = self._connection.execute("SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start", (run,)).fetchall()
             lines = self._connection.execute("SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number", (run,)).fetchall()
         entries: dict[str, list[Any]] = {}
@@ -152,7 +157,7 @@ class Library:
         except (PackingError, ValueError, KeyError, TypeError) as fault:
             raise LibraryError(f"the run {run} in {self.path} is damaged: {' '.join(str(fault).split())[:200]}") from None
         record.status = self._outcome(row)
-        record.ancestors = self._ancestors(record)
+        record.ancestors = ancestors
         return record
 
     def family(self, run: str) -> list[str]:
@@ -236,19 +241,28 @@ class Library:
         return Entry(
             id=row["id"], title=row["title"], preset=row["preset_id"], outcome=outcome, started=row["started"], steps=row["steps"],
             final_loss=final_loss, accuracy=accuracy, seconds=row["seconds"], note=row["note"],
-            tags=tags, deleted=row["deleted"] is not None,
+            tags=tags, deleted=row["deleted"] is not None, parent=row["parent"], parent_step=row["parent_step"],
         )  # fmt: skip
 
-    def _ancestors(self, run: Run) -> dict[str, int]:
-        """Every run that it has rows of, the first one first, and up to which step."""
+    def _ancestors(self, row: sqlite3.Row) -> dict[str, int]:
+        """Every run that a run has rows of, the first one first, and up to which step; as far as the library knows them."""
         line: dict[str, int] = {}
-        parent, step = run.parent, run.parent_step
-        with self._said():
-            while parent and parent not in line:
-                line[parent] = step
-                row = self._connection.execute("SELECT parent, parent_step FROM runs WHERE id = ?", (parent,)).fetchone()
-                parent, step = (row["parent"], min(step, row["parent_step"] or 0)) if row else (None, 0)
+        own, step = row["id"], row["steps"]
+        while row is not None and row["parent"] and row["parent"] not in (own, *line):
+            parent, step = row["parent"], min(step, row["parent_step"] or 0)
+            line[parent] = step
+            row = self._connection.execute("SELECT parent, parent_step FROM runs WHERE id = ?", (parent,)).fetchone()
         return dict(reversed(line.items()))
+
+    @contextmanager
+    def _at_one_moment(self) -> Iterator[None]:
+        """Reading: everything as it was when it began, whatever another program writes meanwhile."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def _outcome(self, row: sqlite3.Row) -> Any:
         return row["status"] if row["status"] in OVER or process.lives(row["process"]) else "interrupted"
