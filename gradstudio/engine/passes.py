@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import Tensor
 
@@ -26,16 +27,28 @@ class Passes:
         self._flat, self._state = flat, state
         self._fresh = flat.new()
         self._fresh_grads = flat.layout.views(self._fresh, flat.parameters)
+        self._watched = False
         self._known: dict[Hashable, int | Recording | None] = {}  # how many were made, or what was recorded, or that it cannot be
 
     def forget(self) -> None:
         """Something has changed that a pass depends on: all recordings are void."""
         self._known.clear()
 
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Every pass in here goes through autograd."""
+        self._watched = True
+        try:
+            yield
+        finally:
+            self._watched = False
+
     def make(self, kind: Hashable, compute: Callable[..., Results], inputs: Sequence[Tensor]) -> Results:
         """compute(*inputs), whose first result is differentiated. A `kind` of pass differs from itself in nothing but the data.
         The results are valid until the next pass."""
         first, self._flat.cleared = self._flat.cleared, False
+        if self._watched:
+            return _through_autograd(compute, inputs)
         kind = (kind, first, *((tensor.shape, tensor.dtype) for tensor in inputs))
         known = self._known.pop(kind, 0)
         if isinstance(known, Recording):
@@ -48,9 +61,7 @@ class Passes:
         if len(self._known) > MOST:
             self._known.pop(next(iter(self._known)))
         if not isinstance(known, Recording):
-            results = compute(*inputs)
-            results[0].backward()
-            return tuple(result.detach() for result in results)
+            return _through_autograd(compute, inputs)
         if not first:
             self._flat.gradients.add_(self._fresh)
         return known.results
@@ -62,3 +73,9 @@ class Passes:
             for grad in grads:  # what was left; where another micro-batch was there before, it is in flat.gradients
                 grad.zero_()
             return None
+
+
+def _through_autograd(compute: Callable[..., Results], inputs: Sequence[Tensor]) -> Results:
+    results = compute(*inputs)
+    results[0].backward()
+    return tuple(result.detach() for result in results)
