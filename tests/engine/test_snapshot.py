@@ -223,6 +223,21 @@ def test_a_change_is_gone_before_its_step_and_acts_again_after_it(build, name):
         assert go_on(fresh, 8) == changed, "as if there had never been a snapshot"
 
 
+def test_a_change_of_another_course_at_the_same_step_is_forgotten(build):
+    """What a step's changes begin from are the values and the scaler of the state that was restored, not of what the trainer did before."""
+    knobs = [*TINY, "precision.dtype=fp16", "precision.init_scale=1024", "precision.growth_interval=2"]
+    trainer, fresh = build(*knobs), build(*knobs)
+    go_on(trainer, 5)
+    before = Snapshot.take(trainer)
+    trainer.change("precision.growth_interval", 1)
+    go_on(trainer, 9)
+    before.restore(trainer)
+    trainer.change("precision.dtype", "fp32")
+    trainer.change("precision.dtype", "fp16")
+    go_on(fresh, 5)
+    assert go_on(trainer, 9) == go_on(fresh, 9) and trainer.scaler.get_scale() == 16 * 1024
+
+
 def test_random_courses_are_taken_back_and_repeated(build):
     """Changes of every live knob at random steps, restored at random, against a trainer that goes straight to the end."""
     names = [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"]
