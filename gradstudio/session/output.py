@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gradstudio.core import files, presets, threads
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import format_value
 from gradstudio.core.presets import Preset
 from gradstudio.session.run import Run
@@ -111,24 +111,27 @@ def run_json(run: Run) -> str:
     return to_json(summarize(run) | more) + "\n"
 
 
-def metrics_csv(history: History, file: BinaryIO) -> None:
-    """A line a step. Floats read back bit for bit; NaN and Inf are spelled nan, inf, -inf."""
+def metrics_csv(run: Run, file: BinaryIO) -> None:
+    """A line a step, of a branch from the step on that it branched at. Floats read back bit for bit; NaN and Inf are spelled nan, inf,
+    -inf."""
+    history = run.history
     file.write((",".join(COLUMNS) + "\n").encode())
-    for start, stop in _stretches(len(history)):
+    for start, stop in _stretches(run.parent_step, len(history)):
         cells = [_cells(name, history.column(name, start, stop)) for name in COLUMNS]
         file.write("".join(",".join(row) + "\n" for row in zip(*cells, strict=True)).encode())
 
 
-def layers_npz(history: History, file: BinaryIO) -> None:
-    """One array (steps, layers) for each measure, and the layers' names, roles and sizes; readable without pickle. As
+def layers_npz(run: Run, file: BinaryIO) -> None:
+    """One array (steps, layers) for each measure, and the steps, the layers' names, roles and sizes; readable without pickle. As
     np.savez_compressed writes it, but without the whole of it in memory."""
-    count = len(history)
+    history, first, count = run.history, run.parent_step, len(run.history)
     about = {
+        "steps": np.arange(first, count),
         "layers": np.array([layer.name for layer in history.layers], dtype=np.str_),
         "roles": np.array([layer.role for layer in history.layers], dtype=np.str_),
         "sizes": np.array([layer.size for layer in history.layers], dtype=np.int64),
     }
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": (count, len(history.layers))}
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": (count - first, len(history.layers))}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in about.items():
             with archive.open(f"{name}.npy", "w") as member:
@@ -136,16 +139,19 @@ def layers_npz(history: History, file: BinaryIO) -> None:
         for name in LAYER_METRICS:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array_header_1_0(member, header)
-                for start, stop in _stretches(count):
+                for start, stop in _stretches(first, count):
                     member.write(history.layer_metric(name, start, stop).tobytes())
 
 
 def events_csv(run: Run) -> str:
-    """A line an event. A text that a spreadsheet would take for a formula is marked with an apostrophe."""
+    """A line an event, of a branch those from where it branched on: rules may then still see what began before. A text that a
+    spreadsheet would take for a formula is marked with an apostrophe."""
+    events = list(run.events)
+    since = max((place for place, event in enumerate(events) if event.kind == "branched"), default=0)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["step", "kind", "text", "knob", "before", "value"])
-    for event in list(run.events):
+    for event in (event for place, event in enumerate(events) if place >= since or event.step >= run.parent_step):
         before, value = ("" if part is None else part for part in (event.before, event.value))
         writer.writerow([event.step, event.kind, _cell(event.text), _cell(event.knob), _cell(before), _cell(value)])
     return buffer.getvalue()
@@ -161,16 +167,16 @@ def train_py(run: Run) -> str:
 FILES: dict[str, Callable[[Run], files.Content]] = {
     "experiment.toml": experiment_toml,
     "run.json": run_json,
-    "metrics.csv": lambda run: partial(metrics_csv, run.history),
-    "layers.npz": lambda run: partial(layers_npz, run.history),
+    "metrics.csv": lambda run: partial(metrics_csv, run),
+    "layers.npz": lambda run: partial(layers_npz, run),
     "events.csv": events_csv,
     "train.py": train_py,
 }
 
 
-def _stretches(count: int) -> Iterator[tuple[int, int]]:
-    """So many rows in parts that are read and written one after the other."""
-    return ((start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
+def _stretches(first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Rows in parts that are read and written one after the other."""
+    return ((start, min(start + BLOCK, count)) for start in range(first, count, BLOCK))
 
 
 def _cells(name: str, values: np.ndarray) -> list[str]:
