@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Experiment, Precision, check_passed, find_knob
-from gradstudio.core.history import Row
+from gradstudio.core.history import ALIKE, Accumulated, Activation, Activations, Row, Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_order import Call, Loop
 from gradstudio.engine import (
     accumulation,
+    activations,
     devices,
     environment,
     gauges,
@@ -77,6 +78,9 @@ class Trainer:
         self.passed = 0
         self.forget_changes()
         self.compare_next = False  # whether the next step also computes the gradient of its micro-batches joined into one
+        self.check_accumulation_next = False  # or the mean of their own
+        self.sample_activations_next = False
+        self._settings = (experiment, settings(experiment))
         self._calls: list[Call] = []  # of this step
         self._change = torch.stack([self.flat.new(), self.flat.new()])
         self._before, self._added = self._change.unbind()  # the weights before an update, and what it added to them
@@ -127,12 +131,20 @@ class Trainer:
         self.model.train()
         return losses.accuracy(self.loss, outputs, targets)
 
+    def weights_are_finite(self) -> bool:
+        return bool(torch.isfinite(self.flat.weights).all())
+
     def _step(self) -> Row:
         started = time.perf_counter()
         self._calls = []
         batches = self._batches()
         joined, joined_problem = self._joined_gradient(batches) if self.compare_next else (None, "")
+        sampled = Activations(self.step, self._sample(batches[0])) if self.sample_activations_next else None
+        mean = self._mean_gradient(batches) if self.check_accumulation_next else None
         loss, right, unclipped = self._accumulate(batches)
+        accumulated = None if mean is None else Accumulated(self.step, accumulation.difference(self.flat.grads, mean), self._rounding)
+        if self._settings[0] is not self.experiment:
+            self._settings = (self.experiment, settings(self.experiment))
         scale, scaling = self.scaler.get_scale(), precision.scales(self.scaler)
         gradient, clip_coef, clipped_norm, difference = self._finish_gradient(unclipped, scale, joined)
         lr, skipped, change = self._update()
@@ -142,9 +154,10 @@ class Trainer:
             accuracy=right, step_seconds=time.perf_counter() - started, layers=gauges.by_layer(gradient, change),
             loop=Loop(tuple(self._calls), len(batches), self.experiment.clipping.kind != "none", scaling, skipped),
             joined_difference=difference, joined_problem=joined_problem,
+            settings=self._settings[1], accumulated=accumulated, activations=sampled,
         )  # fmt: skip
         self.step += 1
-        self.compare_next = False
+        self.compare_next = self.check_accumulation_next = self.sample_activations_next = False
         return row
 
     def _batches(self) -> list[Batch]:
@@ -306,6 +319,34 @@ class Trainer:
                 raise
             return None, "not compared: the joined batch does not fit into memory"
         return [grad / self.scaler.get_scale() for grad in grads], ""
+
+
+    @property
+    def _rounding(self) -> float:
+        return ALIKE[self.experiment.precision.dtype]
+
+    def _mean_gradient(self, batches: list[Batch]) -> list[Tensor] | None:
+        """The mean of the micro-batches' own gradients, times the loss scale: what they ought to add up to. None where it does not fit
+        into memory."""
+        compute = partial(self._compute, divisor=len(batches))
+        try:
+            return accumulation.summed_gradient(self.model, self.flat.parameters, batches, lambda batch: compute(*batch)[0])
+        except (RuntimeError, MemoryError) as fault:
+            if not out_of_memory(fault):
+                raise
+            return None
+
+    def _sample(self, batch: Batch) -> tuple[Activation, ...]:
+        """What comes out of every activation on a micro-batch, without a trace."""
+        with precision.autocast(self.experiment.precision, self.device):
+            return activations.sample(self.model, self.experiment.model.activation, batch.inputs)
+
+
+def settings(knobs: Experiment) -> Settings:
+    """What a step under these values is told to do to its gradient."""
+    clipping = knobs.clipping
+    limits = {"none": 0.0, "value": clipping.clip_value, "agc": clipping.agc_factor}
+    return Settings(clipping.kind, limits.get(clipping.kind, clipping.max_norm), knobs.precision.dtype)
 
 
 def _coefficient(before: float, after: float) -> float:

@@ -38,7 +38,8 @@ def fork(parent: Run, step: int) -> Run:
     run.events.append(Event(step, "branched", f"went on from {parent.title}"))
     run.compared = [comparison for comparison in list(parent.compared) if comparison.step < step]
     broke = parent.first_nonfinite_step
-    run.first_nonfinite_step = broke if broke is not None and broke < step else None
+    if broke is not None and broke < step:
+        run.first_nonfinite_step, run.provenance = broke, parent.provenance
     run.seconds = float(run.history.column("step_seconds").sum())
     return run
 

@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import Row
+from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.session import branches, torch_library
+from gradstudio.session.investigation import investigate
 from gradstudio.session.replay import Replay
 from gradstudio.session.run import Run, Status
 from gradstudio.session.snapshots import Snapshots
@@ -31,13 +32,16 @@ class Lane:
         self.failure = ""  # the traceback of an exception, for whoever wants the details
         self._message, self._told = "", False
         self._stands = False  # whether the trainer is where the run is
-        self._replay = Replay(run, snapshots)
+        self._snapshots, self._replay = snapshots, Replay(run, snapshots)
+        self._stopped: Callable[[], bool] = lambda: False
         self._planned = branches.still_planned(run)
         self._compare_at = frozenset(run.compare_at)
+        self._looked_at: Experiment | None = None
+        self._accumulating = self._accumulation = None  # the way of accumulating now, and the latest that was checked
 
     def begin(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> None:
         """Stand before the first step, or behind the rows that the run has; `trainer` is one of its family that can be brought there."""
-        self.trainer = trainer
+        self.trainer, self._stopped = trainer, stopped
         with self._caught():
             torch_library.load_ahead()
             from gradstudio.engine.trainer import Trainer
@@ -87,14 +91,27 @@ class Lane:
         run = self.run
         with self._caught():
             self.trainer.compare_next |= len(run.history) in self._compare_at
+            self._measure_if_due()
             run.status = status
             row = next(self._steps)
             run.record(row)
+            if row.accumulated is not None and math.isfinite(row.accumulated.difference):  # not where a loss scale overflowed
+                self._accumulation = self._accumulating
             run.keep(self._keep)
+            if run.first_nonfinite_step == row.step:
+                self._investigate()
             if row.went_nonfinite and run.in_force.run.stop_on_nonfinite:
                 self.outcome = "nonfinite"
             else:
                 self._end_at_the_last()
+
+    def _measure_if_due(self) -> None:
+        """What is measured now and then, beside the step: activations, and once in every way of accumulating whether the sum is right."""
+        self.trainer.sample_activations_next = len(self.run.history) % SAMPLE_EVERY == 0
+        if self.run.in_force is not self._looked_at:
+            self._looked_at = knobs = self.run.in_force
+            self._accumulating = (knobs.accumulation, knobs.mistakes, knobs.precision.dtype)
+        self.trainer.check_accumulation_next = self._looked_at.accumulation.steps > 1 and self._accumulating != self._accumulation
 
     def end(self, *, leaving: bool) -> None:
         """Tell the run what came of it, once. One that is stopped to be left has no time for the test set."""
@@ -108,6 +125,8 @@ class Lane:
                 accuracy = self.trainer.evaluate()
             if self.outcome == "finished" and accuracy is not None and math.isnan(accuracy):
                 run.weights_broke()
+                with self._caught():
+                    self._investigate()
                 self.outcome = "nonfinite"
         if self.outcome == "failed":
             self.trainer = None  # it may have been left in mid-step
@@ -123,6 +142,13 @@ class Lane:
                     trainer.check(experiment)
                 except KnobError as fault:
                     raise KnobError(f"timeline at step {change.step}: {fault}") from None
+
+    def _investigate(self) -> None:
+        """Find where the first non-finite value came from. Whatever keeps it from being found is no fault of the run."""
+        try:
+            self.run.provenance = investigate(self.run, self.trainer, self._snapshots, self._stopped)
+        except Exception:
+            self.failure = traceback.format_exc()
 
     def _end_at_the_last(self) -> None:
         if len(self.run.history) >= self.run.experiment.run.steps:

@@ -10,19 +10,16 @@ from typing import Literal, NamedTuple
 
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, differing, find_knob
-from gradstudio.core.history import History, Layer, Row
+from gradstudio.core.history import ALIKE, History, Layer, Row
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.loop_order import in_words
 from gradstudio.core.presets import Preset
+from gradstudio.core.provenance import Provenance
 from gradstudio.core.rules import Finding, Rule, all_rules
 from gradstudio.core.text import number
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed", "interrupted"]
 OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed", "interrupted"})
-
-
-# Relative; an accumulated gradient that is further from the joined batch's is another gradient. Ten times what rounding was measured to do.
-_ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
 
 
 class JoinedBatch(NamedTuple):
@@ -66,6 +63,7 @@ class Run:
     findings: dict[str, Finding] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     first_nonfinite_step: int | None = None
+    provenance: Provenance | None = None  # of its first non-finite value
     accuracy: float | None = None  # on the test set, once the run is over
     seconds: float = 0.0  # spent in steps
     replayed: int | None = None  # while it is on its way to where it goes on from: the step that is reached
@@ -157,7 +155,7 @@ class Run:
             self.not_compared = row.joined_problem
             self.note("compared", row.joined_problem, row.step)
         elif row.joined_difference is not None:
-            alike = row.joined_difference <= _ALIKE[self.in_force.precision.dtype]
+            alike = row.joined_difference <= ALIKE[self.in_force.precision.dtype]
             self.compared.append(JoinedBatch(row.step, row.joined_difference, alike))
             self.not_compared = ""
             text = f"accumulated gradient and joined batch differ by {number(row.joined_difference, 2)} (relative norm)"

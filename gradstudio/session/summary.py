@@ -11,6 +11,7 @@ import numpy as np
 
 from gradstudio.core.rules import RANK, Finding
 from gradstudio.core.rules.remedies import fitting
+from gradstudio.session.investigation import as_json
 from gradstudio.session.run import Run
 
 FINISHED, FAILED, REFUSED, NONFINITE, CRITICAL, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -76,7 +77,7 @@ def summarize(run: Run) -> dict[str, Any]:
     ]
     comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
     line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}
-    return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": None, "comparisons": comparisons, **line})
+    return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": as_json(run.provenance), "comparisons": comparisons, **line})
 
 
 def plain(value: Any) -> Any:

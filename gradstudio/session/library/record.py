@@ -11,9 +11,10 @@ from typing import Any
 from gradstudio.core import presets
 from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import differing
-from gradstudio.core.history import History, Layer
+from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
 from gradstudio.core.loop_order import Loop
 from gradstudio.core.presets import Preset
+from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.rules import Finding
 from gradstudio.session.run import JoinedBatch, Run
 
@@ -23,6 +24,9 @@ GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[An
     "refusal": (lambda run: run.refusals, lambda event: _values(event)),
     "compared": (lambda run: run.compared, list),
     "loop": (lambda run: run.history.loops, lambda loop: [loop[0], *loop[1]]),
+    "settings": (lambda run: run.history.settings, lambda stretch: [stretch[0], *stretch[1]]),
+    "accumulated": (lambda run: run.history.accumulated, list),
+    "activations": (lambda run: run.history.activations, list),
 }
 
 
@@ -30,6 +34,7 @@ GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[An
 WHOLE: dict[str, Callable[[Run], list[list[Any]]]] = {
     "finding": lambda run: [_values(finding) for finding in list(run.findings.values())],
     "change": lambda run: [_values(change) for change in list(run.timeline)],
+    "provenance": lambda run: [vars(run.provenance) | {"chain": [vars(made) for made in run.provenance.chain]}] if run.provenance else [],
     "asked": lambda run: [_values(change) for change in run.asked],
     "at_fork": lambda run: [list(pair) for pair in differing(run.experiment, run.at_fork or run.experiment).items()],
 }
@@ -81,10 +86,21 @@ def run_from(row: Mapping[str, Any], entries: Mapping[str, list[list[Any]]], his
     run.name = "" if row["title"] == run.title else row["title"]
     for step, calls, *rest in entries.get("loop", []):
         history.loops.append((step, Loop(tuple(calls), *rest)))
+    history.settings += [(step, Settings(*values)) for step, *values in entries.get("settings", [])]
+    history.accumulated += [Accumulated(*values) for values in entries.get("accumulated", [])]
+    history.activations += [Activations(step, tuple(Activation(*values) for values in layers)) for step, layers in entries.get("activations", [])]
+    for found in entries.get("provenance", []):
+        run.provenance = _provenance(found)
     for finding in entries.get("finding", []):
         found = Finding(*(tuple(value) if isinstance(value, list) else value for value in finding))
         run.findings[found.rule] = found
     return run
+
+
+def _provenance(found: dict[str, Any]) -> Provenance:
+    chain = tuple(Operation(**made) for made in found["chain"])
+    growth = tuple((str(place), float(value)) for place, value in found["growth"])
+    return Provenance(**{**found, "chain": chain, "growth": growth, "layers": tuple(found["layers"])})
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:
