@@ -7,6 +7,7 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.gui.flow_layout import FlowLayout
+from gradstudio.gui.provenance_card import ProvenanceCard
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 from gradstudio.session.state import State
@@ -133,12 +134,15 @@ class HappeningPanel(QWidget):
         self._column.setSpacing(9)
         self._column.addWidget(heading)
         self._column.addWidget(self.state)
+        self.provenance = ProvenanceCard()
+        self._column.addWidget(self.provenance)
         self._column.addStretch(1)
         theme.changed.connect(self.update)
 
     def refresh(self, run: Run, state: State, healthy: int | None) -> None:
         """Show the run's state and findings as they stand; `healthy` is the last step before it broke."""
         self.state.offer_step(healthy)
+        self.provenance.show_of(run.provenance)
         self.state.show_text(_TONES[state.tone], state.headline, "now" if run.history and not run.over else "", state.text)
         found = ranked(run)
         while len(self.findings) < len(found):

@@ -132,6 +132,9 @@ class LayersPlot(StepPlot):
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
         self._lines.setZValue(2)
+        self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers where the first NaN was born
+        self._lit.setZValue(3)
+        self._lit_of: object = None
         self.box.invertY(True)
         self.plot.layout.setContentsMargins(0, 10, 0, 0)  # room for the half of the first name above its row
         self.plot.showGrid(y=False)
@@ -161,6 +164,19 @@ class LayersPlot(StepPlot):
         self.image.clear(len(layers))
         self.box.setYRange(0, max(len(layers), 1), padding=0)
         self.bar.show_levels(None, "", "")
+
+    def refresh(self, run: Run) -> None:
+        super().refresh(run)
+        if (run, run.provenance) != self._lit_of:
+            self._lit_of = (run, run.provenance)
+            self._light(run)
+
+    def _light(self, run: Run) -> None:
+        path, names = QPainterPath(), [layer.name for layer in run.history.layers]
+        rows = [names.index(name) for name in (run.provenance.layers if run.provenance else ()) if name in names]
+        if rows:
+            path.addRect(-0.5, min(rows), len(run.history), max(rows) + 1 - min(rows))
+        self._lit.setPath(path)
 
     def look_again(self) -> None:
         self._levels_due = 0.0
@@ -200,6 +216,9 @@ class LayersPlot(StepPlot):
 
     def restyle(self) -> None:
         self._lines.setPen(QPen(theme.color("plot"), 0))
+        around = QPen(theme.color("bad"), 2)
+        around.setCosmetic(True)
+        self._lit.setPen(around)
         self.bar.setFixedWidth(round(axes.RIGHT_WIDTH * theme.zoom))
         self.bar.update()
         super().restyle()

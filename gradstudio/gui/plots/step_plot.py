@@ -266,7 +266,7 @@ class StepPlot(QFrame):
         if self._shown != (self.steps.first, self.steps.last):
             self._shown = (self.steps.first, self.steps.last)
             spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
-            self.box.setXRange(self.steps.first - spare, self.steps.last, padding=0)
+            self.box.setXRange(self.steps.first - spare, self.steps.last + 1.5 * spare, padding=0)  # and for the handle at the last
         self.show_values("left", bool(len(run.history) or (self.overlay and self.steps.over)) and self.left_values)
         self.draw(run)
         if len(run.timeline) != self._changes or run.first_nonfinite_step != self._marked:
