@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
 from gradstudio.gui import run_words
 from gradstudio.gui.plots.overlay import LETTERS, color
 from gradstudio.gui.run_list import RunList
+from gradstudio.gui.run_words import Words
 from gradstudio.gui.theme import theme
-from gradstudio.session.library.store import Entry
 
 BOX = 16  # px
 LEFT = 40  # px from the edge to the words
@@ -33,17 +33,16 @@ class RunRows(QStyledItemDelegate):
 
     def restyle(self) -> None:
         """Take on the theme's fonts."""
-        self._title, self._small, self._bold = theme.font(1.0, QFont.Weight.DemiBold), theme.font(0.88), theme.font(0.8, QFont.Weight.Bold)
+        self._title, self._strong = theme.font(1.0, QFont.Weight.DemiBold), theme.font(1.0, QFont.Weight.Bold)
+        self._small, self._letter = theme.font(0.88), theme.font(0.8, QFont.Weight.Bold)
         self._high, self._low = QFontMetrics(self._title).height(), QFontMetrics(self._small).height()
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
-        entry = index.data(RunList.ENTRY)
-        third = self._low + 4 if entry.tags or entry.note else 0
+        third = self._low + 4 if self._has_third(index) else 0
         return QSize(160, 2 * SPARE + self._high + 3 + self._low + third)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        entry, slot = index.data(RunList.ENTRY), index.data(RunList.SLOT)
-        rect, state = option.rect, option.state
+        rect, state, current = option.rect, option.state, bool(index.data(RunList.CURRENT))
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if state & QStyle.StateFlag.State_Selected:
@@ -51,19 +50,20 @@ class RunRows(QStyledItemDelegate):
         elif state & QStyle.StateFlag.State_MouseOver:
             painter.fillRect(rect, theme.color("grid"))
         painter.fillRect(rect.left(), rect.bottom(), rect.width(), 1, theme.color("grid"))
-        if index.data(RunList.CURRENT):
+        if current:
             painter.fillRect(rect.left(), rect.top(), 3, rect.height(), theme.color("accent"))
         if state & QStyle.StateFlag.State_HasFocus:
             painter.setPen(QPen(theme.color("accent"), 1))
             painter.drawRect(QRectF(rect).adjusted(0.5, 0.5, -0.5, -1.5))
-        self._paint_box(painter, self._box(rect), slot)
-        self._paint_words(painter, rect.adjusted(LEFT, SPARE, -12, -SPARE), entry, bool(index.data(RunList.CURRENT)))
+        inner = rect.adjusted(self._indent(index), 0, 0, 0)
+        self._paint_mark(painter, inner, index)
+        self._paint_words(painter, inner.adjusted(LEFT, SPARE, -12, -SPARE), self._words(index), current)
         painter.restore()
 
     def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:
         """The box answers to the mouse, a little around it too, and to Space."""
         if isinstance(event, QMouseEvent) and event.button() == Qt.MouseButton.LeftButton:
-            around = self._box(option.rect).adjusted(-10, -10, 6, 10)
+            around = self._box(option.rect.adjusted(self._indent(index), 0, 0, 0)).adjusted(-10, -10, 6, 10)
             if not around.contains(event.position().toPoint()):
                 return False
             if event.type() == QEvent.Type.MouseButtonRelease:
@@ -79,22 +79,40 @@ class RunRows(QStyledItemDelegate):
         ticked = Qt.CheckState(index.data(Qt.ItemDataRole.CheckStateRole)) == Qt.CheckState.Checked
         model.setData(index, Qt.CheckState.Unchecked if ticked else Qt.CheckState.Checked, Qt.ItemDataRole.CheckStateRole)
 
+    # ---- what a kind of run differs in
+
+    def _indent(self, index: Index) -> int:
+        """Px that a row stands in from the edge."""
+        return 0
+
+    def _has_third(self, index: Index) -> bool:
+        entry = index.data(RunList.ENTRY)
+        return bool(entry.tags or entry.note)
+
+    def _words(self, index: Index) -> Words:
+        return run_words.words(index.data(RunList.ENTRY), time.time())
+
+    def _paint_mark(self, painter: QPainter, rect: QRect, index: Index) -> None:
+        """What stands before the words."""
+        self._paint_box(painter, self._box(rect), index.data(RunList.SLOT))
+
+    # ---- inside
+
     def _box(self, rect: QRect) -> QRect:
         return QRect(rect.left() + 13, rect.top() + SPARE + (self._high - BOX) // 2, BOX, BOX)
 
-    def _paint_box(self, painter: QPainter, box: QRect, slot: int | None) -> None:
-        """Empty, or filled with the colour and the letter that the run has in the plots."""
-        inner = QRectF(box).adjusted(0.5, 0.5, -0.5, -0.5)
-        painter.setPen(QPen(theme.color("dim"), 1) if slot is None else Qt.PenStyle.NoPen)
-        painter.setBrush(theme.color("panel") if slot is None else color(slot))
-        painter.drawRoundedRect(inner, 4, 4)
+    def _paint_box(self, painter: QPainter, box: QRect, slot: int | None, shown: bool = True) -> None:
+        """Empty, or filled with the colour and the letter that the run has in the plots; not filled while it is hidden there."""
+        painter.setPen(QPen(theme.color("dim") if slot is None else color(slot), 1))
+        painter.setBrush(color(slot) if slot is not None and shown else theme.color("panel"))
+        painter.drawRoundedRect(QRectF(box).adjusted(0.5, 0.5, -0.5, -0.5), 4, 4)
         if slot is not None:
-            painter.setPen(QColor("#0c1116" if theme.dark else "#ffffff"))
-            painter.setFont(self._bold)
+            painter.setPen(QColor("#0c1116" if theme.dark else "#ffffff") if shown else color(slot))
+            painter.setFont(self._letter)
             painter.drawText(box, _CENTER, LETTERS[slot])
 
-    def _paint_words(self, painter: QPainter, rect: QRect, entry: Entry, current: bool) -> None:
-        word, role = run_words.outcome(entry)
+    def _paint_words(self, painter: QPainter, rect: QRect, words: Words, current: bool) -> None:
+        word, role = words.outcome
         painter.setFont(self._small)
         metrics = painter.fontMetrics()
         painter.setPen(theme.color(role))
@@ -104,20 +122,20 @@ class RunRows(QStyledItemDelegate):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(theme.color(role))
         painter.drawEllipse(QRectF(line.right() - taken + 8, line.center().y() - 2.5, 6, 6))
-        painter.setFont(self._title)
+        painter.setFont(self._strong if current else self._title)
         painter.setPen(theme.color("accent" if current else "text"))
-        painter.drawText(line, _LEFT, _fitted(painter, entry.title, line.width() - taken))
+        painter.drawText(line, _LEFT, _fitted(painter, words.title, line.width() - taken))
         painter.setFont(self._small)
         painter.setPen(theme.color("dim"))
         line = QRect(rect.left(), line.bottom() + 4, rect.width(), self._low)
-        painter.drawText(line, _LEFT, _fitted(painter, run_words.line(entry, time.time()), line.width()))
-        if entry.tags or entry.note:
-            self._paint_own(painter, QRect(rect.left(), line.bottom() + 5, rect.width(), self._low), entry)
+        painter.drawText(line, _LEFT, _fitted(painter, words.line, line.width()))
+        if words.tags or words.note:
+            self._paint_own(painter, QRect(rect.left(), line.bottom() + 5, rect.width(), self._low), words)
 
-    def _paint_own(self, painter: QPainter, line: QRect, entry: Entry) -> None:
+    def _paint_own(self, painter: QPainter, line: QRect, words: Words) -> None:
         """What a person wrote: tags, each on a ground of its own, then the note."""
         left, metrics = line.left(), painter.fontMetrics()
-        for tag in entry.tags:
+        for tag in words.tags:
             width = min(metrics.horizontalAdvance(tag) + 10, line.right() - left)
             if width < 30:
                 return
@@ -128,9 +146,9 @@ class RunRows(QStyledItemDelegate):
             painter.drawText(QRect(left + 5, line.top(), width - 10, line.height()), _LEFT, _fitted(painter, tag, width - 9))
             left += width + 5
         painter.setPen(theme.color("dim"))
-        if entry.note and line.right() - left > 30:
+        if words.note and line.right() - left > 30:
             room = QRect(left + 1, line.top(), line.right() - left, line.height())
-            painter.drawText(room, _LEFT, _fitted(painter, " ".join(entry.note[:200].split()), room.width()))
+            painter.drawText(room, _LEFT, _fitted(painter, " ".join(words.note[:200].split()), room.width()))
 
 
 def _fitted(painter: QPainter, text: str, width: int) -> str:

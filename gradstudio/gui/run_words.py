@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from html import escape
+from typing import NamedTuple
 
 from gradstudio.core.text import number, plural
 from gradstudio.session.library.store import Entry
@@ -19,6 +20,16 @@ OUTCOMES: dict[str, tuple[str, str]] = {  # of a run: the word, and the colour t
     "starting": ("running", "accent"),
     "ready": ("running", "accent"),
 }
+
+
+class Words(NamedTuple):
+    """What is written of a run. `outcome`: the word and its colour."""
+
+    title: str
+    outcome: tuple[str, str]
+    line: str
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
 
 def outcome(entry: Entry) -> tuple[str, str]:
@@ -42,7 +53,12 @@ def when(started: float, now: float) -> str:
 def line(entry: Entry, now: float) -> str:
     """The second line of a run in the list."""
     loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)} · "
-    return f"{when(entry.started, now)} · {plural(entry.steps, 'step', 'steps')} · {loss}{entry.preset}"
+    return f"{when(entry.started, now)} · {_fork(entry)}{plural(entry.steps, 'step', 'steps')} · {loss}{entry.preset}"
+
+
+def words(entry: Entry, now: float) -> Words:
+    """What the list shows of a run."""
+    return Words(entry.title, outcome(entry), line(entry, now), entry.tags, entry.note)
 
 
 def spoken(entry: Entry, now: float) -> str:
@@ -57,7 +73,13 @@ def tip(entry: Entry) -> str:
     accuracy = "" if entry.accuracy is None else f" · accuracy {100 * entry.accuracy:.1f} %"
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
     note = f"<p>{lines(entry.note[:600])}</p>" if entry.note else ""
-    return f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}<br>began {began}, {number(entry.seconds)} s in steps{accuracy}</p>{note}"
+    fork = f"<br>a branch, from step {entry.parent_step:,} of {escape(entry.parent)}" if entry.parent else ""
+    return f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}{fork}<br>began {began}, {number(entry.seconds)} s in steps{accuracy}</p>{note}"
+
+
+def _fork(entry: Entry) -> str:
+    """Where a branch went on from its parent."""
+    return f"from step {entry.parent_step:,} · " if entry.parent else ""
 
 
 def lines(text: str) -> str:

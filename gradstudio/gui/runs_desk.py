@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from gradstudio.gui.librarian import Librarian
 from gradstudio.gui.plots.loss import Smoother
 from gradstudio.gui.plots.overlay import MOST, Overlaid
 from gradstudio.session import comparison
-from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.library.store import Entry, Library, LibraryError
 from gradstudio.session.output import as_preset
 from gradstudio.session.run import OVER, Run
 
@@ -23,11 +25,21 @@ if TYPE_CHECKING:
     from gradstudio.gui.window import Window
 
 RETRY = 250  # ms
+TRIES = 40  # times that a run which is to be deleted is waited for until it is written
+FAMILY = 12  # runs that are loaded to show one of them, at the most
 UNDO_FOR = 5 * 60_000  # ms after which what was deleted is gone
 FORGOTTEN = 3600.0  # seconds after which what anybody has deleted is gone
 OFFERED_FOR = 20_000  # ms that the message bar offers the undoing
 
 Found = tuple[int, list[Entry]]
+
+
+@dataclass(eq=False)
+class Deletion:
+    """Runs that were deleted together, and what is to be done beside if they are brought back."""
+
+    runs: list[str]
+    back: Callable[[], object]
 
 
 class RunsDesk(QObject):
@@ -38,7 +50,7 @@ class RunsDesk(QObject):
         self._version: int | None = None  # of the library, that the panel shows
         self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs on their way over the plots
-        self._deleted: list[list[str]] = []  # what can be undone, the latest last
+        self._deleted: list[Deletion] = []  # what can be undone, the latest last
         panel = self._panel
         panel.look_asked.connect(self.look)
         panel.open_asked.connect(self.open)
@@ -86,10 +98,18 @@ class RunsDesk(QObject):
         if run == self._window.simulator.run.id:
             self._window.message.show_news("This run is shown in the plots already.")
             return
+        if run in self._window.simulator.family.members:
+            self._window.branches.go(run)
+            return
 
-        def loaded(opened: Run) -> None:
+        def load(library: Library) -> tuple[Run, list[Run]]:
+            opened = library.load(run)
+            return opened, relatives(library, opened) if opened.over else []
+
+        def loaded(found: tuple[Run, list[Run]]) -> None:
+            opened, family = found
             if opened.over:
-                self._window.show_run(opened)
+                self._window.show_run(opened, family)
             else:
                 later(f"{opened.title} is still running in another window; it can be drawn over the plots.")
 
@@ -99,7 +119,7 @@ class RunsDesk(QObject):
             else:
                 self._window.message.show_error(why)
 
-        self.librarian.ask(lambda library: library.load(run), loaded, later)
+        self.librarian.ask(load, loaded, later)
 
     def run_again(self, run: str) -> None:
         """Begin a new run with a run's knobs and the changes that were made to it."""
@@ -110,14 +130,21 @@ class RunsDesk(QObject):
 
         self._load([run], begin)
 
+    def rename(self, run: Run) -> None:
+        """Write the title that a run has been given. Of one that goes its keeper does."""
+        if run.over:
+            self.librarian.ask(lambda library: library.rename(run.id, run.title), lambda _: self._look_anew())
+
     # ---- several
 
     def tick(self, run: str, wanted: bool) -> None:
         """Draw a run over the plots, or do not any more."""
         if not wanted:
             self._overlays.remove(run)
-        elif len(self._overlays.places) + len(self._loading) >= MOST:
+        elif sum(place < MOST for place in self._overlays.places) + len(self._loading) >= MOST:
             self._window.message.show_error(f"{MOST} runs can be drawn over the plots; take one off first.")
+        elif run in self._window.simulator.family.members:
+            self._window.branches.tick(run, wanted)
         elif run not in self._loading:
             self._loading.add(run)
 
@@ -142,24 +169,29 @@ class RunsDesk(QObject):
         """Take runs out of the list; for some minutes that can be undone."""
 
         def done(_: Any) -> None:
-            self._overlays.remove(*runs)
-            self._deleted.append(runs)
-            QTimer.singleShot(UNDO_FOR, self, lambda: self._purge(runs))
             entry = self._panel.model.entry(runs[0])
             what = f"“{entry.title}”" if entry and len(runs) == 1 else plural(len(runs), "run", "runs")
-            self._window.message.show_news(f"Deleted: {what}.", action=("Undo", lambda: self.undo(runs)), stay=OFFERED_FOR)
+            self._can_be_undone(Deletion(runs, lambda: None), f"Deleted: {what}.")
             self._look_anew()
 
         self.librarian.ask(lambda library: library.delete(runs), done)
 
-    def undo(self, runs: list[str] | None = None) -> None:
-        """Bring back what was deleted: these runs, or the latest."""
-        if runs is None:
-            runs = self._deleted[-1] if self._deleted else None
-        if runs not in self._deleted:
+    def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
+        """Delete runs that may have been stopped only now. `told`: what is said of it; `back`: what else brings them back."""
+        deletion = Deletion(runs, back)
+        self._can_be_undone(deletion, told)
+        self._delete_when_written(deletion, TRIES)
+
+    def undo(self, deletion: Deletion | None = None) -> None:
+        """Bring back what was deleted: this, or the latest."""
+        if deletion is None:
+            deletion = self._deleted[-1] if self._deleted else None
+        if deletion is None or deletion not in self._deleted:
             self._window.message.show_news("There is no deletion left to undo.")
             return
-        self._deleted.remove(runs)
+        self._deleted.remove(deletion)
+        deletion.back()
+        runs = deletion.runs
 
         def done(_: Any) -> None:
             self._window.message.show_news(f"Brought back: {plural(len(runs), 'run', 'runs')}.")
@@ -170,8 +202,9 @@ class RunsDesk(QObject):
     def close(self, seconds: float) -> bool:
         """The window goes: save what was being written, remove for good what was deleted. Whether the thread has ended."""
         self._panel.notes.save()
-        for runs in self._deleted:
-            self._purge(runs)
+        for deletion in self._deleted:
+            self.librarian.ask(lambda library, runs=deletion.runs: library.delete(runs))  # what was still waited for
+            self._purge(deletion)
         return self.librarian.close(seconds)
 
     # ---- inside
@@ -211,11 +244,54 @@ class RunsDesk(QObject):
     def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:
         self.librarian.ask(lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_anew())
 
-    def _purge(self, runs: list[str]) -> None:
+    def _can_be_undone(self, deletion: Deletion, told: str) -> None:
+        """Say what was deleted, and offer it back."""
+        self._overlays.remove(*deletion.runs)
+        self._deleted.append(deletion)
+        QTimer.singleShot(UNDO_FOR, self, lambda: self._purge(deletion))
+        self._window.message.show_news(told, action=("Undo", lambda: self.undo(deletion)), stay=OFFERED_FOR)
+
+    def _delete_when_written(self, deletion: Deletion, tries: int) -> None:
+        if deletion not in self._deleted:
+            return  # it was brought back
+
+        def delete(library: Library) -> bool:
+            over = {entry.id for entry in (*library.entries(), *library.entries(deleted=True)) if entry.outcome in OVER}
+            written = [run for run in deletion.runs if run in over]
+            if len(written) < len(deletion.runs) and tries:
+                return False
+            library.delete(written)
+            return True
+
+        def done(deleted: bool) -> None:
+            if deleted:
+                self._look_anew()
+            else:
+                QTimer.singleShot(RETRY, self, lambda: self._delete_when_written(deletion, tries - 1))
+
+        self.librarian.ask(delete, done)
+
+    def _purge(self, deletion: Deletion) -> None:
         """Remove for good, unless it was brought back."""
-        if runs in self._deleted:
-            self.librarian.ask(lambda library: library.purge(runs=runs))
-            self._deleted = [others for others in self._deleted if others is not runs]
+        if deletion in self._deleted:
+            self.librarian.ask(lambda library: library.purge(runs=deletion.runs))
+            self._deleted = [other for other in self._deleted if other is not deletion]
+
+
+def relatives(library: Library, run: Run) -> list[Run]:
+    """The nearest of a run's family that are over, each with all that lies between, in the order in which they began."""
+    entries = {entry.id: entry for entry in library.entries() if entry.outcome in OVER}
+    near = [run.id]
+    for member in near:
+        if len(near) >= FAMILY:
+            break
+        stem = entries[member].parent if member in entries else run.parent
+        near += [id for id, entry in entries.items() if id not in near and (entry.parent == member or id == stem)]
+    found = []
+    for member in sorted(near[1:FAMILY], key=lambda id: entries[id].started):
+        with contextlib.suppress(LibraryError):  # one that is damaged does not keep the others away
+            found.append(library.load(member))
+    return found
 
 
 def overlaid(run: Run, start: int = 0) -> Overlaid:

@@ -1,4 +1,4 @@
-"""The right side of the window: words, code or runs, chosen at its top."""
+"""The right side of the window: words, branches, code or runs, chosen at its top."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Literal
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
+from gradstudio.gui.branches_panel import BranchesPanel
 from gradstudio.gui.code_panel import CodePanel
 from gradstudio.gui.runs_panel import RunsPanel
 from gradstudio.gui.words_panel import WordsPanel
 
-Page = Literal["words", "code", "runs"]
+Page = Literal["words", "branches", "code", "runs"]
 PAGES: dict[Page, tuple[str, str]] = {
     "words": ("Words", "What is happening, and the lesson (Ctrl+2)"),
+    "branches": ("Branches", "What branched from this run, and what changed at each fork (Ctrl+5)"),
     "code": ("Code", "The knobs as a plain PyTorch program (Ctrl+3)"),
     "runs": ("Runs", "Every run that was ever made: find, open, compare (Ctrl+4)"),
 }
@@ -26,7 +28,7 @@ class SidePanel(QWidget):
         super().__init__()
         self.setObjectName("right")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.words, self.code, self.runs = WordsPanel(), CodePanel(), RunsPanel()
+        self.words, self.branches, self.code, self.runs = WordsPanel(), BranchesPanel(), CodePanel(), RunsPanel()
         self.page: Page = "words"
         frame = QFrame()
         frame.setObjectName("segments")
@@ -46,7 +48,7 @@ class SidePanel(QWidget):
             button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
             group.addButton(button)
             row.addWidget(button, 1)
-            self._pages.addWidget({"words": self.words, "code": self.code, "runs": self.runs}[page])
+            self._pages.addWidget({"words": self.words, "branches": self.branches, "code": self.code, "runs": self.runs}[page])
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 4)
         top.addWidget(frame)

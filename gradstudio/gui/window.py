@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings, QSize, Qt
@@ -15,6 +15,7 @@ from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural
 from gradstudio.gui import about, file_dialogs, menus, plot_menu, rewinding
+from gradstudio.gui.branches_desk import BranchesDesk
 from gradstudio.gui.exporting import EventsExport, Export, content
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.heartbeat import Heartbeat
@@ -59,6 +60,7 @@ class Window(QMainWindow):
         self.happening, self.lesson = self.words.happening, self.words.lesson
         self.figures = FiguresBar()
         self.desk = RunsDesk(self, Librarian(library))
+        self.branches = BranchesDesk(self)
         self._exports: list[Export] = []
         self._readings: list[Reading] = []
         self._library_problem = ""  # that was told
@@ -179,9 +181,9 @@ class Window(QMainWindow):
         """Load a preset that was read. A run that goes is stopped, and said to be kept."""
         self._leave(lambda: self.simulator.load(preset))
 
-    def show_run(self, run: Run) -> None:
-        """Show a run of the library that is over, with its knobs asked for."""
-        self._leave(lambda: self.simulator.open(run))
+    def show_run(self, run: Run, relatives: Sequence[Run] = ()) -> None:
+        """Show a run of the library that is over, with its knobs asked for, and others of its family."""
+        self._leave(lambda: self.simulator.open(run, relatives))
 
     def save_preset_as(self, title: str) -> None:
         """Save the knobs as they are set as a preset of the user's, and take it up."""
@@ -248,6 +250,7 @@ class Window(QMainWindow):
             self.happening.refresh(run, state, self.healthy_step)
             self.lesson.refresh(run, self.simulator.requested)
             self.words.balance()
+            self.branches.refresh()
         if run is not self._shown:
             self.desk.mark()
         self._status, self._shown = run.status, run
