@@ -19,6 +19,7 @@ from gradstudio.core.loop_order import Loop, unskipped
 from gradstudio.core.spill import Spilled, SpillFile
 
 BLOCK = 4096  # rows
+SAMPLE_EVERY = 120  # steps; activations are measured, which costs 0.2 to 1.1 steps
 
 COLUMNS: dict[str, str] = {
     "step": "number of the optimizer step, from 0",
@@ -58,6 +59,44 @@ class Layer(NamedTuple):
     size: int
 
 
+# Relative; a gradient that is further from what it ought to be is another gradient. Ten times what rounding was measured to do.
+ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
+
+
+class Settings(NamedTuple):
+    """What a step was told to do to its gradient. `limit` is in the clipping's own measure, 0 without any."""
+
+    clipping: str
+    limit: float
+    dtype: str
+
+
+class Accumulated(NamedTuple):
+    """How far what micro-batches added up to was from the mean of their own gradients, relative, and how far rounding can take it."""
+
+    step: int
+    difference: float
+    tolerance: float
+
+
+class Activation(NamedTuple):
+    """What came out of one layer's activation on a batch. `layer` is the weight whose sums it takes; `saturated` the share of values where
+    its slope is next to nothing, `dead` the share of units that pass nothing on for the whole batch."""
+
+    layer: str
+    mean: float
+    std: float
+    saturated: float
+    dead: float
+
+
+class Activations(NamedTuple):
+    """Those of every layer at a step, in forward order."""
+
+    step: int
+    layers: tuple[Activation, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What was measured at one optimizer step. `layers`: (metrics, layers), in the order of LAYER_METRICS."""
@@ -79,6 +118,9 @@ class Row:
     loop: Loop | None = None
     joined_difference: float | None = None  # only where it was asked for: see engine/accumulation.py
     joined_problem: str = ""  # why it could not be had
+    settings: Settings | None = None
+    accumulated: Accumulated | None = None  # these two only where they were asked for
+    activations: Activations | None = None
 
     @property
     def went_nonfinite(self) -> bool:
@@ -97,6 +139,9 @@ class History:
         self._filling = np.empty((0, 0, 0), np.float32)  # the last of them
         self._spill = SpillFile()
         self.loops: list[tuple[int, Loop]] = []  # the first step of each stretch of steps that made the same calls, skips aside
+        self.settings: list[tuple[int, Settings]] = []  # the first step of each stretch of steps under the same ones
+        self.accumulated: list[Accumulated] = []
+        self.activations: list[Activations] = []
 
     def __len__(self) -> int:
         return self._count
@@ -114,6 +159,12 @@ class History:
         self._filling[:, line] = layers
         if row.loop is not None:
             self._note_loop(row.step, row.loop)
+        if row.settings is not None and (not self.settings or self.settings[-1][1] != row.settings):
+            self.settings.append((row.step, row.settings))
+        if row.accumulated is not None:
+            self.accumulated.append(row.accumulated)
+        if row.activations is not None:
+            self.activations.append(row.activations)
         self._count += 1
 
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
@@ -146,14 +197,24 @@ class History:
         grown._rows, grown._layers = self._rows, self._layers
         for count in range(start + 1, min(stop, self._count) + 1):
             grown._count = count
-            grown.loops += [stretch for stretch in self.loops[len(grown.loops) :] if stretch[0] < count]
+            grown._take_notes(self, count)
             yield grown
 
     def _reader(self, step: int) -> History:
-        """A history of the same layers with the stretches of calls that began before a step."""
+        """A history of the same layers with what was noted before a step."""
         reader = History(self.layers)
-        reader.loops = [stretch for stretch in self.loops if stretch[0] < step]
+        reader._take_notes(self, step)
         return reader
+
+    def _take_notes(self, other: History, step: int) -> None:
+        """What another history has noted before a step and this one has not yet."""
+        for notes, others in zip(self._notes(), other._notes(), strict=True):
+            while len(notes) < len(others) and others[len(notes)][0] < step:
+                notes.append(others[len(notes)])
+
+    def _notes(self) -> tuple[list, ...]:
+        """What is kept beside the rows, each entry with the step that it begins at in front."""
+        return self.loops, self.settings, self.accumulated, self.activations
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows start to stop of one column: float64, (rows,)."""

@@ -51,6 +51,15 @@ def joined_gradient(model: nn.Module, parameters: Sequence[Parameter], batch: Ba
     return [torch.zeros_like(parameter) if grad is None else grad for parameter, grad in zip(parameters, grads, strict=True)]
 
 
+def summed_gradient(model: nn.Module, parameters: Sequence[Parameter], batches: Sequence[Batch], loss: Callable[[Batch], Tensor]) -> list[Tensor]:
+    """The gradient of the sum of each micro-batch's `loss`, one after the other, without a trace."""
+    total = joined_gradient(model, parameters, batches[0], loss)
+    for batch in batches[1:]:
+        for added, grad in zip(total, joined_gradient(model, parameters, batch, loss), strict=True):
+            added += grad
+    return total
+
+
 def difference(grads: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
     """Norm of grads - reference / norm of reference, in float64. About 1e-7 is the rounding of float32."""
     one, other = (torch.cat([grad.flatten() for grad in each]).cpu().double() for each in (grads, reference))

@@ -320,7 +320,6 @@ class Trainer:
             return None, "not compared: the joined batch does not fit into memory"
         return [grad / self.scaler.get_scale() for grad in grads], ""
 
-
     @property
     def _rounding(self) -> float:
         return ALIKE[self.experiment.precision.dtype]
