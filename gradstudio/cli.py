@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradstudio.commands import reports, runs, training
+from gradstudio.commands import branching, reports, runs, training
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 presets_app = typer.Typer(help="List the presets, or print one.", context_settings=HELP, rich_markup_mode=None)
 app.add_typer(presets_app, name="presets")
 app.command("run")(training.run)
+app.command("branch")(branching.branch)
 app.command("script")(training.script)
 app.command("report")(reports.report)
 app.add_typer(runs.app, name="runs")

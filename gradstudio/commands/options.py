@@ -28,6 +28,15 @@ Changes = Annotated[list[str] | None, typer.Option("--at", metavar="STEP:KNOB=VA
 Steps = Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps.")]
 Seed = Annotated[int | None, typer.Option(metavar="S", help="Seed of weights, batches and noise.")]
 Device = Annotated[str | None, typer.Option(metavar="D", help="auto, cpu, cuda:0, mps; see `gradstudio devices`.")]
+Compared = Annotated[
+    list[int] | None,
+    typer.Option("--compare", metavar="STEP", min=0, help="Hold that step's accumulated gradient against that of one large batch. Repeatable."),
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the run's files here.")]
+Report = Annotated[
+    str, typer.Option("--report", metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into a folder named as the run.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 LibraryFile = Annotated[
     Path | None, typer.Option("--library", metavar="FILE", help="The run library. Without it $GRADSTUDIO_LIBRARY, or the user's own.")
 ]
@@ -84,6 +93,51 @@ def requested(
     return Request(preset, experiment, _planned(preset, experiment.run.steps, changes or [], experiment), threads)
 
 
+def asked_changes(changes: list[str] | None, first: int, steps: int) -> list[dict[str, Any]]:
+    """What --at asks for, as a timeline's entries; WrongRequest for what comes before the step `first` or after the end of the run."""
+    from gradstudio.core.experiment import parse_assignment
+
+    entries = []
+    for text in changes or []:
+        step, colon, assignment = text.partition(":")
+        if not colon or not (step.isascii() and step.isdecimal()):
+            raise WrongRequest(f"--at {text[:80]} is not allowed; allowed: STEP:KNOB=VALUE, such as 100:optimizer.lr=0.01")
+        if int(step) < first:
+            raise WrongRequest(f"--at {text[:80]} comes before the branch begins; its first step is {first}")
+        if int(step) >= steps:
+            raise WrongRequest(f"--at {text[:80]} comes after the end of the run; its last step is {steps - 1}")
+        name, value = parse_assignment(assignment)
+        entries.append({"step": int(step), "knob": name, "value": value})
+    return entries
+
+
+def compared_steps(asked: list[int] | None, first: int, steps: int) -> tuple[int, ...]:
+    """What --compare asks for; WrongRequest for a step that the run does not make."""
+    for step in asked or []:
+        if step < first:
+            raise WrongRequest(f"--compare {step} comes before the branch begins; its first step is {first}")
+        if step >= steps:
+            raise WrongRequest(f"--compare {step} comes after the end of the run; its last step is {steps - 1}")
+    return tuple(asked or [])
+
+
+def run_of_folder(folder: Path) -> dict[str, Any]:
+    """What run.json in this folder says, empty where there is none that anybody could read."""
+    try:
+        found = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def threads_of_folder(folder: Path) -> str:
+    """The CPU threads that the run in this folder had; nothing where nobody knows."""
+    from gradstudio.core import threads
+
+    environment = run_of_folder(folder).get("environment")
+    return threads.of(environment) if isinstance(environment, dict) else ""
+
+
 def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Preset, str]:
     """What is named so, and the CPU threads that it ran with. A preset comes first, then what lies in the file system."""
     from gradstudio.core import presets
@@ -91,7 +145,7 @@ def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Pres
     if source in {path.stem for path in presets.available()}:
         return presets.load(source), ""
     if os.path.isfile(os.path.join(source, "experiment.toml")):
-        return presets.load(Path(source, "experiment.toml")), _threads(Path(source))
+        return presets.load(Path(source, "experiment.toml")), threads_of_folder(Path(source))
     if source.endswith(".toml") or os.path.isfile(source):
         return presets.load(source), ""
     if found := _kept(source, library, beginning=beginning):
@@ -118,33 +172,14 @@ def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, 
     return as_preset(run), threads.of(run.environment)
 
 
-def _threads(folder: Path) -> str:
-    """The CPU threads that the run in this folder had; nothing where nobody knows."""
-    from gradstudio.core import threads
-
-    try:
-        return threads.of(json.loads((folder / "run.json").read_text(encoding="utf-8"))["environment"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no run, or one whose file somebody changed
-        return ""
-
-
 def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
     """The preset's own changes and those asked for, in the order of their steps."""
     from gradstudio.core import presets
-    from gradstudio.core.experiment import parse_assignment
     from gradstudio.core.knobs import KnobError
 
     entries = [{"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline]
-    for text in changes:
-        step, colon, assignment = text.partition(":")
-        if not colon or not (step.isascii() and step.isdecimal()):
-            raise WrongRequest(f"--at {text[:80]} is not allowed; allowed: STEP:KNOB=VALUE, such as 100:optimizer.lr=0.01")
-        if int(step) >= steps:
-            raise WrongRequest(f"--at {text[:80]} comes after the end of the run; its last step is {steps - 1}")
-        name, value = parse_assignment(assignment)
-        entries.append({"step": int(step), "knob": name, "value": value})
     try:
-        return presets.read_timeline(entries, experiment)
+        return presets.read_timeline([*entries, *asked_changes(changes, 0, steps)], experiment)
     except KnobError as fault:
         raise WrongRequest(re.sub(r"^timeline\.\d+: ", "--at: ", str(fault))) from None
 

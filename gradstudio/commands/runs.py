@@ -173,7 +173,6 @@ def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
         if value != knob.default
     ]
     lines = [("run", run.id), ("started", _when(entry.started, "seconds").replace("T", " "))]
-    lines += [("branch of", f"{run.parent}, from step {run.parent_step:,}: {run.what_changed}")] if run.parent else []
     lines += _under("knobs", knobs or ["all at their default"])
     lines += _under("changed", [_change(change) for change in run.course])
     lines += _under("tags", [", ".join(entry.tags)] if entry.tags else [])

@@ -5,17 +5,61 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
-from gradstudio.commands.options import Assignments, Changes, Device, Json, LibraryFile, Seed, Steps, formats, library_file, requested
-from gradstudio.commands.terminal import WrongRequest, complain, say, say_file, say_json
+from gradstudio.commands.options import (
+    Assignments,
+    Changes,
+    Compared,
+    Device,
+    Json,
+    LibraryFile,
+    Out,
+    Quiet,
+    Report,
+    Seed,
+    Steps,
+    compared_steps,
+    formats,
+    library_file,
+    requested,
+)
+from gradstudio.commands.terminal import complain, say, say_file, say_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gradstudio.session.library.keeper import Keeper
+    from gradstudio.session.run import Run
+    from gradstudio.session.snapshots import Snapshots
 
 LAST_WRITING = 30.0  # seconds that the library may take for what it has not written yet
+NOTHING_MADE = "interrupted before step {} was reached again: nothing new was measured"
+
+
+class Wanted(NamedTuple):
+    """What is to be made of a run, and what is to be said of it."""
+
+    out: Path | None
+    report: str
+    library: Path | None
+    as_json: bool
+    quiet: bool
+
+    def check(self) -> list[str]:
+        """The formats of the report; WrongRequest or OutputError where what is wanted cannot be, before anything is trained."""
+        from gradstudio.session import output
+
+        reports = formats("--report", self.report, output.REPORTS)
+        if self.out:
+            output.check_folder(self.out)
+        return reports
+
+    @property
+    def progress(self) -> bool:
+        return not self.quiet and sys.stderr.isatty()
 
 
 def run(
@@ -24,63 +68,81 @@ def run(
     ],
     assignments: Assignments = None,
     changes: Changes = None,
-    compare: Annotated[
-        list[int] | None,
-        typer.Option(metavar="STEP", min=0, help="Hold that step's accumulated gradient against that of one large batch. Repeatable."),
-    ] = None,
+    compare: Compared = None,
     steps: Steps = None,
     seed: Seed = None,
     device: Device = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the run's files here.")] = None,
-    report: Annotated[
-        str, typer.Option(metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into a folder named as the run.")
-    ] = "",
+    out: Out = None,
+    report: Report = "",
     library: LibraryFile = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 non-finite, 4 critical finding, 130 interrupted."""
-    from gradstudio.core import threads
-    from gradstudio.session import foreground, output, summary
-    from gradstudio.session.library.keeper import Keeper
     from gradstudio.session.run import Run
 
     request = requested(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device}, beginning=False
     )  # fmt: skip
-    experiment = request.experiment
-    for step in compare or []:
-        if step >= experiment.run.steps:
-            raise WrongRequest(f"--compare {step} comes after the end of the run; its last step is {experiment.run.steps - 1}")
-    record = Run(request.preset, experiment, request.timeline, tuple(compare or []))
-    reports = formats("--report", report, output.REPORTS)
-    folder = out or (Path(record.id) if reports else None)
+    compare_at = compared_steps(compare, 0, request.experiment.run.steps)
+    wanted = Wanted(out, report, library, as_json, quiet)
+    wanted.check()
+    hint_at_threads(request.threads, wanted)
+    carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), wanted)
+
+
+def hint_at_threads(of_run: str, wanted: Wanted) -> None:
+    """Say it where a run that was made before had another number of CPU threads."""
+    from gradstudio.core import threads
+
+    if of_run not in ("", threads.chosen()) and not wanted.quiet:
+        complain(f"it ran with {of_run} CPU threads, and now runs with {threads.chosen()}: GRADSTUDIO_THREADS={of_run} repeats it to the last bit")
+
+
+def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -> NoReturn:
+    """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
+    from gradstudio.session import foreground, output, summary
+    from gradstudio.session.library.keeper import Keeper
+
+    reports = wanted.check()
+    folder = wanted.out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
-    if request.threads not in ("", threads.chosen()) and not quiet:
-        complain(f"it ran with {request.threads} CPU threads, and now runs with {threads.chosen()}: "
-                 f"GRADSTUDIO_THREADS={request.threads} repeats it to the last bit")  # fmt: skip
-    keeper = Keeper(library_file(library))
+    of_parent = record.environment
+    keeper = Keeper(library_file(wanted.library))
     keeper.follow(record)
     try:
-        failure = foreground.train(record, progress=not quiet and sys.stderr.isatty())
+        failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
     finally:
         kept = _close(keeper)
-    if folder and not record.refused:
+    if record.differs_at is not None and not wanted.quiet:
+        complain(_differs(record, of_parent))
+    begun = not record.refused and not (record.parent and not record.own)
+    if folder and begun:
         output.write(record, folder, reports)
     if record.status == "failed":
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
             complain(failure)
         complain(f"error: {record.message}")
-    if as_json:
+    if wanted.as_json:
         say_json(summary.summarize(record))
-    elif not quiet and record.status != "failed":
+    elif record.status == "stopped" and not begun:
+        complain(NOTHING_MADE.format(record.parent_step))
+    elif not wanted.quiet and record.status != "failed":
         from gradstudio.session.report.story import in_words
 
         say(in_words(record) + (f"\n\nkept as {record.id}" if kept else ""))
-    if folder and not quiet and not record.refused:
-        (complain if as_json else say)(f"files in {folder}")
+    if folder and begun and not wanted.quiet:
+        (complain if wanted.as_json else say)(f"files in {folder}")
     raise typer.Exit(summary.exit_code(record))
+
+
+def _differs(record: Run, of_parent: Mapping[str, str]) -> str:
+    """From where on this machine does not make the steps again that a branch has from its parent, and what may be the cause."""
+    facts = ("device_name", "processor", "threads", "torch")
+    other = [f"{name} {of_parent.get(name)}, here {here}" for name in facts if of_parent.get(name) != (here := record.environment.get(name))]
+    why = "; ".join(other) or "though processor, threads and torch are the same: its device adds up in another order each time"
+    return f"from step {record.differs_at} on, the steps before the branch are not repeated to the last bit here: {why}"
 
 
 def _close(keeper: Keeper) -> bool:

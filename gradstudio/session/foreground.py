@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 from gradstudio.core.text import number, one_line
 from gradstudio.session.run import Run
+from gradstudio.session.snapshots import Snapshots
 from gradstudio.session.worker import Stop, Worker
 
 
-def train(record: Run, *, progress: bool) -> str:
-    """Train in the worker's thread and wait here, where Ctrl+C arrives; gives the traceback of what failed, if anything did."""
-    worker = Worker(record)
+def train(record: Run, *, progress: bool, snapshots: Snapshots | None = None) -> str:
+    """Train in the worker's thread and wait here, where Ctrl+C arrives; gives the traceback of what failed, if anything did. `snapshots`
+    are kept in, and gone on from."""
+    worker = Worker(record, snapshots=snapshots)
     with _stopping_on_ctrl_c(worker):
         worker.start()
         if progress:
@@ -61,6 +63,10 @@ def _show_progress(record: Run, worker: Worker) -> None:
         task = bar.add_task(one_line(record.title), total=record.experiment.run.steps, figures="")
         while worker.is_alive():
             worker.join(0.1)
-            if count := len(record.history):
+            again, count = record.replayed, len(record.history)
+            if again is not None:
+                bar.update(task, description=f"back to step {count:,}", total=count, completed=again)
+            elif count:
                 row = record.history.row(count - 1)
-                bar.update(task, completed=count, figures=f"loss {number(row['loss'])}  norm {number(row['grad_norm'])}")
+                figures = f"loss {number(row['loss'])}  norm {number(row['grad_norm'])}"
+                bar.update(task, description=one_line(record.title), total=record.experiment.run.steps, completed=count, figures=figures)

@@ -77,7 +77,9 @@ def summarize(run: Run) -> dict[str, Any]:
     ]
     comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
     line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}
-    return plain({"run": run.id, **vars(figures(run)), "findings": findings, "provenance": as_json(run.provenance), "comparisons": comparisons, **line})
+    return plain(
+        {"run": run.id, **vars(figures(run)), "findings": findings, "provenance": as_json(run.provenance), "comparisons": comparisons, **line}
+    )
 
 
 def plain(value: Any) -> Any:

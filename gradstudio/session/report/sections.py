@@ -128,7 +128,8 @@ def _against_the_preset(run: Run) -> list[Block]:
 
 def environment(run: Run) -> Section:
     """Where and when it ran."""
-    rows = [("run", run.id), ("started", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run.started))), *run.environment.items()]
+    line = [("branch of", run.parent), ("from step", f"{run.parent_step:,}")] if run.parent else []
+    rows = [("run", run.id), *line, ("started", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run.started))), *run.environment.items()]
     return Section("environment", "Environment", (Table(("fact", "value"), tuple(rows), (0.25, 0.75), code=(1,)),))
 
 
@@ -142,6 +143,7 @@ def repeat(run: Run) -> Section:
         Code("gradstudio run experiment.toml"),
         Code(output.experiment_toml(run).strip()),
         Prose("The same experiment, changes, seed and device give the same run: bit for bit on the CPU.", dim=True),
+        *([Prose("It is then made from step 0 on, with the changes of the run that it branched from.", dim=True)] if run.parent else []),
     ]
     return Section("repeat", "How to repeat it", tuple(blocks))
 

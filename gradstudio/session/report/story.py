@@ -39,8 +39,8 @@ def tone(run: Run) -> Tone:
 
 def tell(run: Run) -> str:
     """The course of the run in a paragraph."""
-    parts = (_setup(run), _mistakes(run), _changes(run), _loss(run), _norm(run), _clipping(run), _skipped(run), _compared(run), _end(run))
-    return " ".join(part for part in parts if part).replace(" %", "\u00a0%")
+    parts = (_setup, _branch, _mistakes, _changes, _loss, _norm, _clipping, _skipped, _compared, _end)
+    return " ".join(told for part in parts if (told := part(run))).replace(" %", "\u00a0%")
 
 
 def _setup(run: Run) -> str:
@@ -52,6 +52,12 @@ def _setup(run: Run) -> str:
         f"{network[0].upper()}{network[1:]} learned {wording.task(knobs)} with {wording.OPTIMIZERS[knobs.optimizer.kind]} "
         f"at a learning rate of {format_value(knobs.optimizer.lr)}{by_hand}, in {knobs.precision.dtype}{where}, with seed {knobs.run.seed}."
     )
+
+
+def _branch(run: Run) -> str:
+    if not run.parent:
+        return ""
+    return f"It is a branch: it went on from step {run.parent_step:,} of the run {run.parent}, with {run.what_changed}."
 
 
 def _mistakes(run: Run) -> str:
@@ -146,6 +152,8 @@ def in_words(run: Run) -> str:
         else "  accuracy   none: the weights are not finite",
         f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the steps",
     ]
+    if run.parent:
+        lines.insert(1, f"  branch     of {run.parent} from step {run.parent_step:,}: {run.what_changed}")
     if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
         lines.append(f"  scale      {loss_scale(found.final_scale)} at the end, {plural(found.skipped_steps, 'update', 'updates')} skipped")
     for compared in run.compared:
