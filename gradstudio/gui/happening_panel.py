@@ -55,7 +55,7 @@ class Card(QFrame):
         layout.addWidget(self.text)
         layout.addWidget(self.meaning)
         layout.addWidget(self.remedies)
-        self.back = QPushButton()
+        self.back = QPushButton("Go back")
         self.back.setProperty("role", "remedy")
         self.back.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.back.setToolTip("The last step whose gradient norm was as usual: change a knob there and run on, as a branch")

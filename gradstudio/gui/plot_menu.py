@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from gradstudio.gui.window import Window
 
 LARGEST_COPY = 50_000_000  # characters that are put on the clipboard: what is more goes to a file
-_NAMES = {"Loss": "loss", "Layers × steps": "layers", "Loss scale · learning rate": "scale", "Timeline": "events"}
+_NAMES = {"Loss": "loss", "Layers × steps": "layers", "Loss scale · learning rate": "scale", "Timeline": "events", "Difference of the twins": "difference"}
 
 
 def attach(window: Window) -> None:
     """Give every plot its menu, for the right button and for the keys that open one."""
-    for plot in window.plots.plots:
+    for plot in window.plots.every:
         for widget in (plot, plot.widget):
             widget.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
             widget.customContextMenuRequested.connect(lambda place, plot=plot, widget=widget: _open(window, plot, widget.mapToGlobal(place)))

@@ -108,12 +108,18 @@ def test_a_long_run_is_at_most_a_few_thousand_points() -> None:
 
 
 def test_smoothing_lets_a_nan_pass_and_forgets_it() -> None:
-    clean, broken = Smoother(), Smoother()
-    with_nan = [2.0, 1.0, np.nan, 1.5, 1.2]
-    smooth = [broken._next(value) for value in with_nan]
-    assert np.isnan(smooth[2])
-    assert [smooth[index] for index in (0, 1, 3, 4)] == [clean._next(value) for value in with_nan if value == value]
+    with_nan = np.array([2.0, 1.0, np.nan, 1.5, np.inf, 1.2])
+    finite = np.isfinite(with_nan)
+    smooth, in_parts = Smoother().smoothed(with_nan), Smoother()
+    assert np.isnan(smooth[2]) and smooth[4] == np.inf
     assert smooth[0] == 2.0  # debiased
+    mean = weight = 0.0
+    for value, told in zip(with_nan[finite], smooth[finite], strict=True):
+        mean, weight = 0.6 * mean + 0.4 * value, 0.6 * weight + 0.4
+        assert told == pytest.approx(mean / weight, rel=1e-14)
+    long = np.sin(np.arange(1000.0))
+    parts = np.concatenate([in_parts.smoothed(long[at : at + 7]) for at in range(0, 1000, 7)])
+    np.testing.assert_allclose(parts, Smoother().smoothed(long), rtol=1e-10, atol=1e-14)
 
 
 def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Simulator]) -> None:

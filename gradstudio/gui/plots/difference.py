@@ -27,7 +27,7 @@ class DifferencePlot(StepPlot):
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__(steps, cursor, LogAxis("left"))
-        self._twins: Twins | None = None
+        self.twins: Twins | None = None
         self.loss = Series(self.canvas, partial(self._read, "loss"), "accent", z=12)
         self.norm = Series(self.canvas, partial(self._read, "grad_norm"), "good", dashed=True, marked=False)
         self.loss.scale = self.norm.scale = log10
@@ -39,14 +39,12 @@ class DifferencePlot(StepPlot):
 
     def show_twins(self, twins: Twins | None) -> None:
         """Show these, or nothing."""
-        if twins is not self._twins:
-            self._twins, self.run, self._parted = twins, None, None
+        if twins is not self.twins:
+            self.twins, self.run, self._parted = twins, None, None
             self.setVisible(twins is not None)
-        if twins is not None and self.isVisible():
-            self.refresh(twins.one)
 
     def rows(self, run: Run) -> int:
-        return self._twins.steps if self._twins else 0
+        return self.twins.steps if self.twins else 0
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
@@ -56,18 +54,25 @@ class DifferencePlot(StepPlot):
         for series in self.series:
             series.draw(run.history, first, last)
         self.loss.draw_marks()
-        self._parted = self._twins.look() if self._twins else None
+        self._parted = self.twins.look() if self.twins else None
         self._place_labels()
+
+    def own_data(self) -> str:
+        lines = ["step,loss_difference,grad_norm_difference"]
+        if self.twins is not None:
+            columns = [self.twins.difference(name, self.twins.one.history, 0, self.twins.steps).tolist() for name in ("loss", "grad_norm")]
+            lines += [f"{step},{loss!r},{norm!r}" for step, (loss, norm) in enumerate(zip(*columns, strict=True))]
+        return "\n".join(lines) + "\n"
 
     def legend(self) -> str:
         c = theme.colors
         parted = "the same to the last bit so far" if self._parted is None else f"first differ at step {self._parted:,}"
-        knob = f"differ in {self._twins.knob}" if self._twins else ""
+        knob = f"differ in {self.twins.knob}" if self.twins else ""
         lines = f"<span style='color:{c.accent}'>—— loss</span> &nbsp; <span style='color:{c.good}'>- - - gradient norm</span>"
         return f"{knob}, {parted} &nbsp; {lines} · log"
 
     def reading(self, run: Run, step: int) -> str:
-        if self._twins is None or step >= self._twins.steps:
+        if self.twins is None or step >= self.twins.steps:
             return "only one of them has made this step"
         loss, norm = (float(self._read(name, run.history, step, step + 1)[0]) for name in ("loss", "grad_norm"))
         return f"loss differs by {number(loss)}, gradient norm by {number(norm)}"
@@ -78,7 +83,7 @@ class DifferencePlot(StepPlot):
         super().restyle()
 
     def _read(self, name: str, *rows: object) -> object:
-        return self._twins.difference(name, *rows)
+        return self.twins.difference(name, *rows)
 
     def _place_labels(self) -> None:
         super()._place_labels()

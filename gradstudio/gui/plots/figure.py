@@ -99,6 +99,8 @@ def table(history: History, columns: tuple[str, ...], metric: str, file: BinaryI
 
 def data(plot: StepPlot, run: Run) -> Content:
     """The run's data that the plot is about: columns and layers, or what happened on the way."""
+    if (own := plot.own_data()) is not None:
+        return own
     if plot.columns or plot.shown_metric:
         return partial(table, run.history, plot.columns, plot.shown_metric)
     return events_csv(run)

@@ -56,8 +56,13 @@ class PlotStack(QWidget):
         self.timeline.rewind_asked.connect(self.rewind_asked)
 
     @property
-    def plots(self) -> tuple[StepPlot, ...]:
+    def every(self) -> tuple[StepPlot, ...]:
         return (self.loss, self.gradient_norm, self.difference, self.layers, self.scale_and_rate, self.timeline)
+
+    @property
+    def plots(self) -> tuple[StepPlot, ...]:
+        """Those that are there for the run that is shown."""
+        return tuple(plot for plot in self.every if plot is not self.difference or plot.twins is not None)
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it stands."""
@@ -73,8 +78,7 @@ class PlotStack(QWidget):
         self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
         for plot in self.plots:
-            if plot is not self.difference:
-                plot.refresh(run)
+            plot.refresh(run)
 
     def _offer(self, plot: StepPlot, place: QPointF) -> None:
         """A plot was clicked."""

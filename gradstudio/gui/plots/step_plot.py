@@ -102,6 +102,10 @@ class StepPlot(QFrame):
     def legend(self) -> str:
         return ""
 
+    def own_data(self) -> str | None:
+        """What it shows as CSV, where that is no column of the run."""
+        return None
+
     def take_over(self, overlays: Overlays, drawn: str, told: str) -> None:
         """Draw this column of other runs over the run, and tell that one's values."""
         self.overlay = OverlayLayer(self.canvas, overlays, drawn, told)
