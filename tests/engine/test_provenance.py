@@ -1,0 +1,160 @@
+"""Where the first NaN or Inf is born, held against faults whose place is known."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from gradstudio.core import presets
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.provenance import Provenance
+from gradstudio.engine.provenance import explain, values_of
+from gradstudio.engine.snapshot import Snapshot
+from gradstudio.engine.trainer import Trainer
+
+SMALL = {"model.width": 8, "model.depth": 2, "problem.batch_size": 8, "run.device": "cpu"}
+
+
+def trainer_of(**values: object) -> Trainer:
+    return Trainer(Experiment().with_values(SMALL | {name.replace("__", "."): value for name, value in values.items()}))
+
+
+def poison(trainer: Trainer, name: str, value: float) -> None:
+    """Give a weight another value."""
+    dict(trainer.model.named_parameters())[name].data.flatten()[0] = value
+
+
+def test_a_healthy_step_has_none_and_trains_as_without_watching() -> None:
+    for values in ({}, {"optimizer__kind": "adam", "accumulation__steps": 3}, {"precision__dtype": "bf16", "model__norm": "batch"}):
+        watched, plain = trainer_of(**values), trainer_of(**values)
+        for _ in range(3):
+            assert explain(watched) is None
+            next(plain.steps())
+        assert torch.equal(watched.flat.weights.data, plain.flat.weights.data)
+        assert repr(next(watched.steps()).loss) == repr(next(plain.steps()).loss)
+
+
+@pytest.mark.parametrize("layer", ["hidden.0", "hidden.1", "head"])
+def test_forward_an_overflow_is_found_in_its_layer(layer: str) -> None:
+    trainer = trainer_of(model__activation="relu")
+    for name, parameter in trainer.model.named_parameters():
+        if name.startswith(layer):
+            parameter.data.fill_(3e38)
+    found = explain(trainer)
+    assert (found.phase, found.module, found.operation) == ("forward", layer, "aten.addmm.default")
+    assert found.layers == (f"{layer}.weight", f"{layer}.bias") and found.chain[0].produced and not any(made.produced for made in found.chain[1:])
+    assert "largest float32 number" in found.cause or "Inf - Inf is NaN" in found.cause
+
+
+def test_a_value_that_was_not_finite_before_the_step_is_passed_on_and_not_born() -> None:
+    trainer = trainer_of()
+    poison(trainer, "hidden.1.weight", math.nan)
+    found = explain(trainer)
+    assert found.module == "hidden.1" and not found.chain[0].produced and "was given" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("values", "phase", "operation", "cause"),
+    [
+        ({"loss__kind": "naive_log", "problem__input_scale": 1e4}, "loss", "aten.log.default", "the logarithm of 0 is -Inf"),
+        ({"loss__kind": "naive_exp", "problem__input_scale": 1e4}, "loss", "aten.exp.default", "is over the largest float32 number"),
+        ({"loss__kind": "naive_division"}, "loss", "aten.div.Tensor", "0"),
+        ({"loss__kind": "naive_variance", "problem__input_scale": 1e3}, "loss", "aten.log.default", "the logarithm of a negative number"),
+    ],
+)
+def test_in_the_loss_the_operation_and_its_reason_are_named(values: dict[str, object], phase: str, operation: str, cause: str) -> None:
+    found = broken(trainer_of(**values))
+    assert (found.phase, found.operation) == (phase, operation) and cause in found.cause and found.module == ""
+
+
+def broken(trainer: Trainer, steps: int = 300) -> Provenance:
+    """Train until a step goes non-finite, and have that one explained."""
+    for _ in range(steps):
+        before = Snapshot.take(trainer)
+        row = next(trainer.steps())
+        if row.went_nonfinite:
+            before.restore(trainer)
+            found = explain(trainer)
+            assert found is not None and found.step == row.step
+            return found
+    raise AssertionError("it did not break")
+
+
+def test_backward_the_derivative_and_its_operation_are_named() -> None:
+    found = broken(Trainer(presets.load("root-at-zero").experiment))
+    assert (found.phase, found.operation) == ("backward", "aten.div.Tensor")
+    assert found.chain[0].of == "SqrtBackward0" and found.cause == "a division by 0 is Inf in the derivative of Sqrt"
+
+
+def test_fp16_overflows_are_found_with_their_number_format() -> None:
+    found = broken(Trainer(presets.load("fp16-overflow").experiment))
+    assert found.phase == "backward" and "does not fit into float16, whose largest number is 6.55e4" in found.cause
+
+
+def test_what_a_scaler_skips_is_no_failure() -> None:
+    trainer = trainer_of(precision__dtype="fp16", problem__input_scale=100.0)
+    row = next(trainer.steps())
+    assert row.skipped and not row.went_nonfinite
+
+
+def test_an_update_that_overflows_is_told_from_the_passes() -> None:
+    trainer = trainer_of(optimizer__lr=1e6, optimizer__weight_decay=1e3, model__activation="tanh")
+    dict(trainer.model.named_parameters())["hidden.0.bias"].data.fill_(1e30)  # which tanh makes 1, and the decay 1e39
+    found = explain(trainer)
+    assert found is not None and (found.phase, found.module, found.operation) == ("update", "", "aten.add_.Tensor")
+
+
+def test_the_micro_batch_is_told() -> None:
+    trainer = trainer_of(accumulation__steps=4)
+    draw, drawn = trainer.task.next_batch, []
+    poison = torch.full((8, 8, 8), math.inf)
+
+    def third_is_poisoned(model: torch.nn.Module) -> object:
+        drawn.append(draw(model))
+        return drawn[-1]._replace(inputs=poison) if len(drawn) == 3 else drawn[-1]
+
+    trainer.task.next_batch = third_is_poisoned
+    found = explain(trainer)
+    assert (found.micro_batch, found.micro_batches) == (2, 4) and not found.chain[0].produced
+
+
+def test_of_a_recurrent_model_the_time_step_and_the_growth_along_it_are_told() -> None:
+    trainer = trainer_of(
+        model__kind="rnn", model__activation="relu", model__depth=1, problem__task="sequential_digits", problem__seq_len=16, problem__input_scale=1.0,
+        model__init="orthogonal", model__init_gain=1e4,
+    )  # fmt: skip
+    found = explain(trainer)
+    assert found.module == "rnn" and found.phase == "forward" and found.time_step is not None and 0 < found.time_step < 16
+    state = trainer.model.rnn(trainer.task.sample(8))[0]
+    assert found.growth_along == "time steps" and len(found.growth) == 16
+    finite = [value for _, value in found.growth[: found.time_step] if math.isfinite(value)]
+    assert all(later > 10 * earlier for earlier, later in pairwise(finite[1:])) and state.shape[1] == 16
+
+
+def test_masks_of_a_transformer_are_no_births() -> None:
+    trainer = trainer_of(model__kind="transformer", problem__task="characters", problem__seq_len=8)
+    assert explain(trainer) is None
+    for name, parameter in trainer.model.named_parameters():
+        if name.startswith("head"):
+            parameter.data.fill_(3e38)
+    found = explain(trainer)
+    assert found.module == "head"
+
+
+def test_every_kind_of_model_is_explained() -> None:
+    kinds = {"mlp": "digits", "rnn": "sequential_digits", "lstm": "sequential_digits", "gru": "sequential_digits", "cnn": "digits",
+             "transformer": "sequential_digits", "gan": "ring", "policy": "pole"}  # fmt: skip
+    for kind, task in kinds.items():
+        trainer = trainer_of(model__kind=kind, problem__task=task, problem__seq_len=8)
+        poison(trainer, trainer.layers[0].name, math.nan)
+        found = explain(trainer)
+        assert found is not None and found.layers and not found.chain[0].produced, kind
+
+
+def test_values_are_told_apart() -> None:
+    values = values_of(torch.tensor([math.nan, math.inf, -math.inf, -3.0, 0.0, 2.0]))
+    assert (values.low, values.high, values.nan, values.inf, values.zeros, values.largest) == (-3.0, 2.0, 1, 2, 1, 3.0)
+    assert values_of(torch.tensor([1, 2])).finite and math.isnan(values_of(torch.tensor([math.nan])).largest)
