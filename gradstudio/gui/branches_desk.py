@@ -88,6 +88,7 @@ class BranchesDesk(QObject):
         elif wanted == hidden and (wanted or place >= MOST):  # what has a place of its own keeps it
             self._overlays.toggle(place)
         elif not wanted:
+            self._places[id] = place
             self._overlays.remove(id)
 
     def colour(self, id: str, place: int) -> None:

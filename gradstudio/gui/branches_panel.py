@@ -11,7 +11,7 @@ from gradstudio.gui.branch_list import BranchList, Member
 from gradstudio.gui.branch_rows import BranchRows
 from gradstudio.gui.plots.chips import sample
 from gradstudio.gui.plots.overlay import LETTERS, MOST, Overlays
-from gradstudio.gui.runs_panel import undoes
+from gradstudio.gui.runs_panel import own_keys
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import ARROW
 from gradstudio.session.branches import Family
@@ -77,7 +77,7 @@ class BranchesPanel(QWidget):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Resize:
             self._place_empty()
-        return undoes(event, self.undo_asked.emit)
+        return own_keys(event, self.undo_asked.emit)
 
     def _go(self) -> None:
         if (member := self.chosen) is not None:

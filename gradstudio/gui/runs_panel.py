@@ -97,7 +97,7 @@ class RunsPanel(QWidget):
             return True
         if watched is self.list and event.type() == QEvent.Type.Resize:
             self._place_empty()
-        return watched is self.list and undoes(event, self.undo_asked.emit)
+        return watched is self.list and own_keys(event, self.undo_asked.emit)
 
     def _open(self) -> None:
         if len(self.chosen) == 1:
@@ -281,14 +281,15 @@ class RunsPanel(QWidget):
         self._place_empty()
 
 
-def undoes(event: QEvent, undo: Callable[[], object]) -> bool:
-    """In a list Ctrl+Z brings back what was deleted; elsewhere in the window it takes a knob change back."""
-    if not isinstance(event, QKeyEvent) or not event.matches(QKeySequence.StandardKey.Undo):
+def own_keys(event: QEvent, undo: Callable[[], object]) -> bool:
+    """Keys that the window's menus have too: in a list Ctrl+Z brings back what was deleted, and Home goes to the first row."""
+    if not isinstance(event, QKeyEvent):
         return False
-    if event.type() == QEvent.Type.ShortcutOverride:
+    undoes = event.matches(QKeySequence.StandardKey.Undo)
+    if event.type() == QEvent.Type.ShortcutOverride and (undoes or event.key() == Qt.Key.Key_Home):
         event.accept()  # as a key, then, and not as the menu's
         return True
-    if event.type() == QEvent.Type.KeyPress:
+    if event.type() == QEvent.Type.KeyPress and undoes:
         undo()
         return True
     return False
