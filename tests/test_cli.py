@@ -32,7 +32,7 @@ def test_version_and_help(gradstudio: Callable) -> None:
     assert gradstudio("--version") == (0, f"gradstudio {__version__}\n", "")
     answer = gradstudio("--help")
     assert answer.code == 0
-    for command in ("run", "script", "runs", "report", "presets", "devices", "doctor"):
+    for command in ("run", "branch", "script", "runs", "report", "presets", "devices", "doctor"):
         assert command in answer.out
     assert gradstudio("run", "--help").code == 0
 

@@ -66,7 +66,7 @@ def _show_progress(record: Run, worker: Worker) -> None:
             again, count = record.replayed, len(record.history)
             if again is not None:
                 bar.update(task, description=f"back to step {count:,}", total=count, completed=again)
-            elif count:
+            elif record.own > 0:
                 row = record.history.row(count - 1)
                 figures = f"loss {number(row['loss'])}  norm {number(row['grad_norm'])}"
                 bar.update(task, description=one_line(record.title), total=record.experiment.run.steps, completed=count, figures=figures)
