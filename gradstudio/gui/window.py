@@ -150,6 +150,12 @@ class Window(QMainWindow):
         """Set a knob to where its slider came to, or to what is near it and goes with the other knobs."""
         self.ask(name, self.simulator.nearest(name, value, onwards=by_keys))
 
+    def limit_norm(self, max_norm: float) -> None:
+        """The line of the norm plot was dragged; where nothing is clipped yet, that begins it."""
+        if self.simulator.requested.clipping.kind == "none":
+            self.ask("clipping.kind", "norm")
+        self.ask("clipping.max_norm", max_norm)
+
     def compare(self) -> None:
         """Hold the next step's accumulated gradient against that of one large batch."""
         if self.simulator.run.over:
@@ -356,7 +362,7 @@ class Window(QMainWindow):
         theme.changed.connect(self.top.keep_widths)
         theme.changed.connect(self.sides.fit)
         self.happening.remedy_chosen.connect(self.ask_remedy)
-        self.plots.gradient_norm.max_norm_moved.connect(lambda value: self.ask("clipping.max_norm", value))
+        self.plots.gradient_norm.max_norm_moved.connect(self.limit_norm)
         theme.changed.connect(self.figures.update)
 
     def _restore(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from gradstudio.core import mistakes
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Condition, Knob
@@ -12,6 +14,8 @@ from gradstudio.session.run import Run
 from gradstudio.session.wording import comparison
 
 WINDOW = 500
+ENOUGH = 50  # steps for an advice
+OUTLIERS = 0.05  # share of the steps whose gradient a sensible limit shortens: it takes the spikes and leaves training as it is
 
 
 class Hint(NamedTuple):
@@ -59,12 +63,31 @@ def _share_clipped(requested: Experiment, run: Run) -> Hint:
     if not len(norms) or requested.clipping.kind != "norm":
         return Hint()
     clipping, made = run.in_force.clipping, run.in_force.mistakes
-    acts = (clipping.kind, clipping.max_norm) == ("norm", requested.clipping.max_norm)
-    share = float((norms > requested.clipping.max_norm).mean())
+    limit = requested.clipping.max_norm
+    acts = (clipping.kind, clipping.max_norm) == ("norm", limit)
+    share = share_over(run, limit)
     if acts and (made.clip_before_unscale or made.clip_each_micro_batch or made.clip_after_step):  # it is not this norm that is clipped
         share = float((run.history.column("clip_coef", len(run.history) - WINDOW) < 1).mean())
     verb = "clips" if acts else "would clip"
-    return Hint(f"{verb} {number(100 * share, 2)} % of the last {plural(len(norms), 'step', 'steps')}")
+    advised = advised_max_norm(run)
+    other = "" if advised is None or 0.8 < advised / limit < 1.25 else f"; {number(advised)} would clip {number(100 * share_over(run, advised), 2)} %"
+    return Hint(f"{verb} {number(100 * share, 2)} % of the last {plural(len(norms), 'step', 'steps')}{other}")
+
+
+def share_over(run: Run, limit: float) -> float:
+    """Share of the last steps whose gradient norm is over a limit, or not finite."""
+    norms = run.history.column("grad_norm", len(run.history) - WINDOW)
+    return float((~(norms <= limit)).mean()) if len(norms) else 0.0
+
+
+def advised_max_norm(run: Run) -> float | None:
+    """The max_norm that would have clipped only the outliers, OUTLIERS of the last steps; None of too few."""
+    norms = run.history.column("grad_norm", len(run.history) - WINDOW)
+    norms = np.sort(np.where(np.isnan(norms), np.inf, norms))
+    if len(norms) < ENOUGH:
+        return None
+    limit = float(norms[int((1 - OUTLIERS) * (len(norms) - 1))])
+    return float(f"{limit:.2g}") if 0 < limit < 1e30 else None
 
 
 def _warmup(requested: Experiment, run: Run) -> Hint:

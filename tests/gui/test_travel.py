@@ -16,6 +16,7 @@ from gradstudio.gui.plots.overlay import PARENT, TWIN
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.twins_dialog import TwinsDialog
 from gradstudio.gui.window import Window
+from gradstudio.session.hints import advised_max_norm, share_over
 
 LEFT = Qt.MouseButton.LeftButton
 LONG = 60_000  # ms
@@ -210,3 +211,21 @@ def test_twins_go_in_lockstep_and_their_difference_is_drawn(qtbot: QtBot, window
     window.restart()
     window.refresh()
     assert not plot.isVisible() and TWIN not in window.plots.overlays.places
+
+
+def test_a_limit_for_the_norm_is_advised_and_dragging_it_begins_to_clip(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=200)
+    window.simulator.set_speed(float("inf"))
+    window.toggle()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    plot = window.plots.gradient_norm
+    told = f"would clip {round(100 * share_over(window.simulator.run, advised_max_norm(window.simulator.run) or 0))} % ⇕"
+    qtbot.waitUntil(lambda: window.refresh() or plot.limit.label.toPlainText().endswith(told), timeout=LONG)
+    plot.limit.setPos(-1.0)
+    plot._dragged()
+    assert "max_norm 0.1 would clip" in plot.limit.label.toPlainText()
+    plot._let_go()
+    clipping = window.simulator.requested.clipping
+    assert (clipping.kind, clipping.max_norm) == ("norm", 0.1)
+    window.refresh()
+    assert plot.limit.label.toPlainText() == "max_norm 0.1 ⇕"

@@ -14,7 +14,7 @@ from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import Knob
 from gradstudio.core.loop_order import Loop, in_words
 from gradstudio.core.presets import LessonStep, Preset
-from gradstudio.session.hints import Hint, applies_to, hint
+from gradstudio.session.hints import Hint, advised_max_norm, applies_to, hint, share_over
 from gradstudio.session.lesson import is_done
 from gradstudio.session.report.story import headline, tell
 from gradstudio.session.run import Run, recent_mean
@@ -92,6 +92,12 @@ def test_hints_follow_the_rows() -> None:
     assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 4.0), run).text == "would clip 0 % of the last 10 steps"
     assert hint("accumulation.steps", clipped.with_value("accumulation.steps", 4), run) == Hint("effective batch 32 × 4 = 128")
     assert hint("optimizer.lr", clipped, run) == Hint()
+    spiky = run_of([])
+    for step, norm in enumerate([*(1.0 + 0.001 * step for step in range(95)), 50.0, 60.0, 70.0, 80.0, math.nan]):
+        spiky.record(row(step, 1.0, grad_norm=norm))
+    assert advised_max_norm(spiky) == 1.1 and share_over(spiky, 1.1) == 0.05 and advised_max_norm(run) is None
+    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 1.2), spiky).text == "would clip 5 % of the last 100 steps"
+    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 0.1), spiky).text.endswith("; 1.1 would clip 5 %")
     assert hint("clipping.max_norm", clipped, run_of([1.0])).text == "would clip 0 % of the last 1 step"
 
 

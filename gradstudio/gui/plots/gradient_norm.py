@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, Qt, Signal
@@ -17,7 +18,10 @@ from gradstudio.gui.plots.series import Series, column, joined, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
+from gradstudio.session.hints import advised_max_norm, share_over
 from gradstudio.session.run import Run
+
+ADVISE_EVERY = 1.0  # seconds
 
 
 class Limit(pg.InfiniteLine):
@@ -91,18 +95,39 @@ class GradientNormPlot(StepPlot):
         self.limit.sigDragged.connect(self._dragged)
         self.limit.sigPositionChangeFinished.connect(self._let_go)
         self.plot.addItem(self.limit, ignoreBounds=True)
-        self._limit: float | None = -1.0  # that is shown
+        self._limit: tuple[float | None, bool] = (-1.0, False)  # that is shown, and whether it is only advised
+        self._advised = False
+        self._advise_at = 0.0
         self.take_over(overlays, "grad_norm", "grad_norm")
         self.show_limit(None)
         self.restyle()
 
-    def show_limit(self, max_norm: float | None) -> None:
-        """The max_norm that clipping holds to, or None where the rule has no such limit."""
-        if self.limit.moving or max_norm == self._limit:
+    def show_limit(self, max_norm: float | None, *, advised: bool = False) -> None:
+        """The max_norm that clipping holds to; or, `advised`, one that would clip only the outliers, where nothing is clipped. None where
+        the rule has no such limit."""
+        if self.limit.moving or (max_norm, advised) == self._limit:
             return
-        self._limit = max_norm
-        self.limit.show_at(None if max_norm is None else math.log10(max_norm), f"max_norm {number(max_norm or 0)} ⇕")
+        self._limit, self._advised = (max_norm, advised), advised
+        self.limit.show_at(None if max_norm is None else math.log10(max_norm), self._limit_text(max_norm or 1.0))
         self.redraw()
+
+    def advise(self) -> None:
+        """Show the limit that the run's own norms advise; it moves only where they say another one by far."""
+        now = time.monotonic()
+        if now < self._advise_at or self.run is None:
+            return
+        self._advise_at = now + ADVISE_EVERY
+        advised, shown = advised_max_norm(self.run), self._limit[0] if self._advised else None
+        if advised is None or shown is None or not 0.8 < advised / shown < 1.25:
+            self.show_limit(advised, advised=True)
+
+    def _limit_text(self, max_norm: float) -> str:
+        share = (
+            f" would clip {number(100 * share_over(self.run, max_norm), 2)} %"
+            if self.run is not None and (self._advised or self.limit.moving)
+            else ""
+        )
+        return f"max_norm {number(max_norm)}{share} ⇕"
 
     def legend(self) -> str:
         c = theme.colors
@@ -135,8 +160,8 @@ class GradientNormPlot(StepPlot):
         return f"norm {number(row['grad_norm'])}{clipped}"
 
     def _dragged(self) -> None:
-        self.limit.write(f"max_norm {number(10 ** self.limit.value())} ⇕")
+        self.limit.write(self._limit_text(10 ** self.limit.value()))
 
     def _let_go(self) -> None:
-        self._limit = -1.0  # whatever comes of it is shown
+        self._limit = (-1.0, False)  # whatever comes of it is shown
         self.max_norm_moved.emit(float(f"{10 ** self.limit.value():.3g}"))

@@ -75,7 +75,10 @@ class PlotStack(QWidget):
         self.timeline.show_reach(max(len(run.history), beyond), simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         clipping = simulator.requested.clipping
-        self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
+        if clipping.kind == "none":
+            self.gradient_norm.advise()
+        else:
+            self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
         for plot in self.plots:
             plot.refresh(run)
