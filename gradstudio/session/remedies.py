@@ -1,0 +1,320 @@
+"""Trying fixes: a run goes on from its last healthy step once for each remedy of its findings and once without a change, with the same
+seed and batches, and the remedies are ranked by what happened."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gradstudio.core.experiment import KNOBS, parse_assignment
+from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.rules.remedies import fitting
+from gradstudio.core.text import plural
+from gradstudio.session import branches
+from gradstudio.session.lane import Lane
+from gradstudio.session.run import Run
+from gradstudio.session.snapshots import Kept, Snapshots
+from gradstudio.session.summary import ranked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gradstudio.engine.trainer import Trainer
+
+MOST = 6  # remedies that are tried
+HORIZON = 100  # steps that each goes on for, at the least
+TIMES = 2  # as many times the way from the start to the break, where that is more
+BEFORE = 20  # steps before a finding of a run that stayed finite
+LOOKED_FOR = 1000  # steps within which such a finding has to come again without a change
+LAST = 20  # rows whose loss is told
+
+Outcome = Literal["held", "broke again", "no effect", "failed", "not tried"]
+
+
+@dataclass
+class Trial:
+    """What came of one remedy, "" for no change. The thread that tries it fills it in; `outcome` last."""
+
+    remedy: str
+    from_step: int = 0
+    run: Run | None = None
+    broke_at: int | None = None
+    nonfinite: bool = False  # it broke by NaN or Inf, rather than by the finding of a run that stayed finite
+    loss: float | None = None  # mean over the last rows that are finite
+    learns: bool = True  # its loss did not rise
+    seconds: float = 0.0
+    message: str = ""  # why it failed
+    outcome: Outcome | None = None
+
+    @property
+    def steps(self) -> int:
+        """That it made."""
+        return 0 if self.run is None else max(len(self.run.history) - self.from_step, 0)
+
+
+def candidates(run: Run) -> list[str]:
+    """What there is to try: the first remedy of each cause, the most likely first, then their second ones and so on; then those of the
+    symptoms, in case the cause is another; and at last no change."""
+    causes = [finding for finding in ranked(run) if finding.severity != "info"]
+    rules = {finding.rule for finding in causes}
+    symptoms = [fitting(finding, run.in_force) for finding in list(run.findings.values()) if finding.severity != "info" and finding.rule not in rules]
+    turns = (*zip_longest(*(finding.remedies for finding in causes)), *zip_longest(*(finding.remedies for finding in symptoms)))
+    remedies = dict.fromkeys(remedy for turn in turns for remedy in turn if remedy)
+    return [*list(remedies)[:MOST], ""]
+
+
+def broken(run: Run) -> bool:
+    """Whether there is something to heal."""
+    return run.first_nonfinite_step is not None or any(finding.severity == "critical" for finding in list(run.findings.values()))
+
+
+def starting_step(run: Run) -> int:
+    """Where the trials go on from: the last healthy step, and no earlier than the last change that was made before it broke, so that every
+    trial has that change."""
+    broke = run.first_nonfinite_step
+    if broke is None:
+        critical = [finding.first_step for finding in (*ranked(run), *list(run.findings.values())) if finding.severity == "critical"]
+        broke = min(critical, default=len(run.history))
+        step = max(broke - BEFORE, 0)
+    else:
+        step = branches.last_healthy_step(run) or 0
+    return max([step, *(change.step for change in list(run.timeline) if change.step <= broke)])
+
+
+def values(remedy: str) -> dict[str, Value]:
+    """The knobs that a remedy sets."""
+    return dict(map(parse_assignment, remedy.split()))
+
+
+def acts_live(remedy: str) -> bool:
+    """Whether all of it can be changed while a run goes on."""
+    return all(KNOBS[name].live for name in values(remedy))
+
+
+def in_words(remedy: str) -> str:
+    return ", ".join(f"{name} = {format_value(value)}" for name, value in values(remedy).items()) or "no change"
+
+
+def told(trial: Trial) -> str:
+    """What happened, in a few words."""
+    broke = f"{'NaN' if trial.nonfinite else 'again'} at {trial.broke_at:,}" if trial.broke_at is not None else ""
+    match trial.outcome:
+        case "held":
+            return "survives" if trial.learns else "survives, loss rises"
+        case "no effect":
+            return f"no effect, {broke}"
+        case "broke again":
+            return broke
+        case "failed":
+            return "failed"
+        case "not tried":
+            return "not tried"
+    return "being tried"
+
+
+def ranking(trials: list[Trial]) -> list[Trial]:
+    """The best first. What held comes first, by the loss that it reached at the same step, so that one that holds but learns nothing comes
+    after those that learn; one whose loss rose comes behind all whose loss did not, since a remedy that changes the loss itself has
+    another measure. Then what broke later than without a change, the latest first; what made no difference; what broke earlier."""
+    unchanged = next((trial.broke_at for trial in trials if not trial.remedy), None)
+
+    def place(trial: Trial) -> tuple[float, ...]:
+        broke = math.inf if trial.broke_at is None else trial.broke_at
+        match trial.outcome:
+            case "held":
+                return (0, not trial.learns, math.inf if trial.loss is None else trial.loss)
+            case "broke again" if trial.remedy and (unchanged is None or broke > unchanged):
+                return (1, -broke)
+            case "no effect":
+                return (2, 0)
+            case "broke again":
+                return (2, 1) if not trial.remedy else (3, -broke)
+            case "failed":
+                return (4,)
+        return (5,)
+
+    return sorted(trials, key=place)
+
+
+def as_json(trials: list[Trial]) -> list[dict[str, Any]]:
+    """The trials as the summary of a run has them."""
+    return [{name: getattr(trial, name) for name in ("remedy", "outcome", "from_step", "steps", "broke_at", "loss")} for trial in trials]
+
+
+class Trials(threading.Thread):
+    """Tries one candidate after the other, in trainers of its own: whatever else trains or stands goes on undisturbed. Any thread may
+    read it."""
+
+    def __init__(self, run: Run, snapshots: Snapshots, remedies: Iterable[str] | None = None) -> None:
+        """`snapshots` of the run are read; nothing is added to them. `remedies`: what to try, if not what the run's findings offer."""
+        super().__init__(name=f"training fixes of {run.id}", daemon=True)
+        self.tried, self.step = run, starting_step(run)
+        self.length = len(run.history)  # what it had made when its fixes were tried
+        offered = candidates(run) if remedies is None else remedies
+        self.trials = [Trial(remedy) for remedy in dict.fromkeys(("", *offered))]  # first without a change: it says what an effect is
+        self.now: Trial | None = None
+        self.failure = ""  # the traceback of a fault of the program, for whoever wants the details
+        self._finite = run.first_nonfinite_step is None
+        self._experiment, self._planned = run.in_force, tuple(sorted((*run.planned, *run.asked), key=lambda change: change.step))
+        self._snapshots = _Borrowed(snapshots)
+        self._trainer: Trainer | None = None  # of the run's family
+        self._stopping = False
+
+    @property
+    def over(self) -> bool:
+        """Whether every trial has its outcome."""
+        return all(trial.outcome is not None for trial in self.trials)
+
+    @property
+    def ranked(self) -> list[Trial]:
+        return ranking(self.trials)
+
+    @property
+    def end(self) -> int:
+        """The step before which each trial ends that does not break."""
+        unchanged = self.trials[0]
+        broke = self.tried.first_nonfinite_step if unchanged.broke_at is None else unchanged.broke_at
+        if broke is None and unchanged.outcome is None:  # it is yet to be seen where the finding becomes critical again
+            wanted = min(self.step + LOOKED_FOR, max(self.length, self.step + HORIZON))
+        else:
+            wanted = self.step + max(HORIZON, 0 if broke is None else TIMES * (broke + 1 - self.step))
+        return min(wanted, self.tried.experiment.run.steps)
+
+    @property
+    def progress(self) -> str:
+        """What is being tried, and how far it is."""
+        trial = self.now
+        if trial is None or trial.run is None:
+            return ""
+        again, count = trial.run.replayed, len(trial.run.history)
+        at = f"back to step {count:,}: {again:,}" if again is not None else f"step {count:,} of {self.end:,}"
+        return f"{in_words(trial.remedy)}, {at}"
+
+    def stop(self) -> None:
+        """No step more is made; what is known by then stays."""
+        self._stopping = True
+
+    def run(self) -> None:
+        try:
+            for trial in self.trials:
+                if not self._stopping:
+                    self._try(trial)
+                    self.now = None
+        finally:
+            for trial in self.trials:
+                trial.outcome = trial.outcome or "not tried"
+            self._trainer = None  # free the model
+            self._snapshots = _Borrowed(Snapshots())
+
+    # ---- inside
+
+    def _try(self, trial: Trial) -> None:
+        started = time.perf_counter()
+        try:
+            outcome = self._made(trial, values(trial.remedy))
+        except Exception as fault:  # KnobError for values that do not go together, and what nobody thought of
+            outcome, trial.message, self.failure = "failed", str(fault) or type(fault).__name__, traceback.format_exc()
+        trial.seconds = time.perf_counter() - started
+        trial.outcome = outcome
+
+    def _made(self, trial: Trial, wanted: dict[str, Value]) -> Outcome:
+        live = acts_live(trial.remedy)
+        run = branches.fork(self.tried, self.step) if live else self._from_the_start(wanted)
+        trial.from_step = self.step if live else 0
+        trial.run, self.now = run, trial
+        self._snapshots.wanted = True
+        lane = Lane(run, self._snapshots)
+        lane.begin(self._trainer if live else None, lambda: self._stopping)
+        if live:
+            self._keep(run, lane.trainer)
+        self._snapshots.wanted = False  # where a trial broke, nobody investigates
+        if live and lane.outcome is None and not self._stopping:
+            lane.change_as_planned()
+            for name, value in wanted.items():
+                lane.change(name, value)
+        while lane.outcome is None and not self._stopping and len(run.history) < self.end and not run.refusals:
+            lane.change_as_planned()
+            lane.step("running")
+            if run.first_nonfinite_step is not None or self._found_again(run):
+                break
+        lane.end(leaving=True)
+        if live:
+            self._trainer = lane.trainer  # none where a fault left it in mid-step
+        return self._judge(trial, run, lane)
+
+    def _from_the_start(self, wanted: dict[str, Value]) -> Run:
+        """What a restart with the remedy would be."""
+        return Run(self.tried.preset, self._experiment.with_values(wanted), self._planned)
+
+    def _keep(self, run: Run, trainer: Trainer | None) -> None:
+        """Where the trials begin, so that those after this one are there at once."""
+        if trainer is None or trainer.step != self.step or run.replayed is not None:
+            return
+        from gradstudio.engine.snapshot import Snapshot
+
+        state, owner = Snapshot.take(trainer), run.owner(self.step)
+        run.keep(lambda rules, found, seconds: self._snapshots.add(Kept(owner, self.step, state, copy.deepcopy(rules), dict(found), seconds), 0.0))
+
+    def _found_again(self, run: Run) -> bool:
+        """Of a run that stayed finite: whether it is no sounder now. No critical finding of it began before the trials do."""
+        return self._finite and any(finding.severity == "critical" for finding in run.findings.values())
+
+    def _judge(self, trial: Trial, run: Run, lane: Lane) -> Outcome:
+        losses = run.history.column("loss", trial.from_step)
+        losses = losses[np.isfinite(losses)]
+        trial.loss = float(losses[-LAST:].mean()) if len(losses) else None
+        alike = trial.from_step >= LAST and not any(name.startswith("loss.") for name in values(trial.remedy))
+        trial.learns = not _rises(run.history.column("loss", trial.from_step - LAST, trial.from_step) if alike else losses[:LAST], losses[-LAST:])
+        if run.refusals or run.status == "failed":
+            trial.message = run.refusals[0].text if run.refusals else run.message
+            self.failure = lane.failure
+            return "failed"
+        if run.first_nonfinite_step is not None:
+            trial.broke_at, trial.nonfinite = run.first_nonfinite_step, True
+        elif self._found_again(run):
+            trial.broke_at = len(run.history) - 1
+        elif self._stopping:
+            return "not tried"
+        else:
+            return "held"
+        unchanged = self.trials[0].broke_at
+        return "no effect" if trial.remedy and unchanged is not None and abs(trial.broke_at - unchanged) <= 1 else "broke again"
+
+
+class _Borrowed(Snapshots):
+    """A family's snapshots to go on from, and beside them only those that are added on purpose."""
+
+    def __init__(self, family: Snapshots) -> None:
+        super().__init__()
+        self.wanted = True
+        self._family = family
+
+    def due(self, seconds: float) -> bool:
+        return False
+
+    def nearest(self, run: Run, step: int) -> Kept | None:
+        found = [kept for kept in (super().nearest(run, step), self._family.nearest(run, step)) if kept is not None and self.wanted]
+        return max(found, key=lambda kept: kept.step, default=None)
+
+
+def _rises(first: np.ndarray, last: np.ndarray) -> bool:
+    """Whether the last losses lie above the first ones by more than their scatter explains; a single outlier counts for nothing."""
+    if min(len(first), len(last)) < LAST:
+        return False
+    (low, middle, high), (_, end, _) = (np.percentile(losses, (25, 50, 75)) for losses in (first, last))
+    return bool(end - middle > high - low)
+
+
+def headline(trials: Trials) -> str:
+    """What came of all of them."""
+    held = [trial for trial in trials.ranked if trial.outcome == "held" and trial.remedy]
+    count = sum(trial.outcome is not None for trial in trials.trials if trial.remedy)
+    return f"{plural(len(held), 'fix', 'fixes')} of {count} held"
