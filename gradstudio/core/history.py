@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gradstudio.core.loop_order import Loop, unskipped
 from gradstudio.core.spill import Spilled, SpillFile
 
 BLOCK = 4096  # rows
+LOOK_EVERY = 10  # steps; most rules look so often
 SAMPLE_EVERY = 120  # steps; activations are measured, which costs 0.2 to 1.1 steps
 
 COLUMNS: dict[str, str] = {
@@ -134,6 +135,7 @@ class History:
     def __init__(self, layers: tuple[Layer, ...] = ()) -> None:
         self.layers = layers
         self._count = 0
+        self.broken = False  # whether the latest row went non-finite
         self._rows: list[np.ndarray] = []  # each (BLOCK, columns), float64
         self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
         self._filling = np.empty((0, 0, 0), np.float32)  # the last of them
@@ -142,6 +144,8 @@ class History:
         self.settings: list[tuple[int, Settings]] = []  # the first step of each stretch of steps under the same ones
         self.accumulated: list[Accumulated] = []
         self.activations: list[Activations] = []
+        self.due = False  # whether rules that look every few steps look at the latest row; also at the first that is not finite
+        self.progress: Any = None  # what core/rules/progress.py made of the rows so far
 
     def __len__(self) -> int:
         return self._count
@@ -165,6 +169,9 @@ class History:
             self.accumulated.append(row.accumulated)
         if row.activations is not None:
             self.activations.append(row.activations)
+        broke = row.went_nonfinite
+        self.due = (self._count + 1) % LOOK_EVERY == 0 or (broke and not self.broken)
+        self.broken = broke
         self._count += 1
 
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
@@ -198,12 +205,19 @@ class History:
         for count in range(start + 1, min(stop, self._count) + 1):
             grown._count = count
             grown._take_notes(self, count)
+            broke = grown.went_nonfinite_at(count - 1)
+            grown.due, grown.broken = count % LOOK_EVERY == 0 or (broke and not grown.broken), broke
             yield grown
+
+    def went_nonfinite_at(self, step: int) -> bool:
+        """As of a Row."""
+        return step >= 0 and (not math.isfinite(self.value("loss", step)) or (self.value("nonfinite", step) > 0 and not self.value("skipped", step)))
 
     def _reader(self, step: int) -> History:
         """A history of the same layers with what was noted before a step."""
         reader = History(self.layers)
         reader._take_notes(self, step)
+        reader.broken = self.went_nonfinite_at(min(step, self._count) - 1)
         return reader
 
     def _take_notes(self, other: History, step: int) -> None:

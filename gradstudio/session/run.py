@@ -70,10 +70,11 @@ class Run:
     differs_at: int | None = None  # the first step that came out otherwise when it was replayed: another machine, or another torch
     in_force: Experiment = field(init=False)
     _rules: list[Rule] = field(init=False, repr=False)
+    _rules_of_every_row: list[Rule] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.in_force = self.experiment
-        self._rules = all_rules()
+        self._take_rules(all_rules())
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.started))
         self.id = self.id or f"{self.preset.id}-{stamp}-{secrets.token_hex(2)}"
 
@@ -118,9 +119,14 @@ class Run:
 
     def resume(self, rules: list[Rule], findings: dict[str, Finding]) -> None:
         """It stands before its next step again, with its rules as they were then."""
-        self._rules, self.findings = rules, findings
+        self._take_rules(rules)
+        self.findings = findings
         late = [event for event in self.events if event.kind == "finding"][len(findings) :]  # of steps before, but seen only after them
         self.events = [event for event in self.events if event not in late]
+
+    def _take_rules(self, rules: list[Rule]) -> None:
+        """Most rules look every few rows, and are not even asked in between."""
+        self._rules, self._rules_of_every_row = rules, [rule for rule in rules if rule.every_row]
 
     def keep(self, keep: Callable[[list[Rule], dict[str, Finding], float], None]) -> None:
         """Hand on what has to be kept of the run beside its model, to go on from here another time."""
@@ -169,7 +175,7 @@ class Run:
             self.first_nonfinite_step = row.step
             what = f"loss is {number(row.loss)}" if row.loss - row.loss != 0 else f"{row.nonfinite} gradient entries are NaN or Inf"
             self.note("nonfinite", what, row.step)
-        for rule in self._rules:
+        for rule in self._rules if self.history.due or self.history.broken else self._rules_of_every_row:
             finding = rule.update(self.history)
             if finding is None:
                 continue

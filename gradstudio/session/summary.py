@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradstudio.core.rules import RANK, Finding
+from gradstudio.core.rules import Finding, causes
 from gradstudio.core.rules.remedies import fitting
 from gradstudio.session.investigation import as_json
 from gradstudio.session.run import Run
@@ -57,9 +57,9 @@ def figures(run: Run) -> Figures:
 
 
 def ranked(run: Run) -> list[Finding]:
-    """The findings of a run, most severe first, then in the order in which they began, each with the remedies that fit."""
-    found = sorted(list(run.findings.values()), key=lambda finding: (-RANK[finding.severity], finding.first_step, finding.rule))
-    return [fitting(finding, run.in_force) for finding in found]
+    """The findings of a run: causes, the most likely first, without the symptoms that they explain, then notes; each with the remedies that
+    fit."""
+    return [fitting(finding, run.in_force) for finding in causes.folded(list(run.findings.values()))]
 
 
 def summarize(run: Run) -> dict[str, Any]:
@@ -72,8 +72,9 @@ def summarize(run: Run) -> dict[str, Any]:
             "layers": list(finding.layers),
             "evidence": finding.evidence,
             "remedies": list(finding.remedies),
+            "explains": list(finding.explains),
         }
-        for finding in ranked(run)
+        for finding in (fitting(finding, run.in_force) for finding in causes.ordered(list(run.findings.values())))
     ]
     comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
     line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:  # presets need the names of the rules, and not numpy
     from gradstudio.core.history import History
@@ -26,11 +25,12 @@ class Finding:
     evidence: str
     meaning: str
     remedies: tuple[str, ...]
+    explains: tuple[str, ...] = ()  # rules whose findings are its symptoms: see causes.py
 
     def until(self, step: int) -> Finding:
         """The same, still there at `step`. Rules say so at every step, and `dataclasses.replace` takes three times as long."""
         return Finding(
-            self.rule, self.severity, self.title, self.first_step, step, self.layers, self.evidence, self.meaning, self.remedies
+            self.rule, self.severity, self.title, self.first_step, step, self.layers, self.evidence, self.meaning, self.remedies, self.explains
         )  # fmt: skip
 
     @property
@@ -39,22 +39,26 @@ class Finding:
         return f"step {self.first_step:,}" if self.first_step == self.last_step else f"steps {self.first_step:,}–{self.last_step:,}"
 
 
-NAMES = ("nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loop_order")
+# In the order of DESIGN.md section 6.
+NAMES = (
+    "nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loss_not_decreasing", "loss_oscillating", "loss_spike",
+    "dead_units", "saturated_activation", "update_ratio_high", "update_ratio_low", "poor_initialization", "clipping_always", "clipping_never",
+    "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect", "clip_on_scaled_gradients", "loop_order",
+)  # fmt: skip
 
 
 class Rule(Protocol):
-    """Reads the rows that came since its last call; gives its finding as it now stands, or None. It is asked at every step, so it
-    may take some microseconds."""
+    """Reads the rows that came since its last call; gives its finding as it now stands, or None. It may be asked at every step, and has to
+    be where `every_row` is set, or where the history says that a look is due or that its latest row is broken."""
+
+    rule: ClassVar[str]
+    every_row: ClassVar[bool]
 
     def update(self, history: History) -> Finding | None: ...
 
 
 def all_rules() -> list[Rule]:
-    """A fresh set of every rule, in the order of their weight."""
-    from gradstudio.core.rules.exploding_gradient import ExplodingGradient
-    from gradstudio.core.rules.loop_order import LoopOrder
-    from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
-    from gradstudio.core.rules.vanishing_gradient import VanishingGradient
+    """A fresh set of every rule, with the thresholds that the user has set."""
+    from gradstudio.core.rules import settings
 
-    makers: tuple[Callable[[], Rule], ...] = (NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient, LoopOrder)
-    return [make() for make in makers]
+    return settings.make(settings.read())

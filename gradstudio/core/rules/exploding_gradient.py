@@ -10,6 +10,7 @@ import numpy as np
 from gradstudio.core.history import History
 from gradstudio.core.rules import RANK, Finding, Severity
 from gradstudio.core.rules.median import median
+from gradstudio.core.rules.progress import Progress, progress
 from gradstudio.core.text import number, plural
 
 
@@ -18,8 +19,11 @@ class ExplodingGradient:
     """Fires at a norm above `norm`, or one above `times` the running median that has grown over `growing` steps.
 
     It is critical once the loss has left its running median by `loss_times` within `patience` steps of a norm that
-    reached the optimizer unclipped.
+    reached the optimizer unclipped, and no more than a note again where the run does well `rested` steps later.
     """
+
+    rule = "exploding_gradient"
+    every_row = True
 
     norm: float = 100.0
     times: float = 10.0
@@ -28,9 +32,11 @@ class ExplodingGradient:
     loss_times: float = 2.0
     patience: int = 5
     window: int = 100
+    rested: int = 50
 
     _finding: Finding | None = None
     _median: float = math.inf
+    _line: float = 0.0  # no norm up to it is large
     _median_loss: float = math.inf
     _peak: float = 0.0  # the norm that the finding tells of
     _peak_step: int = 0
@@ -38,24 +44,32 @@ class ExplodingGradient:
 
     def update(self, history: History) -> Finding | None:
         step = len(history) - 1
-        if step % 20 == 0 or step == 10:
+        if step % 50 == 0 or step in (10, 20):
             self._take_medians(history)
-        norm, loss = history.value("grad_norm", step), history.value("loss", step)
-        if self._large(history, step, norm) and not history.value("skipped", step):  # a skipped overflow is the loss scale's doing
+        norm = history.value("grad_norm", step)
+        if norm > self._line and self._large(history, step, norm) and not history.value("skipped", step):  # a skipped one is the scaler's doing
             clipped = history.value("clipped_norm", step)
             if clipped > min(self.norm, self.times * self._median) or math.isnan(clipped):
                 self._loose_until = step + self.patience
             self._keep(history, step, "info")
         if step <= self._loose_until and self._finding:
+            loss = history.value("loss", step)
             left = not math.isfinite(loss) or loss > self.loss_times * self._median_loss
             self._keep(history, self._finding.last_step, "critical" if left else "info")
+        if self._finding and history.due and step > self._finding.last_step + self.rested:
+            self._rest(progress(history))
         return self._finding
+
+    def _rest(self, state: Progress) -> None:
+        if self._finding and self._finding.severity == "critical" and state.learned and not state.failing:
+            self._finding = replace(self._finding, severity="info", title="Gradient spike")
 
     def _take_medians(self, history: History) -> None:
         norms, losses = history.column("grad_norm", len(history) - self.window), history.column("loss", len(history) - self.window)
         norms, losses = norms[np.isfinite(norms)], losses[np.isfinite(losses)]
         if len(history) >= 10 and len(norms) and len(losses):
             self._median, self._median_loss = float(median(norms)), float(median(losses))
+            self._line = min(self.norm, max(self.times * self._median, self.least))
 
     def _large(self, history: History, step: int, norm: float) -> bool:
         if norm > self.norm:
@@ -102,5 +116,5 @@ class ExplodingGradient:
             (layer,) if layer else (), growth + where + "." + reached,
             "Clipping takes the length of such a gradient and leaves its direction." if contained
             else "One such step throws the weights far from where the gradient still meant anything.",
-            () if contained else ("clipping.kind=norm", "clipping.kind=per_layer"),
+            () if contained else ("clipping.kind=norm", "clipping.kind=per_layer", f"optimizer.lr={row['lr'] / 10:.3g}"),
         )  # fmt: skip

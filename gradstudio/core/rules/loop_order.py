@@ -10,12 +10,17 @@ from gradstudio.core.rules import Finding
 class LoopOrder:
     """Looks at each stretch of steps with the same calls once. A loop that was put right is still told."""
 
+    rule = "loop_order"
+    every_row = True
+
     def __init__(self) -> None:
         self._seen = 0  # stretches
         self._broken = False  # whether the latest stretch is
         self._finding: Finding | None = None
 
     def update(self, history: History) -> Finding | None:
+        if not self._broken and len(history.loops) == self._seen:
+            return self._finding
         for step, loop in history.loops[self._seen :]:
             found = faults(loop)
             if found:

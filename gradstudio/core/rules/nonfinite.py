@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from gradstudio.core.history import History
 from gradstudio.core.rules import Finding
@@ -10,24 +11,20 @@ from gradstudio.core.text import number, plural
 
 
 class _FirstNonfinite:
-    """Looks at each row once and keeps the first that is non-finite in its own way."""
+    """Keeps the first row that is non-finite in its own way."""
 
-    rule: str
+    rule: ClassVar[str]
+    every_row: ClassVar[bool] = False
     title: str
     meaning: str
     remedies: tuple[str, ...]
 
     def __init__(self) -> None:
-        self._seen = 0
         self._finding: Finding | None = None
 
     def update(self, history: History) -> Finding | None:
-        if self._finding is None:
-            for step in range(self._seen, len(history)):
-                if self.fires(history, step):
-                    self._finding = self._describe(history, step)
-                    break
-            self._seen = len(history)
+        if history.broken and self._finding is None and self.fires(history, len(history) - 1):
+            self._finding = self._describe(history, len(history) - 1)
         return self._finding
 
     def fires(self, history: History, step: int) -> bool:

@@ -1,0 +1,58 @@
+"""Micro-batches that do not add up to the mean of their gradients: measured, not read off a switch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gradstudio.core.history import History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+
+@dataclass
+class AccumulationMismatch(Looking):
+    """Fires where the latest comparison was further apart than `tolerances` times what rounding can do (history.ALIKE)."""
+
+    rule = "accumulation_mismatch"
+    tolerances: float = 1.0
+
+    _seen: int = 0
+    _wrong: bool = False
+
+    def look(self, history: History, state: Progress) -> None:
+        for step, difference, tolerance in history.accumulated[self._seen :]:
+            self._seen += 1
+            self._wrong = math.isfinite(difference) and difference > self.tolerances * tolerance
+            if self._wrong:
+                self._say(history, step, difference, tolerance)
+        if self._wrong and self._finding is not None:
+            self._finding = self._finding.until(len(history) - 1)
+
+    def _say(self, history: History, step: int, difference: float, tolerance: float) -> None:
+        loop = next((loop for since, loop in reversed(history.loops) if since <= step), None)
+        parts = loop.micro_batches if loop else 0
+        undivided = parts > 1 and abs(difference - (parts - 1)) < 0.01 * parts
+        size = f": it is {parts} times too long, as nobody divided by the {parts} micro-batches" if undivided else ""
+        known = ("unscaled_accumulation",) if undivided else self._called(loop.calls, parts) if loop else ()
+        self.tell(
+            history, "warning", "Micro-batches do not add up",
+            f"At step {step:,} what accumulated differs from the mean of the micro-batches' gradients by {number(difference)} of its norm{size}.",
+            "The step is not that of the large batch which the micro-batches stand for: it has another length, or misses a part of the data.",
+            tuple(f"mistakes.{name}=false" for name in known) or ("accumulation.steps=1",), first=step,
+        )  # fmt: skip
+
+    def _called(self, calls: tuple[str, ...], parts: int) -> tuple[str, ...]:
+        """Which mistakes the calls of that step can come of."""
+        inside = calls[: max((index for index, call in enumerate(calls) if call == "backward"), default=0)]
+        found = []
+        if calls.count("forward") < parts:
+            found.append("drop_last_micro_batches")
+        if calls.count("zero_grad") > 1:
+            found.append("zero_grad_each_micro_batch")
+        if "zero_grad" not in calls:
+            found.append("never_zero_grad")
+        if "clip" in inside:
+            found.append("clip_each_micro_batch")
+        return tuple(found)

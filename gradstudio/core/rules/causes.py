@@ -1,0 +1,72 @@
+"""One cause and its evidence, in place of the many findings that one fault makes.
+
+A fault shows in several ways at once: a net that is drawn badly has vanishing gradients, tiny updates and a loss that stands still. Which of
+them is the cause is told by what can bring about what, and where two can bring about each other, by which came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gradstudio.core.rules import RANK, Finding, Severity
+
+# What is nearer to the beginning of things stands first: how the loop is written, what the number format can hold, how the weights were
+# drawn, what became of the units, how far a step goes, and only then what a loss looks like. A loss or gradient that is no number is the
+# end of most of these; where it is born in the loss itself, none of the others has fired.
+ORDER = (
+    "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
+    "fp16_overflow", "scale_collapse", "fp16_underflow",
+    "poor_initialization", "saturated_activation", "dead_units", "clipping_always", "vanishing_gradient", "update_ratio_high", "exploding_gradient",
+    "clipping_never", "nonfinite_loss", "nonfinite_gradient",
+    "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
+)  # fmt: skip
+_PLACE = {rule: place for place, rule in enumerate(ORDER)}
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Causes first, the most likely at the head, each with the worst severity of what it explains and the names of it; then their symptoms, and
+    notes last."""
+    found = {finding.rule: finding for finding in findings}
+    place = {rule: _place(finding, found) for rule, finding in found.items()}
+    grave = sorted(
+        (finding for finding in found.values() if finding.severity != "info"),
+        key=lambda finding: (place[finding.rule], -RANK[finding.severity], finding.first_step, finding.rule),
+    )
+    notes = sorted((finding for finding in found.values() if finding.severity == "info"), key=lambda finding: (finding.first_step, finding.rule))
+    causes: list[Finding] = []
+    symptoms: list[Finding] = []
+    explained: set[str] = set()
+    for finding in grave:
+        if finding.rule in explained:
+            symptoms.append(finding)
+            continue
+        follow = [other for other in grave if other is not finding and other.rule not in explained and place[other.rule] > place[finding.rule]]
+        if follow:
+            worst: Severity = max((finding.severity, *(other.severity for other in follow)), key=RANK.__getitem__)
+            explained |= {other.rule for other in follow}
+            finding = replace(finding, severity=worst, explains=tuple(other.rule for other in follow))
+        causes.append(finding)
+    return [*causes, *symptoms, *notes]
+
+
+def folded(findings: Iterable[Finding]) -> list[Finding]:
+    """The same without the symptoms, which their causes name."""
+    found = ordered(findings)
+    titles = {finding.rule: f"{finding.title} ({finding.when})" for finding in found}
+    symptoms = {rule for finding in found for rule in finding.explains}
+    return [_naming(finding, titles) for finding in found if finding.rule not in symptoms]
+
+
+def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
+    if not cause.explains:
+        return cause
+    return replace(cause, meaning=f"{cause.meaning} It explains: {'; '.join(titles[rule] for rule in cause.explains)}.")
+
+
+def _place(finding: Finding, found: dict[str, Finding]) -> float:
+    place = float(_PLACE.get(finding.rule, len(ORDER)))
+    exploding = found.get("exploding_gradient")
+    if finding.rule == "update_ratio_high" and exploding and exploding.severity != "info" and exploding.first_step <= finding.first_step:
+        return _PLACE["exploding_gradient"] + 0.5  # the updates were large because the gradient was
+    return place

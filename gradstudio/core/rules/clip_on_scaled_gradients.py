@@ -1,0 +1,59 @@
+"""Gradients are clipped while they still carry the loss scale, so that next to nothing of them is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.reached import largest
+from gradstudio.core.text import number
+
+
+@dataclass
+class ClipOnScaledGradients(Looking):
+    """Fires where, in `steps` steps, a gradient that clipping would have left longer reached the optimizer with no more than the limit
+    divided by the loss scale, less than `left` of what was due."""
+
+    rule = "clip_on_scaled_gradients"
+    steps: int = 3
+    left: float = 0.1
+
+    _seen: int = 0
+    _count: int = 0
+
+    def look(self, history: History, state: Progress) -> None:
+        seen, self._seen = self._seen, len(history)
+        if not history.settings or history.settings[-1][1].clipping == "none":
+            return
+        if history.value("scale", len(history) - 1) <= 1:
+            return
+        start = max(seen, history.settings[-1][0])
+        limit = largest(history.settings[-1][1], history)
+        if limit == np.inf:
+            return
+        scale, norm, reached = (history.column(name, start) for name in ("scale", "grad_norm", "clipped_norm"))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            due = np.minimum(norm, limit)
+            short = (
+                (scale > 1)
+                & (history.column("skipped", start) == 0)
+                & (reached <= 1.01 * limit / scale)
+                & (reached < self.left * due)
+                & (reached > 0)
+            )
+        found = np.flatnonzero(short)
+        self._count += len(found)
+        if not len(found) or self._count < self.steps:
+            return
+        at = int(found[-1])
+        self.tell(
+            history, "warning", "Clipping sees the loss scale",
+            f"At step {start + at:,} the gradient's norm was {number(float(norm[at]))} and {number(float(reached[at]))} of it reached the optimizer: "
+            f"no more than the limit of {number(limit)} divided by the loss scale of {number(float(scale[at]))}.",
+            "Before unscale every gradient is as many times too long as the scale is large, so that clipping cuts all of it. Adam hides that, SGD stands still.",
+            ("mistakes.clip_before_unscale=false", "mistakes.clip_each_micro_batch=false"), first=start + int(found[0]),
+        )  # fmt: skip

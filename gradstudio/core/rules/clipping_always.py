@@ -1,0 +1,42 @@
+"""Clipping that cuts every step down to next to nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.history import History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.median import median
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+
+@dataclass
+class ClippingAlways(Looking):
+    """Fires where more than `share` of the last `window` steps were clipped; it is a warning where clipping left less than `left` of the
+    norm and next to nothing is learned. (A public watcher already cries at 5 % of 300 steps; many healthy runs clip more.)"""
+
+    rule = "clipping_always"
+    share: float = 0.95
+    left: float = 0.1
+    window: int = 300
+    after: int = 50  # steps, and so many between two looks
+
+    def look(self, history: History, state: Progress) -> None:
+        if len(history) % self.after or not (history.settings and history.settings[-1][1].clipping != "none"):
+            return
+        coefs = history.column("clip_coef", max(len(history) - self.window, history.settings[-1][0]))
+        share = float((coefs < 1).mean()) if len(coefs) else 0.0
+        if len(coefs) < self.after or share < self.share:
+            self.soften(state)
+            return
+        coef = float(median(coefs))
+        limit = history.settings[-1][1].limit
+        norm = float(median(history.column("grad_norm", len(history) - self.after)))
+        knob = {"value": "clip_value", "agc": "agc_factor"}.get(history.settings[-1][1].clipping, "max_norm")
+        self.tell(
+            history, "warning" if coef < self.left and (state.stuck or state.lost) else "info", "Every step is clipped",
+            f"{100 * share:.0f} % of the last {len(coefs):,} steps were clipped, to {number(coef)} of their norm, which is about {number(norm)}.",
+            "The limit, not the gradient, decides how far a step goes: the learning rate is in truth that much lower.",
+            (f"clipping.{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if coef < self.left else (),
+        )  # fmt: skip

@@ -1,0 +1,55 @@
+"""Units that pass nothing on for any example, so that no gradient wakes them again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+
+@dataclass
+class DeadUnits(Looking):
+    """Fires where more than `share` of a layer's units are dead in a sample of activations; or, between two samples, where more than
+    `zeros` of all entries of a layer's gradient have been exactly 0 for ten steps, and the output layer's bias still has one.
+
+    DeepDiagnosis takes 70 % of outputs, AutoTrainer 70 % of gradient entries; but of an input that is always 0, and in a deep healthy relu
+    network of half the units, the gradient is 0 too. So it is a fault only in a run that does badly.
+    """
+
+    rule = "dead_units"
+    share: float = 0.7
+    zeros: float = 0.9
+
+    def look(self, history: History, state: Progress) -> None:
+        if not state.failing:
+            self.soften(state)
+            return
+        found: list[tuple[str, float]] = []
+        what = "units pass nothing on for any example of a batch"
+        if history.activations and (history.activations[-1].step > len(history) - LOOK_EVERY or self._finding is None):
+            found = [(layer.layer, layer.dead) for layer in history.activations[-1].layers if layer.dead > self.share]
+        if not found and len(history) >= LOOK_EVERY and not (history.settings and history.settings[-1][1].dtype == "fp16"):
+            what, found = "gradient entries are exactly 0 at every step", self._by_gradient(history)
+        if not found or (state.broken and len(history) < LOOK_EVERY):
+            return
+        worst = max(found, key=lambda each: each[1])
+        known = {layer.name for layer in history.layers}
+        self.tell(
+            history, "critical" if worst[1] > 0.9 else "warning", "Dead units", f"In {worst[0]} {number(100 * worst[1])} % of the {what}.",
+            "Where a relu's sum is negative for every example, its slope is 0, and no gradient brings it back.",
+            ("clipping.kind=norm", "model.norm=batch", "model.activation=leaky_relu", f"optimizer.lr={history.value('lr', len(history) - 1) / 10:.3g}"),
+            tuple(name for name, _ in found if name in known),
+        )  # fmt: skip
+
+    def _by_gradient(self, history: History) -> list[tuple[str, float]]:
+        weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")][1:]
+        biases = [index for index, layer in enumerate(history.layers) if layer.role == "bias"][-1:]
+        if not weights or not biases:
+            return []
+        zeros = history.layer_metric("zero_share", len(history) - LOOK_EVERY).min(0)
+        if not zeros[biases[0]] < 1:
+            return []
+        return [(history.layers[index].name, float(zeros[index])) for index in weights if zeros[index] > self.zeros]

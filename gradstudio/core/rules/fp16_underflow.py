@@ -1,0 +1,47 @@
+"""Gradients too small for fp16, which rounds them to 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+SMALLEST = 2.0**-24  # the least that fp16 has beside 0
+
+
+@dataclass
+class Fp16Underflow(Looking):
+    """Fires where, in fp16, the largest gradient entry of every weight, times the loss scale, has stayed below `quanta` times the smallest
+    number that fp16 has, or was 0, for ten steps, in a run that does badly: what is smaller than the largest is then lost."""
+
+    rule = "fp16_underflow"
+    quanta: float = 64.0
+
+    _weights: tuple[int, ...] = ()
+
+    def look(self, history: History, state: Progress) -> None:
+        if not history.settings or history.settings[-1][1].dtype != "fp16" or len(history) < LOOK_EVERY:
+            return
+        if state.learned and not state.lost:
+            self.soften(state)
+            return
+        start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
+        weights = self._weights = self._weights or tuple(index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent"))
+        scaled = history.layer_metric("largest_grad", start)[:, weights].astype(float) * history.column("scale", start)[:, None]
+        if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):
+            return
+        zeros = history.layer_metric("zero_share", start)[:, weights]
+        lost = [history.layers[index].name for index, share in zip(weights, zeros.mean(0), strict=True) if share > 0.5]
+        scale = history.value("scale", len(history) - 1)
+        self.tell(
+            history, "critical", "Gradients too small for fp16",
+            f"The largest gradient entry of any weight is {number(float(scaled.max() / scale))} at a loss scale of {number(scale)}, and "
+            f"{number(100 * float(np.mean(zeros)))} % of all entries are exactly 0. fp16 has nothing between 0 and 6e-8.",
+            "What is rounded to 0 moves no weight. A loss scale lifts the gradients over it before the backward pass.",
+            ("precision.scaling=dynamic precision.init_scale=65536", "precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
+        )  # fmt: skip

@@ -1,0 +1,32 @@
+"""A loss that does not fall."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.history import History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+
+@dataclass
+class LossNotDecreasing(Looking):
+    """Fires where the loss has lost less than `fall` of its height in `after` steps, more than its noise apart, and the accuracy has not
+    risen either. TheDeepChecker asks for 5 % in a period, SageMaker for any fall in ten looks."""
+
+    rule = "loss_not_decreasing"
+    fall: float = 0.05
+    after: int = 150
+
+    def look(self, history: History, state: Progress) -> None:
+        if len(history) < self.after or not (state.stuck or state.lost):
+            self.soften(state)
+            return
+        if not state.recent > (1 - self.fall) * state.start:
+            return
+        lr = history.value("lr", len(history) - 1)
+        self.tell(
+            history, "warning", "The loss does not fall", f"It was {number(state.start)} at the start and is {number(state.recent)} after {len(history):,} steps.",
+            "Nothing is learned. Other findings may say why.", (f"optimizer.lr={10 * lr:.3g}", f"optimizer.lr={lr / 10:.3g}") if lr > 0 else (),
+        )  # fmt: skip

@@ -1,0 +1,37 @@
+"""A loss that swings widely and gets nowhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+
+@dataclass
+class LossOscillating(Looking):
+    """Fires where the middle half of the last losses spans more than `swing` of the loss at the start, `noise` times what it spanned in
+    the first steps, while the run does badly. (AutoTrainer counts swings of 0.03 in accuracy; batches alone make those.)"""
+
+    rule = "loss_oscillating"
+    swing: float = 0.5
+    noise: float = 4.0
+
+    _noise: float = math.nan  # quantiles 0.75 - 0.25 of the first losses
+
+    def look(self, history: History, state: Progress) -> None:
+        if self._noise != self._noise and len(history) <= LOOK_EVERY:
+            self._noise = state.spread
+        wide = state.spread > max(self.swing * state.start, self.noise * self._noise) and math.isfinite(state.spread)
+        if not (state.known and wide and (state.stuck or state.lost)):
+            self.soften(state)
+            return
+        lr = history.value("lr", len(history) - 1)
+        self.tell(
+            history, "warning", "The loss swings", f"Half of the last 50 losses lie further apart than {number(state.spread)}, around {number(state.recent)}; "
+            f"the loss began at {number(state.start)}.", "Steps jump from one side of the valley to the other: the learning rate is too high.",
+            (f"optimizer.lr={lr / 10:.3g}", "clipping.kind=norm", f"optimizer.lr={lr / 100:.3g}") if lr > 0 else ("clipping.kind=norm",),
+        )  # fmt: skip

@@ -1,0 +1,58 @@
+"""A loss that leaps up at one step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.median import median
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+
+@dataclass
+class LossSpike(Looking):
+    """Fires at a loss `deviations` robust standard deviations above the median of the `window` steps before (1.4826 times the median
+    distance from it), `times` that median and `height` of the loss at the start. It is a warning where the run does not recover.
+
+    OLMo 2 counts points 7 deviations from a rolling mean of 1000 steps; public watchers take 8 of the log of 100.
+    """
+
+    rule = "loss_spike"
+    deviations: float = 8.0
+    times: float = 2.0
+    height: float = 0.5
+    window: int = 100
+    least: int = 20  # steps before a spike can be told from a start
+    every: int = 50  # steps between two looks at what is usual
+
+    _seen: int = 0
+    _line: float = math.inf
+    _median: float = math.nan
+    _peak: float = 0.0
+
+    def look(self, history: History, state: Progress) -> None:
+        losses = history.column("loss", self._seen)
+        if not losses.max() <= self._line:  # or NaN
+            high = np.flatnonzero(losses > self._line)
+            at = int(high[0]) if len(high) else 0
+            peak = float(losses[high][np.isfinite(losses[high])].max(initial=0.0))
+            if peak > self._peak:
+                self._peak, step = peak, self._seen + at
+                self.tell(
+                    history, "warning", "Loss spike", f"The loss leapt from about {number(self._median)} to {number(peak)} near step {step:,}.",
+                    "One batch, or one step that was too large, threw the weights off.", ("clipping.kind=norm",), first=step,
+                )  # fmt: skip
+        self.soften(state)
+        self._seen = len(history)
+        if len(history) % self.every == 0 or (self._line == math.inf and len(history) >= self.least):
+            before = history.column("loss", len(history) - self.window)
+            before = before[np.isfinite(before)]
+            if len(before):
+                self._median = float(median(before))
+                deviation = 1.4826 * float(median(np.abs(before - self._median)))
+                self._line = max(self._median + self.deviations * deviation, self.times * self._median, self.height * state.start)

@@ -1,0 +1,70 @@
+"""Weights drawn so that the signal dies out or grows from layer to layer before a single step is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.history import History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number
+
+
+@dataclass
+class PoorInitialization(Looking):
+    """Fires where, at the first step, the deviation of what comes out of the layers differs by more than `spread`, or all weights are 0; in
+    a run that does badly. SageMaker Debugger takes a ratio of 10 of the variances of weights: too near for a deep network that learns."""
+
+    rule = "poor_initialization"
+    spread: float = 30.0
+
+    _why: str | None = None  # once it was looked at: what is wrong, or nothing
+    _meaning: str = ""
+    _layers: tuple[str, ...] = ()
+
+    def look(self, history: History, state: Progress) -> None:
+        if self._why is None:
+            self._why = ""
+            self._judge(history)
+        if not self._why or not state.failing:
+            self.soften(state)
+            return
+        if self._finding is None:
+            self.tell(
+                history, "critical", "Poor initialization", self._why, self._meaning,
+                ("model.init=he model.init_gain=1", "model.init=orthogonal model.init_gain=1", "model.init=lsuv model.init_gain=1", "model.norm=batch"),
+                self._layers, first=0,
+            )  # fmt: skip
+        self.soften(state)
+
+    def _judge(self, history: History) -> None:
+        weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")]
+        norms = history.layer_metric("weight_norm", 0, 1)[0][weights]
+        if len(norms) and not norms.any():
+            self._why, self._meaning = (
+                "All weights are 0 at the first step.",
+                "All units of a layer are alike and get the same gradient: they stay alike.",
+            )
+            self._layers = tuple(history.layers[index].name for index in weights)
+            return
+        if not history.activations or history.activations[0].step:
+            return
+        sample = history.activations[0].layers
+        known = {layer.name for layer in history.layers}
+        stds = [layer.std for layer in sample]
+        if len(stds) < 2 or not all(std == std for std in stds):
+            return
+        low, high = min(stds), max(stds)
+        if not high > self.spread * low:
+            return
+        grows = stds.index(high) > stds.index(low)
+        worst = sample[stds.index(high if grows else low)]
+        self._why = (
+            f"At the first step what comes out of the layers {'grows' if grows else 'shrinks'} on its way, "
+            f"from a deviation of {number(low if grows else high)} to {number(high if grows else low)} in {worst.layer}."
+        )
+        self._meaning = (
+            "Each layer multiplies the signal. The outputs are huge, and so is the gradient." if grows
+            else "Each layer takes a part of the signal away. The outputs hardly depend on the input, and the gradient dies out likewise."
+        )  # fmt: skip
+        self._layers = (worst.layer,) if worst.layer in known else ()

@@ -1,0 +1,113 @@
+"""Whether the loss still falls: what other rules are held against, as small gradients or large updates alone are no fault.
+
+Worked out once for all rules, from the rows alone, at every tenth row and at the first that is not finite.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.rules.median import median
+
+WINDOW = 50  # steps
+FALLEN = 0.7  # of the loss at the start: it has learned
+HARDLY = 0.95  # of it: next to nothing was learned
+RESTING = 0.99  # of the window before: it stands still
+RISEN = 0.15  # of the accuracy, from 0 to 1: it has learned, whatever the loss means
+MOVED = 0.03  # of the accuracy: it is another one
+
+
+@dataclass
+class Progress:
+    """Medians of the loss and means of the accuracy over WINDOW steps. NaN is what there is not (yet)."""
+
+    count: int = 0
+    start: float = math.nan  # loss of the first steps
+    start_accuracy: float = math.nan
+    recent: float = math.nan
+    later: float = math.nan  # of the later half of the last 2 WINDOW steps, those of the very start left out
+    before: float = math.nan  # of the earlier half
+    spread: float = math.nan  # of the recent losses: 0.75 quantile - 0.25 quantile
+    best: float = math.inf
+    accuracy: float = math.nan
+    best_accuracy: float = -math.inf
+    broken: bool = False  # a NaN or Inf reached the loss or the weights
+    warming: bool = False  # the learning rate rises
+    _grid: int = field(default=0, repr=False)  # rows that were looked at
+
+    @property
+    def known(self) -> bool:
+        return self.count >= WINDOW
+
+    @property
+    def learned(self) -> bool:
+        """By the accuracy; or by the loss, where an accuracy that there is has moved with it: a loss that was thrown up and came down to
+        what guessing costs has taught nothing."""
+        if self.accuracy > self.start_accuracy + RISEN:
+            return True
+        return self.recent < FALLEN * self.start and not self.accuracy <= self.start_accuracy + MOVED
+
+    @property
+    def lost(self) -> bool:
+        """What was learned is forgotten, or the loss has left for good."""
+        if self.best_accuracy - self.accuracy > max(RISEN, 0.4 * self.best_accuracy):
+            return True
+        if self.accuracy == self.accuracy and self.learned:
+            return False
+        return self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known
+
+    @property
+    def stuck(self) -> bool:
+        """Next to nothing is learned, and nothing more comes."""
+        if not self.known or self.learned or self.warming:
+            return False
+        return self.recent > HARDLY * self.start or self.later >= RESTING * self.before or (self.recent < FALLEN * self.start)
+
+    @property
+    def failing(self) -> bool:
+        return self.broken or self.stuck or self.lost
+
+
+def progress(history: History) -> Progress:
+    """How the run stands; the same whether it is asked often or once."""
+    known = history.progress
+    if known is None:
+        known = history.progress = Progress()
+    count = len(history)
+    if known.count != count or not count:
+        for grid in range(known._grid + LOOK_EVERY, count + 1, LOOK_EVERY):
+            _take(known, history, grid)
+            known._grid = grid
+            known.best = min(known.best, known.recent) if grid >= WINDOW else known.best
+            known.best_accuracy = max(known.best_accuracy, known.accuracy) if grid >= WINDOW else known.best_accuracy
+        if count % LOOK_EVERY:
+            _take(known, history, count)
+        known.broken = known.broken or _broke(history)
+        known.count = count
+    return known
+
+
+def _take(known: Progress, history: History, count: int) -> None:
+    losses = history.column("loss", count - 2 * WINDOW, count)
+    if count <= LOOK_EVERY or known.start != known.start:
+        finite = losses[:LOOK_EVERY][np.isfinite(losses[:LOOK_EVERY])]
+        known.start = min(float(median(finite)), float(median(finite[:3]))) if len(finite) else math.nan  # some explode at once
+        known.start_accuracy = float(history.column("accuracy", 0, LOOK_EVERY).mean())
+    recent = losses[-WINDOW:]
+    ordered = np.sort(recent)  # NaN last
+    size = len(ordered)
+    known.recent, known.spread = ordered.item(size // 2), ordered.item(3 * size // 4) - ordered.item(size // 4)
+    settled = losses[max(2 * LOOK_EVERY - count + len(losses), 0) :]  # rows 20 and later
+    half = len(settled) // 2
+    if half:
+        known.before, known.later = np.sort(settled[:half]).item(half // 2), np.sort(settled[half:]).item(half // 2)
+    known.accuracy = float(history.column("accuracy", count - WINDOW, count).sum()) / size
+    known.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
+
+
+def _broke(history: History) -> bool:
+    return history.went_nonfinite_at(len(history) - 1)

@@ -1,0 +1,64 @@
+"""Updates too large for the weights that they change, in a run that does badly: the learning rate is too high."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.rules.looking import Looking
+from gradstudio.core.rules.progress import Progress
+from gradstudio.core.text import number, plural
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass
+class UpdateRatioHigh(Looking):
+    """Fires where |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; critical while the run does badly.
+
+    0.1 is the upper end of DeepDiagnosis (ICSE 2022) and of TheDeepChecker (log10 > -1); a healthy Adam begins there for some steps.
+    What a run broke of is what was so in the `recent` steps before.
+    """
+
+    rule = "update_ratio_high"
+    ratio: float = 0.1
+    steps: int = 10
+    once: float = 0.5
+    recent: int = 20
+    window: int = 50
+
+    _seen: int = 0
+    _high: tuple[int, ...] = ()  # the latest steps above the ratio
+    _count: int = 0
+    _first: int = -1  # when it was too much
+    _peak: float = 0.0
+    _peak_step: int = -1
+    _peak_lr: float = 0.0
+    _latest: int = -1
+
+    def look(self, history: History, state: Progress) -> None:
+        ratios = history.column("update_ratio", self._seen)
+        high = _NONE if ratios.max() <= self.ratio else np.flatnonzero((ratios > self.ratio) & np.isfinite(ratios))
+        for at in high.tolist():
+            step, ratio = self._seen + at, float(ratios[at])
+            if ratio > self._peak:
+                self._peak, self._peak_step, self._peak_lr = ratio, step, history.value("lr", step)
+            self._count, self._latest = self._count + 1, step
+            self._high = (*(other for other in self._high if other > step - self.window), step)
+            if self._first < 0 and (len(self._high) >= self.steps or ratio > self.once):
+                self._first = step
+        self._seen = len(history)
+        if self._first < 0:
+            return
+        blamed = state.failing and not (state.broken and self._latest < len(history) - 1 - self.recent)
+        if not len(high) and self._finding is not None and blamed == (self._finding.severity == "critical"):
+            return
+        self.tell(
+            history, "critical" if blamed else "info", "Updates too large" if blamed else "Large updates",
+            f"{plural(self._count, 'update', 'updates')} changed the weights by more than {number(self.ratio)} of their norm, "
+            f"that of step {self._peak_step:,} by {number(self._peak)}. About 0.001 is usual.",
+            "The learning rate is too high for these gradients: each step goes past what it should reach.",
+            (f"optimizer.lr={self._peak_lr / 10:.3g}", "clipping.kind=norm", f"optimizer.lr={self._peak_lr / 100:.3g}"), first=self._first,
+        )  # fmt: skip
