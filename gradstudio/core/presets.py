@@ -48,6 +48,7 @@ class LessonStep(_Part):
     rule: _Text | None = None
     knobs: list[_Text] = []
     accuracy: float | None = None  # mean over the last 50 training batches
+    branch: bool = False  # the run was taken back to one of its steps
 
 
 class Promise(_Part):

@@ -18,6 +18,7 @@ from gradstudio.gui import about, file_dialogs, menus, plot_menu, rewinding
 from gradstudio.gui.branches_desk import BranchesDesk
 from gradstudio.gui.exporting import EventsExport, Export, content
 from gradstudio.gui.figures_bar import FiguresBar
+from gradstudio.gui.fixes_desk import FixesDesk
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.librarian import Librarian
@@ -61,6 +62,7 @@ class Window(QMainWindow):
         self.figures = FiguresBar()
         self.desk = RunsDesk(self, Librarian(library))
         self.branches = BranchesDesk(self)
+        self.fixes = FixesDesk(self)
         self._exports: list[Export] = []
         self._readings: list[Reading] = []
         self._library_problem = ""  # that was told
@@ -251,12 +253,13 @@ class Window(QMainWindow):
         if new or self._beats % 6 == 0:
             self.figures.refresh(run)
         if new or self._beats % 15 == 0:
-            state = describe(run)
+            state = describe(run, self.simulator.family.parent(run))
             self.top.pill.show_state(state.tone, state.headline)
             self.happening.refresh(run, state, self.healthy_step)
             self.lesson.refresh(run, self.simulator.requested)
             self.words.balance()
             self.branches.refresh()
+        self.fixes.refresh()
         if run is not self._shown:
             self.desk.mark()
         self._status, self._shown = run.status, run
@@ -394,7 +397,9 @@ class Window(QMainWindow):
         settings.setValue("geometry", self.saveGeometry())
         self.sides.save(settings)
         self.hide()
+        self.fixes.stop()  # the trials end while the run does
         ended = self.simulator.close(CLOSING)
+        ended = self.fixes.close(DESK_CLOSING) and ended
         ended = self.desk.close(DESK_CLOSING) and ended
         for export in self._exports:  # asked for and nearly there
             export.join(WRITING)

@@ -15,9 +15,11 @@ def is_done(step: LessonStep, run: Run, requested: Experiment) -> bool:
     """Whether everything that the step names holds for the run now. A step that names knobs alone is done once they are
     asked for; one that names nothing, by running at all."""
     history = run.history
-    if step.knobs and step.outcome is None and step.rule is None and step.accuracy is None:
+    if step.knobs and step.outcome is None and step.rule is None and step.accuracy is None and not step.branch:
         return all(requested[name] == value for name, value in map(parse_assignment, step.knobs))
     if not len(history):
+        return False
+    if step.branch and not run.parent:
         return False
     if step.outcome == "nonfinite" and run.first_nonfinite_step is None:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,8 +24,17 @@ class State:
     text: str
 
 
-def describe(run: Run) -> State:
-    """The state of a run as one headline and a sentence or two."""
+def describe(run: Run, parent: Run | None = None) -> State:
+    """The state of a run as one headline and a sentence or two; `parent` is the one that it branched from."""
+    state = _described(run)
+    if parent is None or not run.own or state.tone == "bad":
+        return state
+    broke = parent.first_nonfinite_step
+    fate = f" · its parent diverged at step {broke:,}" if broke is not None and broke >= run.parent_step else ""
+    return replace(state, headline=f"{state.headline} · branch “{run.name or run.what_changed}”{fate}")
+
+
+def _described(run: Run) -> State:
     count = len(run.history)
     if run.status == "ready":
         return State("idle", "Ready: press Run", _plan(run))

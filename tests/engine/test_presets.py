@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from gradstudio.core import files, presets
-from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment, differing, parse_assignment
 from gradstudio.core.presets import Preset
+from gradstudio.session.branches import fork, last_healthy_step
 from gradstudio.session.lesson import is_done
 from gradstudio.session.run import Run
 from gradstudio.session.summary import CRITICAL, FINISHED, NONFINITE, exit_code
@@ -40,13 +42,24 @@ class Runs:
         return known
 
 
+def branched(broken: Run, asked: Experiment) -> Run:
+    """The run that broke, gone on with from its last healthy step with the knobs as asked for."""
+    step = last_healthy_step(broken)
+    assert step is not None
+    run = fork(broken, step)
+    run.asked = tuple(Change(step, name, value) for name, value in differing(run.in_force, asked).items())
+    Worker(run).run()
+    return run
+
+
 def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> Experiment:
-    """Do what the lesson says, step by step, and see each step done: change its knobs, and restart where it looks at a run.
-    Gives what was asked for in the end."""
+    """Do what the lesson says, step by step, and see each step done: change its knobs, go back where it says so, and otherwise restart
+    where it looks at a run. Gives what was asked for in the end."""
+    broken, back = runs.of(asked), False
     for step in preset.lesson:
-        asked = asked.with_texts(step.knobs)
-        looks = step.outcome or step.rule or step.accuracy is not None
-        run = runs.of(asked) if looks else Run(preset, asked)
+        asked, back = asked.with_texts(step.knobs), back or step.branch
+        looks = step.outcome or step.rule or step.accuracy is not None or step.branch
+        run = Run(preset, asked) if not looks else branched(broken, asked) if back else runs.of(asked)
         assert is_done(step, run, asked), step.text
     return asked
 
@@ -97,6 +110,6 @@ def test_lessons_ask_for_what_there_is(preset):
     assert preset.title and preset.summary and preset.lesson
     assert len(preset.title) <= 26, "more is cut off in the top bar"
     for step in preset.lesson:
-        assert step.outcome or step.rule or step.knobs or step.accuracy is not None, "a step that can be done"
+        assert step.outcome or step.rule or step.knobs or step.branch or step.accuracy is not None, "a step that can be done"
         for assignment in step.knobs:
             parse_assignment(assignment)
