@@ -146,6 +146,7 @@ class KnobRow(QWidget):
             self.label.setBuddy(self.editor.foot)
 
     def _write(self, text: str, role: str) -> None:
+        text = text.replace(" %", "\u00a0%")  # which never stands alone in a line
         if self.note.text() != text:
             self.note.setText(text)
             self.note.setVisible(bool(text))

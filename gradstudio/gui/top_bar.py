@@ -115,7 +115,7 @@ class TopBar(QWidget):
             self._playing = playing
             self.play.setText("Pause" if playing else "Run")
             self._restyle()
-        self.play.setEnabled(not going.over)
+        self.play.setEnabled(not going.over or simulator.can_resume)
         self.step.setEnabled(not going.over)
         self.restart.setEnabled(simulator.started)
         waiting = sum(run.over or not KNOBS[name].live for name in simulator.waiting())

@@ -89,7 +89,7 @@ class Window(QMainWindow):
         going = self.simulator.going
         if going.status in ("running", "starting") and self.simulator.started:
             self.simulator.pause()
-        elif not going.over:
+        elif not going.over or self.simulator.can_resume:
             self.simulator.play()
 
     def rewind(self, step: int) -> None:

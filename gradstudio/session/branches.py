@@ -44,17 +44,6 @@ def fork(parent: Run, step: int) -> Run:
     return run
 
 
-def still_planned(run: Run) -> list[Change]:
-    """The changes that are still to come by themselves to a run as it stands. Of those at its next step, what has come already has left
-    news; one that changed nothing does so again."""
-    step = len(run.history)
-    heard = {event.knob for event in run.events if event.step == step}
-    of_own = heard if run.own else set()  # before that they are news of the parent
-    planned = [change for change in run.planned if change.step > step or (change.step == step and change.knob not in heard)]
-    asked = [change for change in run.asked if change.step > step or (change.step == step and change.knob not in of_own)]
-    return sorted((*planned, *asked), key=_step)
-
-
 def parting(one: Run, other: Run) -> int:
     """How many rows two runs of a family share: the step from which on each has its own."""
     lines = [{**run.ancestors, run.id: len(run.history)} for run in (one, other)]

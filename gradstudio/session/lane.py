@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
-from gradstudio.session import branches, torch_library
+from gradstudio.session import torch_library
 from gradstudio.session.investigation import investigate
 from gradstudio.session.replay import Replay
 from gradstudio.session.run import Run, Status
@@ -34,7 +34,7 @@ class Lane:
         self._stands = False  # whether the trainer is where the run is
         self._snapshots, self._replay = snapshots, Replay(run, snapshots)
         self._stopped: Callable[[], bool] = lambda: False
-        self._planned = branches.still_planned(run)
+        self._planned = run.to_come
         self._compare_at = frozenset(run.compare_at)
         self._looked_at: Experiment | None = None
         self._accumulating = self._accumulation = None  # the way of accumulating now, and the latest that was checked

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from gradstudio.core.events import Change, Event, Kind
@@ -19,6 +20,7 @@ from gradstudio.core.rules import Finding, Rule, all_rules
 from gradstudio.core.text import number
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed", "interrupted"]
+_step = attrgetter("step")
 OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed", "interrupted"})
 
 
@@ -105,10 +107,21 @@ class Run:
         return next((run for run, end in self.ancestors.items() if step <= end), self.id)
 
     @property
+    def to_come(self) -> list[Change]:
+        """The changes that are still to come by themselves to the run as it stands. Of those at its next step, what has come already has
+        left news; one that changed nothing does so again."""
+        step = len(self.history)
+        news = [event for event in list(self.events) if event.step == step]
+        forked = max((place for place, event in enumerate(news) if event.kind == "branched"), default=-1)  # what is before it, the parent did
+        heard, of_own = {event.knob for event in news}, {event.knob for event in news[forked + 1 :]}
+        planned = [change for change in self.planned if change.step > step or (change.step == step and change.knob not in heard)]
+        asked = [change for change in self.asked if change.step > step or (change.step == step and change.knob not in of_own)]
+        return sorted((*planned, *asked), key=_step)
+
+    @property
     def course(self) -> tuple[Change, ...]:
-        """Every change there is to the run: those that were made, and those that are still planned."""
-        to_come = [change for change in (*self.planned, *self.asked) if change.step >= len(self.history) and change not in self.timeline]
-        return tuple(sorted((*to_come, *self.timeline), key=lambda change: change.step))  # at one step, what was planned came first
+        """Every change there is to the run: those that were made, and those that are still to come."""
+        return tuple(sorted((*self.to_come, *self.timeline), key=_step))  # at one step, what was planned came first
 
     def begin(self, layers: tuple[Layer, ...], environment: Mapping[str, str]) -> None:
         """The model stands: rows can come."""

@@ -17,7 +17,7 @@ from gradstudio.session.output import as_preset
 from gradstudio.session.run import Run
 from gradstudio.session.snapshots import Snapshots
 from gradstudio.session.twins import Twins, twin_of
-from gradstudio.session.worker import UNLIMITED, Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
+from gradstudio.session.worker import UNLIMITED, Compare, Pause, Probe, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
 
 LAST_WRITING = 0.5  # seconds that the library has for it, whatever training does
 MOST_TRIED = 200  # values around one that a slider came to
@@ -34,6 +34,7 @@ class Simulator:
         self._worker: Worker | None = None
         self._before: Worker | None = None  # the latest of the family that is over, and may have a trainer to go on with
         self._leaving: list[Worker] = []  # told to stop, perhaps still in a step
+        self._probed: frozenset[str] = frozenset()  # gauges that somebody looks at
         self._asked: list[dict[str, Value]] = []  # what each change that was asked for took the place of
         self._sent: dict[str, Value] = {}  # live values that the worker was asked for
         self._refusals = 0  # of the run, that were heard
@@ -113,10 +114,14 @@ class Simulator:
             self._worker.send(SetSpeed(steps_per_second))
 
     def play(self) -> None:
-        """Run, or go on where it paused."""
+        """Run, or go on where it paused or was stopped."""
         if not self.started:
             self._start(paused=False)
-        elif self._worker:
+        elif self.can_resume:
+            wanted = self.requested
+            self.rewind(len(self.run.history))
+            self._ask(wanted)  # what was changed while it was stopped
+        if self._worker:
             self._worker.send(Resume())
 
     def pause(self) -> None:
@@ -137,6 +142,12 @@ class Simulator:
             self._start(paused=True)
         if self._worker:
             self._worker.send(Compare())
+
+    def probe(self, names: Iterable[str]) -> None:
+        """Somebody looks at these gauges from now on, of this run and of those that come, and at no others."""
+        self._probed = frozenset(names)
+        if self._worker:
+            self._worker.send(Probe(self._probed))
 
     def script(self) -> str:
         """The plain PyTorch program of the knobs as asked for, with the preset's own changes."""
@@ -199,9 +210,14 @@ class Simulator:
         self.snapshots.forget(each.id for each in gone)
         return gone
 
+    @property
+    def can_resume(self) -> bool:
+        """Whether the run that is shown was stopped here and can go on."""
+        return self._can_resume(self.run, len(self.run.history)) and len(self.run.history) < self.run.experiment.run.steps
+
     def _can_resume(self, run: Run, step: int) -> bool:
-        """Whether this very run can go on: it was left here, and stands at its end."""
-        return run.status == "stopped" and step == len(run.history) and run.id in self._left
+        """Whether this very run can go on: it was stopped here, and stands at its end."""
+        return run.status == "stopped" and bool(run.environment) and step == len(run.history) and run.id in self._left
 
     def _step_aside(self) -> None:
         """Stop what goes, for another run of the family. A run that was taken back to a step and never went on is forgotten."""
@@ -221,6 +237,7 @@ class Simulator:
 
     def stop(self) -> None:
         if self._worker:
+            self._left.add(self.run.id)
             self._worker.send(Stop())
 
     def close(self, seconds: float) -> bool:
@@ -303,6 +320,8 @@ class Simulator:
             twin=twins.other if twins else None, twin_knob=twins.knob if twins else "",
         )  # fmt: skip
         self._before = None
+        if self._probed:
+            self._worker.send(Probe(self._probed))
         self._worker.start()
         if self._keeper and twins:
             self._keeper.follow(twins.other)

@@ -229,3 +229,22 @@ def test_a_limit_for_the_norm_is_advised_and_dragging_it_begins_to_clip(qtbot: Q
     assert (clipping.kind, clipping.max_norm) == ("norm", 0.1)
     window.refresh()
     assert plot.limit.label.toPlainText() == "max_norm 0.1 ⇕"
+
+
+def test_a_run_that_was_stopped_goes_on_with_run_and_is_what_it_would_have_been(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = make_window(run__steps=60)
+    window.simulator.set_speed(200.0)
+    window.toggle()
+    run = window.simulator.run
+    qtbot.waitUntil(lambda: len(run.history) > 15, timeout=LONG)
+    window.stop()
+    qtbot.waitUntil(lambda: run.over, timeout=LONG)
+    count = len(run.history)
+    window.refresh()
+    assert run.status == "stopped" and window.top.play.isEnabled()
+    window.ask("optimizer.lr", 0.02)
+    window.toggle()
+    qtbot.waitUntil(lambda: run.status == "finished", timeout=LONG)
+    assert window.simulator.run is run and len(run.history) == 60
+    assert [(change.step, change.value) for change in run.timeline] == [(count, 0.02)]
+    assert [event.kind for event in run.events if event.kind in ("stopped", "resumed", "finished")] == ["stopped", "resumed", "finished"]

@@ -172,7 +172,7 @@ def test_comparing_with_the_large_batch_is_a_click_or_a_key(qtbot: QtBot, make_w
     assert note.property("role") == "note" and "micro-batches" in note.toolTip()
     window.ask("mistakes.unscaled_accumulation", True)
     qtbot.keyClick(window, Qt.Key.Key_B, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: "step 1: differs from the joined batch by 300 %" in note.text(), timeout=LONG)
+    qtbot.waitUntil(lambda: "step 1: differs from the joined batch by 300\u00a0%" in note.text(), timeout=LONG)
     assert note.property("role") == "waiting"
     window.toggle()
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
