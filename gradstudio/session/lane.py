@@ -14,6 +14,7 @@ from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.session import torch_library
 from gradstudio.session.investigation import investigate
+from gradstudio.session.probing import Probing
 from gradstudio.session.replay import Replay
 from gradstudio.session.run import Run, Status
 from gradstudio.session.snapshots import Snapshots
@@ -33,6 +34,7 @@ class Lane:
         self._message, self._told = "", False
         self._stands = False  # whether the trainer is where the run is
         self._snapshots, self._replay = snapshots, Replay(run, snapshots)
+        self.probing = Probing(run)
         self._stopped: Callable[[], bool] = lambda: False
         self._planned = run.to_come
         self._compare_at = frozenset(run.compare_at)
@@ -104,6 +106,13 @@ class Lane:
                 self.outcome = "nonfinite"
             else:
                 self._end_at_the_last()
+            if self.outcome is None:
+                self.probing.after_step(self.trainer)
+
+    def stand(self, interrupted: Callable[[], bool]) -> None:
+        """The run stands; whoever looks at gauges wants them of here."""
+        if self._stands:
+            self.probing.standing(self.trainer, interrupted)
 
     def _measure_if_due(self) -> None:
         """What is measured now and then, beside the step: activations, and once in every way of accumulating whether the sum is right."""
@@ -119,6 +128,7 @@ class Lane:
             return
         self._told = True
         run, accuracy = self.run, None
+        self.probing.end()
         self.outcome = self.outcome or "stopped"
         if self.trainer and self._stands and self.outcome != "failed" and len(run.history) and not (leaving and self.outcome == "stopped"):
             with self._caught():

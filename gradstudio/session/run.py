@@ -15,6 +15,7 @@ from gradstudio.core.history import ALIKE, History, Layer, Row
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.loop_order import in_words
 from gradstudio.core.presets import Preset
+from gradstudio.core.probes import Sample
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.rules import Finding, Rule, all_rules
 from gradstudio.core.text import number
@@ -66,6 +67,8 @@ class Run:
     environment: Mapping[str, str] = field(default_factory=dict)
     first_nonfinite_step: int | None = None
     provenance: Provenance | None = None  # of its first non-finite value
+    probes: dict[str, list[Sample]] = field(default_factory=dict)  # by gauge: what was measured on demand; a list is never written to
+    probe_problems: dict[str, str] = field(default_factory=dict)  # why the latest sample of a gauge could not be had
     accuracy: float | None = None  # on the test set, once the run is over
     seconds: float = 0.0  # spent in steps
     replayed: int | None = None  # while it is on its way to where it goes on from: the step that is reached

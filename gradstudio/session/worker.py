@@ -65,7 +65,15 @@ class SetSpeed:
     steps_per_second: float
 
 
-Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Somebody looks at these gauges of core.probes.NAMES from now on, and at no others: they are measured between the steps, and at once
+    on a run that stands."""
+
+    names: frozenset[str]
+
+
+Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed | Probe
 
 
 class Worker(threading.Thread):
@@ -134,6 +142,7 @@ class Worker(threading.Thread):
             if self._paused and not self._steps_due:
                 for lane in going:
                     lane.run.status = "paused"
+                going[0].stand(lambda: not self._commands.empty())
                 self._wait(going, None)
                 continue
             now, pace = time.perf_counter(), 1 / self._speed
@@ -188,6 +197,8 @@ class Worker(threading.Thread):
                 pass  # send() has said so; it only wakes a worker that waits
             case SetSpeed(speed):
                 self._speed = speed
+            case Probe(names):
+                self._lanes[0].probing.want(names)  # a twin is not what the window shows
 
     def _wait(self, going: list[Lane], seconds: float | None) -> None:
         """Until a command has come and been obeyed, or the time is over."""

@@ -1,0 +1,80 @@
+"""Gauges that are measured on demand, of a trainer between two steps, without a trace in it."""
+
+from __future__ import annotations
+
+import torch
+
+from gradstudio.core.probes import Exponents, NoiseScale, Overshoot, Sharpness, Unmeasurable, Value
+from gradstudio.engine import schedules
+from gradstudio.engine.probes import exponents, noise_scale, overshoot, sharpness
+from gradstudio.engine.probes.standin import Standin, batches_to_come, probe_batch, recurrent
+from gradstudio.engine.tasks.task import Batch
+from gradstudio.engine.trainer import Trainer
+
+
+class Prober:
+    """Measures one trainer, sample after sample: it holds what a gauge goes on from. Each raises Unmeasurable where it has no value."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._standins: dict[tuple[torch.dtype, str], Standin] = {}
+        self._batch: Batch | None = None
+        self._steepest: sharpness.Found | None = None  # of the last time
+        self._chance = torch.Generator().manual_seed(0)
+        self._noise = noise_scale.Average()
+        self._measures = {"exponents": self._exponents, "sharpness": self._sharpness, "noise_scale": self._noise_scale, "overshoot": self._overshoot}
+
+    def measure(self, name: str) -> Value:
+        """A gauge of core.probes.NAMES as it stands now."""
+        return self._measures[name]()
+
+    def rest(self) -> None:
+        """Nobody looks for a while: give back the memory."""
+        self._standins.clear()
+
+    def _exponents(self) -> Exponents:
+        standin = self._standin(torch.float32)
+        standin.follow()
+        gradients = [standin.gradient(batch) for batch in batches_to_come(self._trainer)]
+        return exponents.measure(torch.stack(gradients).mean(0), self._trainer.scaler.get_scale())
+
+    def _sharpness(self) -> Sharpness:
+        trainer, knobs = self._trainer, self._trainer.experiment.optimizer
+        divisor = sharpness.preconditioner(trainer)
+        on_host = recurrent(trainer.model) and trainer.device != "cpu"
+        standin = self._standin(torch.float32, "cpu" if on_host else "")
+        standin.follow()
+        decay = 0.0 if knobs.kind == "adamw" else knobs.weight_decay  # AdamW's shrinks the weights beside the gradient
+        product = sharpness.as_stepped(standin.curvature(self._probe_batch()), None if divisor is None else divisor.to(standin.device), decay)
+        like = standin.parameters[0].detach()
+        entries = sum(parameter.numel() for parameter in standin.parameters)
+        start = sharpness.begin(entries, like, self._steepest, self._chance)
+        found = self._steepest = sharpness.largest(product, start, sharpness.COLD if self._steepest is None else sharpness.WARM)
+        lr = knobs.lr * schedules.factor(trainer.experiment.schedule, trainer.taken)
+        return Sharpness(found.value, sharpness.limit(knobs, lr), lr, divisor is not None, found.converged, found.products)
+
+    def _noise_scale(self) -> NoiseScale:
+        standin = self._standin(torch.float32)
+        standin.follow()
+        parts = noise_scale.parts(batches_to_come(self._trainer))
+        squares, joined = noise_scale.squares([standin.gradient(part) for part in parts])
+        return self._noise.add(squares, joined, len(parts[0].inputs), self._trainer.step)
+
+    def _overshoot(self) -> Overshoot:
+        device = self._trainer.device
+        standin = self._standin(torch.float64, "" if device.startswith("cuda") else "cpu")  # not every accelerator knows float64
+        return overshoot.measure(self._trainer, standin, self._probe_batch())
+
+    def _standin(self, dtype: torch.dtype, device: str = "") -> Standin:
+        device = device or self._trainer.device
+        if (dtype, device) not in self._standins:
+            self._standins[dtype, device] = Standin(self._trainer, dtype, device)
+        return self._standins[dtype, device]
+
+    def _probe_batch(self) -> Batch:
+        if self._batch is None or self._trainer.task.goal == "reward":  # a policy is judged by what it does itself
+            self._batch = probe_batch(self._trainer)
+        return self._batch
+
+
+__all__ = ["Prober", "Unmeasurable"]

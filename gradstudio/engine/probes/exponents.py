@@ -1,0 +1,46 @@
+"""How large the entries of the gradient are, by powers of two, against what fp16 can hold: what is lost without a loss scale, and with it.
+
+Counted are the entries that the optimizer would get. On the way there fp16 rounds more: every layer's outputs have a gradient too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradstudio.core.probes import FP16_LARGEST, FP16_NORMAL, FP16_SUBNORMAL, HIGHEST, LOWEST, Exponents, Shares
+
+
+def measure(gradient: Tensor, scale: float) -> Exponents:
+    """Of a true gradient (entries,), and the loss scale that its step will run under."""
+    entries = np.abs(gradient.detach().to("cpu", torch.float32).numpy())
+    finite = entries[np.isfinite(entries)]
+    sizes = finite[finite > 0].astype(np.float64)
+    exponents = np.frexp(sizes)[1] - 1  # frexp: size = m 2^e with m in [1/2, 1)
+    best_scale = best(exponents)
+    return Exponents(
+        counts=np.bincount(exponents - LOWEST, minlength=HIGHEST - LOWEST + 1), zeros=len(finite) - len(sizes),
+        nonfinite=len(entries) - len(finite), plain=shares(sizes), scale=scale, scaled=shares(sizes * scale),
+        best_scale=best_scale, best=shares(sizes * best_scale),
+    )  # fmt: skip
+
+
+def shares(sizes: np.ndarray) -> Shares:
+    """Of absolute values, none of them 0. Below 2^-24 a number has no fp16 of its own; a loss scale is there to lift it (Micikevicius 2018,
+    "Mixed precision training", section 3.2)."""
+    if not len(sizes):
+        return Shares(0.0, 0.0, 0.0)
+    lost, small = (sizes < 2.0**FP16_SUBNORMAL).mean(), (sizes < 2.0**FP16_NORMAL).mean()
+    return Shares(float(lost), float(small - lost), float((sizes > FP16_LARGEST).mean()))
+
+
+def best(exponents: np.ndarray) -> float:
+    """The smallest power of two that loses as little as any can without an entry that overflows: one that does costs the whole step."""
+    if not len(exponents):
+        return 1.0
+    highest = 14 - int(exponents.max())  # 2^15 times up to 2 may be above 65504
+    wanted = FP16_SUBNORMAL - int(exponents.min())  # lifts every entry
+    return math.ldexp(1.0, min(highest, max(wanted, 0)) if highest >= 0 else highest)

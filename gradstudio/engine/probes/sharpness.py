@@ -1,0 +1,106 @@
+"""Sharpness: the largest eigenvalue of the Hessian, against the learning rate.
+
+Along the steepest direction of a parabola of curvature s, gradient descent swings ever further once s > 2/lr (Cohen 2021, arXiv 2103.00065); with
+momentum b, torch's heavy ball, once s > (2 + 2b)/lr. Adam divides each entry of the gradient by P = sqrt(v_hat) + eps, so that the largest
+eigenvalue of P^-1 H counts, against (2 + 2 b1) / ((1 - b1) lr): 38/lr for b1 = 0.9 (Cohen 2022, arXiv 2207.14484). RMSprop likewise with its own P.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.experiment import Optimizer
+from gradstudio.core.probes import Unmeasurable
+from gradstudio.engine.trainer import Trainer
+
+CLOSE = 0.02  # the value is right to this share of itself: |H v - s v| <= CLOSE |s| bounds the distance to an eigenvalue
+COLD, WARM = 30, 12  # products with the Hessian at the most, at first and with the eigenvector of the last time to begin with
+SECONDS = 1.0  # and time at the most: the run waits
+STIR = 0.1  # of chance that is added to that vector, or an eigenvector that has become the largest since would never be seen
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Found(NamedTuple):
+    value: float
+    vector: Tensor
+    converged: bool
+    products: int
+
+
+def limit(knobs: Optimizer, lr: float) -> float:
+    """The sharpness above which a step at that learning rate swings ever further."""
+    if knobs.kind in ("adam", "adamw"):
+        factor = (2 + 2 * knobs.beta1) / (1 - knobs.beta1)
+    else:
+        factor = 2 + 2 * knobs.momentum
+    return factor / lr if lr > 0 else math.inf
+
+
+def preconditioner(trainer: Trainer) -> Tensor | None:
+    """What the optimizer divides each entry of the gradient by, as a vector of all parameters; None for none."""
+    knobs, state = trainer.experiment.optimizer, trainer.optimizer.state[trainer.flat.weights]
+    if knobs.kind == "sgd":
+        return None
+    squared = "square_avg" if knobs.kind == "rmsprop" else "exp_avg_sq"
+    if squared not in state:
+        raise Unmeasurable("The optimizer has made no update yet, so it does not know yet how large each entry is.")
+    mean = torch.cat([part.flatten() for part in trainer.flat.layout.views(state[squared], trainer.flat.parameters)])
+    if knobs.kind != "rmsprop":
+        mean = mean / (1 - knobs.beta2 ** float(state["step"]))
+    return mean.sqrt() + knobs.eps
+
+
+def as_stepped(product: Product, divisor: Tensor | None, decay: float) -> Product:
+    """The product with P^-1/2 (H + decay) P^-1/2: symmetric, with the eigenvalues of P^-1 (H + decay)."""
+    root = None if divisor is None else divisor.rsqrt()
+
+    def stepped(vector: Tensor) -> Tensor:
+        inner = vector if root is None else root * vector
+        outer = product(inner) + decay * inner
+        return outer if root is None else root * outer
+
+    return stepped
+
+
+def largest(product: Product, start: Tensor, most: int, seconds: float = SECONDS) -> Found:
+    """The largest eigenvalue of a symmetric matrix, by Lanczos' method: as dear as power iteration and closer after every product, and where
+    that would find the eigenvalue that is largest without its sign, this finds the largest."""
+    end = time.perf_counter() + seconds
+    basis = [start / start.norm()]
+    diagonal, beside = [], []
+    while True:
+        new = product(basis[-1])
+        diagonal.append(torch.dot(basis[-1], new).item())
+        if not math.isfinite(diagonal[-1]):
+            raise Unmeasurable("The curvature is not finite here.")
+        held = torch.stack(basis)
+        for _ in range(2):  # once leaves what rounding puts back
+            new = new - held.T @ (held @ new)
+        length = new.norm().item()
+        matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
+        for place, value in enumerate(beside):
+            matrix[place, place + 1] = matrix[place + 1, place] = value
+        values, vectors = torch.linalg.eigh(matrix)
+        residual = length * abs(vectors[-1, -1].item())
+        size = max(abs(values[0].item()), abs(values[-1].item()))
+        converged = residual <= max(CLOSE * abs(values[-1].item()), 1e-6 * size)
+        if converged or len(basis) == min(most, len(start)) or time.perf_counter() > end:
+            return Found(values[-1].item(), held.T @ vectors[:, -1].to(held), converged or len(basis) == len(start), len(basis))
+        beside.append(length)
+        basis.append(new / length)
+
+
+def begin(length: int, like: Tensor, before: Found | None, source: torch.Generator) -> Tensor:
+    """A vector to begin with: by chance, or near the eigenvector of the last time; what was not found then is gone on with."""
+    if before is not None and not before.converged:
+        return before.vector
+    chance = torch.randn(length, generator=source).to(like)
+    chance /= chance.norm()
+    return chance if before is None else before.vector / before.vector.norm() + STIR * chance

@@ -1,0 +1,114 @@
+"""A copy of a trainer's model that is measured in its place, and batches that are drawn without drawing them: whatever is done here leaves
+no trace in training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from gradstudio.engine import accumulation, models
+from gradstudio.engine.tasks.task import Batch, Dataset, Task
+from gradstudio.engine.trainer import Trainer
+
+PROBED = 64  # examples in a probe batch, at the least
+_SEED = 6_000_011  # added to run.seed, beside the offsets of engine/generators.py
+
+
+class Standin:
+    """No autocast and no loss scale: the gradient as it is before fp16 rounds it. Vectors are those of all parameters one after the other."""
+
+    def __init__(self, trainer: Trainer, dtype: torch.dtype, device: str) -> None:
+        self.device, self.dtype = device, dtype
+        self.model = copy.deepcopy(trainer.model).to(device, dtype)
+        for module in self.model.modules():
+            if hasattr(module, "checkpointing"):
+                module.checkpointing = False  # the same numbers, without a second forward pass for every product
+        self.parameters = [parameter for _, parameter in models.named_parameters(self.model)]
+        self._trainer = trainer
+
+    @torch.no_grad()
+    def follow(self, weights: Tensor | None = None) -> None:
+        """Be what the trainer's model is now; with other weights, flat ones of its layout, where they are given."""
+        trainer = self._trainer
+        here = trainer.flat.parameters if weights is None else trainer.flat.layout.views(weights, trainer.flat.parameters)
+        for mine, its in zip(self.parameters, here, strict=True):
+            mine.copy_(its)
+        for mine, its in zip(self.model.buffers(), trainer.model.buffers(), strict=True):
+            mine.copy_(its)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """What the run minimizes, of a batch."""
+        knobs = self._trainer.experiment.loss
+        with _TwiceDifferentiable():
+            outputs = self.model(batch.inputs.to(self.device, self.dtype))
+        targets = batch.targets.to(self.device, self.dtype if batch.targets.is_floating_point() else None)
+        return self._trainer.loss.value(outputs, targets, knobs.eps) * knobs.weight
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """(parameters,)"""
+        return _joined(torch.autograd.grad(self.loss(batch), self.parameters, materialize_grads=True, allow_unused=True))
+
+    def curvature(self, batch: Batch) -> Callable[[Tensor], Tensor]:
+        """What multiplies a vector with the Hessian of the loss: the gradient of (gradient . vector), by a second backward pass
+        (Pearlmutter 1994)."""
+        first = torch.autograd.grad(self.loss(batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True)
+        gradient = _joined(first)
+        if not gradient.requires_grad:
+            return torch.zeros_like
+
+        def product(vector: Tensor) -> Tensor:
+            second = torch.autograd.grad(gradient, self.parameters, vector.to(gradient), retain_graph=True, materialize_grads=True, allow_unused=True)
+            return _joined(second)
+
+        return product
+
+
+class _TwiceDifferentiable(TorchFunctionMode):
+    """Attention by its plain maths: the fused kernel has no second derivative. torch's own switch for that acts on every thread of the
+    process, this one on its own."""
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        if func is F.scaled_dot_product_attention:
+            return torch.ops.aten._scaled_dot_product_attention_math(*args, **(kwargs or {}))[0]
+        return func(*args, **(kwargs or {}))
+
+
+def recurrent(model: nn.Module) -> bool:
+    """Whether a part of it is torch's own recurrent network, whose kernels on an accelerator have no second derivative."""
+    return any(isinstance(module, nn.RNNBase) for module in model.modules())
+
+
+def batches_to_come(trainer: Trainer) -> list[Batch]:
+    """The micro-batches of the next step, which the trainer will still draw."""
+    ahead = copy.copy(trainer)
+    ahead.task = _apart(trainer.task, lambda source: torch.Generator().set_state(source.get_state()))
+    return ahead._batches()
+
+
+def probe_batch(trainer: Trainer) -> Batch:
+    """Always the same examples in a run, none of those that its own generators draw. A model that acts plays them as it is now, with the
+    same luck."""
+    seed = trainer.experiment.run.seed + _SEED
+    task = _apart(trainer.task, lambda source: torch.Generator().manual_seed(seed))
+    if isinstance(task, Dataset):
+        task.order, task.position = task.order[:0], 0  # an epoch of its own
+    draws = -(-PROBED // trainer.experiment.problem.batch_size)
+    return accumulation.joined([task.next_batch(trainer.model) for _ in range(draws)])
+
+
+def _apart(task: Task, other: Callable[[torch.Generator], torch.Generator]) -> Task:
+    """The same task with generators of its own. What it holds besides is never written to, only replaced."""
+    own = copy.copy(task)
+    for name, value in vars(task).items():
+        if isinstance(value, torch.Generator):
+            setattr(own, name, other(value))
+    return own
+
+
+def _joined(parts: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([part.flatten() for part in parts])
