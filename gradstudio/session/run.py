@@ -99,11 +99,11 @@ class Run:
     @property
     def what_changed(self) -> str:
         """What makes a branch another run than its parent, in words."""
-        own = {(change.knob, change.value) for change in self.asked}
-        planned = {(change.knob, change.value) for change in self.planned if (change.knob, change.value) not in own}
+        planned = {(change.knob, change.value) for change in self.planned}
         net = differing(self.at_fork or self.in_force, self.in_force)
-        told = [f"{knob} = {format_value(value)}" for knob, value in net.items() if (knob, value) not in planned]
-        return ", ".join(told) or "no change"
+        told = {change.knob: change.value for change in self.asked if change in self.timeline}
+        told |= {knob: value for knob, value in net.items() if (knob, value) not in planned}
+        return ", ".join(f"{knob} = {format_value(value)}" for knob, value in told.items()) or "no change"
 
     def owner(self, step: int) -> str:
         """The run of its line whose state before that step it shares, itself the last."""

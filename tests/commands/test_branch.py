@@ -104,16 +104,16 @@ def test_it_is_kept_with_its_parent_and_its_files_repeat_it(gradstudio: Callable
     answer = gradstudio("branch", "last", "--step", "2", "--set", "optimizer.lr=0.02", "--at", "4:clipping.kind=norm", "--out", tmp_path / "b",
                         "--report", "html,pdf")  # fmt: skip
     branch, run = kept(gradstudio)
-    said = f"branch     of {run['run']} from step 2: clipping.kind = norm, optimizer.lr = 0.02"
+    said = f"branch     of {run['run']} from step 2: optimizer.lr = 0.02, clipping.kind = norm"
     assert answer.code == 0 and said in answer.out and f"kept as {branch['run']}" in answer.out and answer.err == ""
     assert (branch["parent"], branch["parent_step"], run["parent"], run["parent_step"]) == (run["run"], 2, None, None)
-    assert (branch["title"], branch["steps"]) == ("Small: clipping.kind = norm, optimizer.lr = 0.02", 6)
+    assert (branch["title"], branch["steps"]) == ("Small: optimizer.lr = 0.02, clipping.kind = norm", 6)
     shown = gradstudio("runs", "show", "last")
     assert said in shown.out and answer.out.partition("\n\nkept")[0] in shown.out
     assert json.loads(gradstudio("runs", "show", "last", "--json").out)["parent"] == run["run"]
     assert "branched" in (tmp_path / "b" / "events.csv").read_text()
     report = (tmp_path / "b" / "report.html").read_text()
-    assert f"went on from step 2 of the run {run['run']}, with clipping.kind = norm, optimizer.lr = 0.02" in report
+    assert f"went on from step 2 of the run {run['run']}, with optimizer.lr = 0.02, clipping.kind = norm" in report
     for source in (tmp_path / "b", branch["run"]):
         gradstudio("run", source, "--out", tmp_path / "again", "-q")
         assert rows(tmp_path / "again", 2) == rows(tmp_path / "b")
