@@ -124,8 +124,11 @@ class BranchList(QAbstractListModel):
         """Every run behind the one that it branched from."""
         slots, hidden, found = overlays.slots, overlays.hidden, []
         branches: dict[str, list[Run]] = {}
-        for run in sorted(family.members.values(), key=lambda run: run.started):
+        for run in family.members.values():
             branches.setdefault(run.parent if run.parent in family.members else "", []).append(run)
+        for parent, runs in branches.items():
+            if parent:  # of twins the one that is shown comes first
+                runs.sort(key=lambda run: run.started)
         waiting: list[tuple[Run, tuple[bool, ...]]] = [(run, ()) for run in reversed(branches.get("", []))]
         while waiting:
             run, rails = waiting.pop()
@@ -198,6 +201,8 @@ def _state(run: Run) -> tuple:
 def _told(run: Run, parent: str) -> tuple[Words, str, str]:
     """What is written, told and spoken of it; `parent` is what it branched from."""
     name, line, outcome = title(run), _line(run), OUTCOMES[run.status]
+    if _stands(run) and run.status == "starting":
+        outcome = ("going back", "accent")
     changed = _auto(run) if run.parent and run.name else ""
     words = Words(name, outcome, line, note=changed)
     told = [text for text in (changed, f"branched from {parent}" if parent else "", line, outcome[0]) if text]

@@ -113,8 +113,9 @@ class BranchesDesk(QObject):
             return
         self._window.knobs.forget()
         self._overlays.remove(*(each.id for each in gone))
-        more = f", and {plural(len(gone) - 1, 'branch', 'branches')} of it" if len(gone) > 1 else ""
-        told, kept = f"Deleted: “{name}”{more}.", [each for each in gone if each.own]
+        kept = [each for each in gone if each.own]
+        more = f", and {plural(len(kept) - 1, 'branch', 'branches')} of it" if len(kept) > 1 else ""
+        told = f"Deleted: “{name}”{more}."
 
         def back() -> None:
             if self._family is family:

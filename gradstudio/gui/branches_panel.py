@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QItemSelectionModel, QObject, QPoint, Qt, Signal
-from PySide6.QtGui import QAction, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QLabel, QListView, QMenu, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QAction, QIcon, QPainter, QPixmap, QShowEvent
+from PySide6.QtWidgets import QAbstractItemView, QLabel, QListView, QMenu, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.text import plural
 from gradstudio.gui.branch_list import BranchList, Member
 from gradstudio.gui.branch_rows import BranchRows
-from gradstudio.gui.plots.chips import sample
-from gradstudio.gui.plots.overlay import LETTERS, MOST, Overlays
+from gradstudio.gui.flow_layout import FlowLayout
+from gradstudio.gui.plots.overlay import LETTERS, MOST, Overlays, color
 from gradstudio.gui.runs_panel import own_keys
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import ARROW
 from gradstudio.session.branches import Family
 from gradstudio.session.run import Run
 
+SWATCH = 16  # px
 EMPTY = (
     "A branch is the run once more from one of its steps on, with something changed. There is none yet.\n\n"
     "Drag the timeline back, or click a plot and then “Go back to step …”. Change a knob, and press Run: "
@@ -36,6 +37,7 @@ class BranchesPanel(QWidget):
         self.list, self.empty, self.count = QListView(), QLabel(EMPTY), QLabel()
         self.go, self.rename, self.show_over = QPushButton("Go to"), QPushButton("Rename"), QPushButton("Show")
         self.colour, self.delete = QPushButton(f"Colour {ARROW}"), QPushButton("Delete")
+        self.colours = QMenu(self.colour)
         self._places: dict[int, str] = {}  # what is drawn over the plots, by its place
         self._current = ""
         self._build_list()
@@ -95,6 +97,10 @@ class BranchesPanel(QWidget):
         if (member := self.chosen) is not None and member.depth:
             self.delete_asked.emit(member.id)
 
+    def _offer_colours(self) -> None:
+        self._fill_colours(self.colours)
+        self.colours.popup(self.colour.mapToGlobal(self.colour.rect().bottomLeft()))
+
     def _fill_colours(self, menu: QMenu) -> None:
         """The places over the plots, each with its letter and its line, and what has it."""
         menu.clear()
@@ -102,10 +108,8 @@ class BranchesPanel(QWidget):
         if member is None:
             return
         for place in range(MOST):
-            taken = f"   {self._places[place][:40]}" if place in self._places and place != member.slot else ""
-            action = menu.addAction(sample(place), f"{LETTERS[place]}{taken}".replace("&", "&&"))
-            action.setCheckable(True)
-            action.setChecked(place == member.slot)
+            who = "this one" if place == member.slot else self._places.get(place, "")[:40]
+            action = menu.addAction(_swatch(place), f"{LETTERS[place]}   {who}".rstrip().replace("&", "&&"))
             action.triggered.connect(lambda _=False, place=place: self.colour_asked.emit(member.id, place))
 
     # ---- inside
@@ -168,18 +172,14 @@ class BranchesPanel(QWidget):
             (self.go, "Show the chosen branch in the plots; what goes is stopped (Enter, double click)", self._go),
             (self.rename, "Give the chosen branch a name (F2)", self._rename),
             (self.show_over, "Draw the chosen branch over the plots, or do not any more (Space)", self._tick),
-            (self.colour, "The colour, letter and dash that the chosen branch has over the plots", None),
+            (self.colour, "The colour, letter and dash that the chosen branch has over the plots", self._offer_colours),
             (self.delete, "Delete the chosen branch and all that came of it; it can be undone (Delete, then Ctrl+Z)", self._delete),
         ):
             button.setProperty("role", "remedy")
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.setToolTip(about)
             button.setAccessibleDescription(about)
-            if call is not None:
-                button.clicked.connect(lambda _=False, call=call: call())
-        colours = QMenu(self.colour)
-        colours.aboutToShow.connect(lambda: self._fill_colours(colours))
-        self.colour.setMenu(colours)
+            button.clicked.connect(lambda _=False, call=call: call())
 
     def _menu(self, place: QPoint) -> None:
         """What can be done, at the pointer."""
@@ -200,15 +200,15 @@ class BranchesPanel(QWidget):
         menu.popup(self.list.viewport().mapToGlobal(place))
 
     def _lay_out(self) -> None:
-        buttons, foot = QHBoxLayout(), QVBoxLayout()
-        buttons.setSpacing(6)
+        buttons, foot = QWidget(), QVBoxLayout()
+        row = FlowLayout(buttons)
         for button in (self.go, self.rename, self.show_over, self.colour, self.delete):
-            buttons.addWidget(button, 1)
+            row.addWidget(button)
         self.count.setProperty("role", "dim")
         foot.setContentsMargins(12, 0, 12, 10)
         foot.setSpacing(6)
         foot.addWidget(self.count)
-        foot.addLayout(buttons)
+        foot.addWidget(buttons)
         self.foot = QWidget()
         self.foot.setLayout(foot)
         column = QVBoxLayout(self)
@@ -225,3 +225,17 @@ class BranchesPanel(QWidget):
         self.rows.restyle()
         self.list.scheduleDelayedItemsLayout()
         self._place_empty()
+
+
+def _swatch(place: int) -> QIcon:
+    """The colour of a place over the plots."""
+    drawn = QPixmap(2 * SWATCH, 2 * SWATCH)
+    drawn.setDevicePixelRatio(2)
+    drawn.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(drawn)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(color(place))
+    painter.drawRoundedRect(1, 1, SWATCH - 2, SWATCH - 2, 4, 4)
+    painter.end()
+    return QIcon(drawn)

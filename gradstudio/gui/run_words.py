@@ -52,8 +52,10 @@ def when(started: float, now: float) -> str:
 
 def line(entry: Entry, now: float) -> str:
     """The second line of a run in the list."""
-    loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)} · "
-    return f"{when(entry.started, now)} · {_fork(entry)}{plural(entry.steps, 'step', 'steps')} · {loss}{entry.preset}"
+    fork = f"from step {entry.parent_step:,}" if entry.parent else ""
+    loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)}"
+    preset = entry.preset if not entry.parent else ""  # there is no room for both
+    return " · ".join(part for part in (when(entry.started, now), fork, plural(entry.steps, "step", "steps"), loss, preset) if part)
 
 
 def words(entry: Entry, now: float) -> Words:
@@ -75,11 +77,6 @@ def tip(entry: Entry) -> str:
     note = f"<p>{lines(entry.note[:600])}</p>" if entry.note else ""
     fork = f"<br>a branch, from step {entry.parent_step:,} of {escape(entry.parent)}" if entry.parent else ""
     return f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}{fork}<br>began {began}, {number(entry.seconds)} s in steps{accuracy}</p>{note}"
-
-
-def _fork(entry: Entry) -> str:
-    """Where a branch went on from its parent."""
-    return f"from step {entry.parent_step:,} · " if entry.parent else ""
 
 
 def lines(text: str) -> str:

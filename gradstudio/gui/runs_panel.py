@@ -246,7 +246,7 @@ class RunsPanel(QWidget):
         choices, buttons, foot = QHBoxLayout(), QHBoxLayout(), QVBoxLayout()
         choices.setSpacing(0)
         for box in (self.sort, self.preset, self.outcome):
-            choices.addWidget(box, 7 if box is self.sort else 10 if box is self.preset else 12)  # as long as their words
+            choices.addWidget(box, 8 if box is self.sort else 10 if box is self.preset else 12)  # as long as their words
         buttons.setSpacing(6)
         for button in (self.open, self.again, self.compare, self.delete):
             buttons.addWidget(button, 1)

@@ -95,6 +95,11 @@ def choose(window: Window, run: Run) -> QAbstractItemView:
     return view
 
 
+def editor_of(view: QAbstractItemView) -> QLineEdit:
+    """The one that is open; one that was closed may still be there."""
+    return next(editor for editor in view.viewport().findChildren(QLineEdit) if editor.isVisible())
+
+
 def test_a_run_without_branches_says_how_one_is_made(qtbot: QtBot, window: Window) -> None:
     window.sides.show_page("branches")
     panel = window.side.branches
@@ -134,6 +139,18 @@ def test_one_that_stands_and_one_that_broke_say_where(qtbot: QtBot, make_window:
         "non-finite",
         "bad",
     )
+
+
+def test_twins_are_listed_without_a_branch(qtbot: QtBot, window: Window) -> None:
+    window.sides.show_page("branches")
+    window.simulator.start_twins("optimizer.lr", 0.002)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.refresh()
+    members = listed(window)
+    assert [member.current for member in members] == [True, False] and members[1].slot >= MOST and not window.side.branches.delete.isEnabled()
+    assert window.side.branches.count.text() == "2 runs" and members[1].depth == 0
+    window.branches.go(members[1].id)
+    assert window.simulator.run.id == members[1].id
 
 
 def test_the_keyboard_goes_to_a_member(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
@@ -176,7 +193,7 @@ def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     view = choose(window, lower)
     window.branches.tick(lower.id, True)
     qtbot.keyClick(view, Qt.Key.Key_F2)
-    editor = view.viewport().findChild(QLineEdit)
+    editor = editor_of(view)
     assert editor.text() == "optimizer.lr = 0.002" and editor.accessibleName() and editor.maxLength() == LONGEST_TITLE
     editor.clear()
     qtbot.keyClicks(editor, HOSTILE)
@@ -192,7 +209,7 @@ def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     assert library.load(lower.id).name == HOSTILE
     library.close()
     qtbot.mouseClick(window.side.branches.rename, LEFT)
-    editor = view.viewport().findChild(QLineEdit)
+    editor = editor_of(view)
     editor.clear()
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: not lower.name, timeout=LONG)
@@ -210,7 +227,7 @@ def test_what_is_being_written_stays_while_the_run_goes_on(qtbot: QtBot, make_wi
     window.toggle()
     view = choose(window, run)
     qtbot.keyClick(view, Qt.Key.Key_F2)
-    editor = view.viewport().findChild(QLineEdit)
+    editor = editor_of(view)
     editor.clear()
     qtbot.keyClicks(editor, "half")
     line = row(window, run).words.line
@@ -234,10 +251,11 @@ def test_shown_hidden_and_coloured(qtbot: QtBot, tree: tuple[Window, list[Run]])
     box = panel.rows._box(rect.adjusted(panel.rows._indent(panel.model.index(2)), 0, 0, 0)).center()
     qtbot.mouseClick(view.viewport(), LEFT, pos=box)
     assert overlays.slots[under.id] == 1 and overlays.places[1].columns["loss"][0][0] == 10
-    menu = panel.colour.menu()
+    menu = panel.colours
     choose(window, lower)
-    panel._fill_colours(menu)
-    assert len(menu.actions()) == MOST and menu.actions()[0].isChecked() and "clipping.kind = norm" in menu.actions()[1].text()
+    qtbot.mouseClick(panel.colour, LEFT)
+    assert menu.isVisible()
+    assert len(menu.actions()) == MOST and menu.actions()[0].text() == "A   this one" and "clipping.kind = norm" in menu.actions()[1].text()
     menu.actions()[4].trigger()
     assert overlays.slots[lower.id] == 4 and overlays.slots[under.id] == 1
     menu.actions()[1].trigger()
