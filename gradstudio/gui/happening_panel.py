@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from gradstudio.gui.fixes_panel import FixesPanel
 from gradstudio.gui.flow_layout import FlowLayout
 from gradstudio.gui.provenance_card import ProvenanceCard
 from gradstudio.gui.theme import theme
@@ -22,6 +23,7 @@ class Card(QFrame):
 
     remedy_chosen = Signal(str)
     step_chosen = Signal(int)
+    fixes_asked = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +63,18 @@ class Card(QFrame):
         self.back.setToolTip("The last step whose gradient norm was as usual: change a knob there and run on, as a branch")
         self.back.clicked.connect(lambda: self.step_chosen.emit(self._step))
         self.back.hide()
-        layout.addWidget(self.back, 0, Qt.AlignmentFlag.AlignLeft)
+        self.try_fixes = QPushButton("Try fixes")
+        self.try_fixes.setProperty("role", "try")
+        self.try_fixes.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.try_fixes.setToolTip("Tries each of these changes in the background, with the same seed and batches, and shows which one holds")
+        self.try_fixes.clicked.connect(self.fixes_asked)
+        self.try_fixes.hide()
+        ways_out = QHBoxLayout()
+        ways_out.setSpacing(6)
+        ways_out.addWidget(self.try_fixes)
+        ways_out.addWidget(self.back)
+        ways_out.addStretch(1)
+        layout.addLayout(ways_out)
         self._step: int | None = None
         self._offered: tuple[str, ...] = ()
         self.remedies.hide()
@@ -121,6 +134,7 @@ class HappeningPanel(QWidget):
 
     remedy_chosen = Signal(str)
     step_chosen = Signal(int)
+    fixes_asked = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,6 +142,7 @@ class HappeningPanel(QWidget):
         heading.setProperty("role", "heading")
         self.state = Card()
         self.state.step_chosen.connect(self.step_chosen)
+        self.state.fixes_asked.connect(self.fixes_asked)
         self.findings: list[Card] = []
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(12, 12, 12, 10)
@@ -135,6 +150,8 @@ class HappeningPanel(QWidget):
         self._column.addWidget(heading)
         self._column.addWidget(self.state)
         self.provenance = ProvenanceCard()
+        self.fixes = FixesPanel()
+        self._column.addWidget(self.fixes)
         self._column.addWidget(self.provenance)
         self._column.addStretch(1)
         theme.changed.connect(self.update)
@@ -155,3 +172,7 @@ class HappeningPanel(QWidget):
             card.offer(finding.remedies)
         for index, card in enumerate(self.findings):
             card.setVisible(index < len(found))
+
+    def offer_fixes(self, wanted: bool) -> None:
+        """Show the button that tries the fixes: on the first card, where it is in sight whatever was found."""
+        self.state.try_fixes.setVisible(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
@@ -35,6 +35,11 @@ class WordsPanel(QWidget):
         height = max(min(needed, self.height() - min(lesson, int(LESSON_SHARE * self.height()))), 0)
         if height != self._above.height():
             self._above.setFixedHeight(height)
+
+    def bring_into_view(self, part: QWidget) -> None:
+        """Scroll to a part of what is happening, once it is laid out."""
+        self.balance()
+        QTimer.singleShot(0, self, lambda: self._above.ensureWidgetVisible(part, 0, 8))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

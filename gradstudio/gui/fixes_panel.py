@@ -1,0 +1,267 @@
+"""What came of the fixes that were tried: a row for each, the best first, with its loss as a small curve and a button that applies it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from PySide6.QtCore import QPointF, QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gradstudio.core.text import number
+from gradstudio.gui.plots.loss import Smoother
+from gradstudio.gui.theme import theme
+from gradstudio.session import remedies
+from gradstudio.session.remedies import Trial, Trials
+from gradstudio.session.run import Run
+
+SPARK = QSize(62, 26)  # px at normal size
+LOG_FROM = 20.0  # times the lowest loss that the highest is, from which on the small curves are logarithmic
+CROSS = 3.0  # px from its centre to its ends
+
+_MARKS = {"held": ("✓", "good"), "broke again": ("✕", "bad"), "no effect": ("–", "dim"), "failed": ("✕", "bad"), "not tried": ("·", "dim")}
+
+
+class Spark(QWidget):
+    """The loss from where the trials begin to where they end, all on the same scales. A NaN is a gap; where a trial broke is a cross."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._losses, self._steps = np.empty(0), 1
+        self._range, self._broke, self._role = (0.0, 1.0), -1, "dim"
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        theme.changed.connect(self.updateGeometry)
+
+    def sizeHint(self) -> QSize:
+        return SPARK * theme.zoom
+
+    def show_losses(self, losses: np.ndarray, steps: int, bounds: tuple[float, float], broke: int, role: str) -> None:
+        self._losses, self._steps = losses, max(steps - 1, 1)
+        self._range, self._broke, self._role = bounds, broke, role
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(theme.color("line"), 1))
+        painter.drawLine(QPointF(0, self.height() - 0.5), QPointF(self.width(), self.height() - 0.5))
+        painter.setPen(QPen(theme.color(self._role), 1))
+        for stretch in self._stretches():
+            painter.drawPolyline(stretch) if stretch.size() > 1 else painter.drawPoint(stretch.first())
+        if self._broke >= 0:
+            at = QPointF(min(self._x(self._broke), self.width() - CROSS - 1), CROSS + 1.5)
+            painter.setPen(QPen(theme.color("bad"), 1.5))
+            for way in (-1, 1):
+                painter.drawLine(at + QPointF(-CROSS, -CROSS * way), at + QPointF(CROSS, CROSS * way))
+        painter.end()
+
+    def _x(self, step: float) -> float:
+        return 1 + (self.width() - 2) * step / self._steps
+
+    def _stretches(self) -> list[QPolygonF]:
+        """The curve in pieces between which there is no number; a point a pixel at the most."""
+        low, high = self._range
+        scaled = _scaled(np.clip(self._losses, low, high), low, high)
+        every = max(len(scaled) // max(self.width(), 1), 1)
+        points, pieces = [], []
+        for start in range(0, len(scaled), every):
+            part = scaled[start : start + every]
+            part = part[np.isfinite(part)]
+            if len(part):
+                points.append(QPointF(self._x(start), 2 + (self.height() - 5) * (1 - float(part.mean()))))
+            elif points:
+                pieces.append(points)
+                points = []
+        return [QPolygonF(piece) for piece in (*pieces, points) if piece]
+
+
+class Row(QFrame):
+    """One remedy, and what came of it."""
+
+    apply_asked = Signal(object)
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__()
+        self.trial = trial
+        self._said: tuple[str, ...] = ()
+        self._role = "dim"
+        self.mark, self.name, self.what = QLabel("·"), QLabel(remedies.in_words(trial.remedy)), QLabel()
+        self.spark, self.apply = Spark(), QPushButton("Apply")
+        self.mark.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignHCenter)
+        self.mark.setFixedWidth(14)
+        for label in (self.name, self.what):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setWordWrap(True)
+        self.what.setProperty("role", "dim")
+        self.apply.setProperty("role", "small")
+        self.apply.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.apply.setAccessibleName(f"Apply {self.name.text()}")
+        live = remedies.acts_live(trial.remedy)
+        self.apply.setToolTip("Go back to where the fixes were tried from, set this, and go on as a branch" if live
+                              else "It acts on restart: set this, and begin again from step 0")  # fmt: skip
+        self.apply.clicked.connect(lambda: self.apply_asked.emit(self.trial))
+        keep = self.apply.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)
+        self.apply.setSizePolicy(keep)
+        self.apply.hide()
+        words = QVBoxLayout()
+        words.setSpacing(0)
+        words.addWidget(self.name)
+        words.addWidget(self.what)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 3, 0, 4)
+        row.setSpacing(6)
+        row.addWidget(self.mark)
+        row.addLayout(words, 1)
+        row.addWidget(self.spark, 0, Qt.AlignmentFlag.AlignVCenter)
+        row.addWidget(self.apply, 0, Qt.AlignmentFlag.AlignVCenter)
+
+    def show_trial(self, trials: Trials, bounds: tuple[float, float]) -> None:
+        trial = self.trial
+        mark, role = _MARKS.get(trial.outcome or "not tried", ("·", "dim"))
+        if trial.outcome == "broke again" and trial.remedy and _later(trials, trial):
+            mark, role = "–", "dim"  # it helped, but not enough
+        if trial.outcome == "held" and not trial.learns:
+            role = "warning"
+        text = _text(trials, trial)
+        if (mark, role, text) != self._said:
+            self._said, self._role = (mark, role, text), role
+            self.mark.setText(mark)
+            self.what.setText(text)
+            self.what.setToolTip(trial.message)
+            self.setAccessibleName(f"{self.name.text()}: {text}")
+            self.restyle()
+        self.apply.setVisible(trial.outcome == "held" and bool(trial.remedy))
+        if trial.run is not None and trial.run.replayed is None:
+            losses = _curve(trial.run, trials)
+            at = -1 if trial.broke_at is None else max(trial.broke_at - trials.step, 0)
+            self.spark.show_losses(losses, trials.end - trials.step, bounds, at, role)
+
+    def restyle(self) -> None:
+        self.mark.setStyleSheet(f"color: {theme.color(self._role).name()}; font-weight: 600")
+        self.name.setStyleSheet(f"color: {theme.color(self._role).name()}" if self._role in ("good", "warning") else "")
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(QPen(theme.color("line"), 1))
+        painter.drawLine(0, self.height() - 1, self.width(), self.height() - 1)
+        painter.end()
+
+
+class FixesPanel(QWidget):
+    """Shows trials as they come in."""
+
+    apply_asked = Signal(object)
+    stop_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heading, self.progress, self.stop = QLabel(), QLabel(), QPushButton("Stop")
+        self.heading.setProperty("role", "heading")
+        self.progress.setProperty("role", "dim")
+        self.stop.setProperty("role", "small")
+        self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.stop.setToolTip("Try no further fixes; what is known stays")
+        self.stop.setAccessibleName("Stop trying fixes")
+        self.stop.clicked.connect(self.stop_asked)
+        for label in (self.heading, self.progress):
+            label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.PlainText)
+        self.rows: list[Row] = []
+        self._trials: Trials | None = None
+        below = QHBoxLayout()
+        below.setSpacing(8)
+        below.addWidget(self.progress, 1)
+        below.addWidget(self.stop, 0, Qt.AlignmentFlag.AlignTop)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(2, 2, 0, 4)
+        self._column.setSpacing(0)
+        self._column.addWidget(self.heading)
+        self._column.addSpacing(3)
+        self._first = self._column.count()
+        self._column.addSpacing(4)
+        self._column.addLayout(below)
+        theme.changed.connect(self._restyle)
+        self.hide()
+
+    def take(self, trials: Trials) -> None:
+        """Show these from now on."""
+        for row in self.rows:
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self._trials = trials
+        self.heading.setText(f"FIXES TRIED FROM STEP {trials.step:,} · same seed, same batches")
+        self.rows = [Row(trial) for trial in trials.trials]
+        for place, row in enumerate(self.rows):
+            row.apply_asked.connect(self.apply_asked)
+            self._column.insertWidget(self._first + place, row)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show how far it is."""
+        trials = self._trials
+        if trials is None:
+            return
+        order = {id(trial): place for place, trial in enumerate(trials.ranked)}
+        rows = sorted(self.rows, key=lambda row: order[id(row.trial)])
+        if rows != self.rows:
+            self.rows = rows
+            for place, row in enumerate(rows):
+                self._column.insertWidget(self._first + place, row)  # Qt takes it from where it was
+            for row, after in pairwise(rows):
+                QWidget.setTabOrder(row.apply, after.apply)
+        limits = bounds(trials)
+        for row in rows:
+            row.show_trial(trials, limits)
+        over = trials.over
+        self.stop.setVisible(not over)
+        text = remedies.headline(trials) if over else f"Trying {trials.progress}" if trials.progress else "Going back"
+        if text != self.progress.text():
+            self.progress.setText(text)
+
+    def _restyle(self) -> None:
+        for row in self.rows:
+            row.restyle()
+
+
+def bounds(trials: Trials) -> tuple[float, float]:
+    """The losses that the small curves show: of what held, and where nothing did, of what led to the break."""
+    held = [trial for trial in trials.trials if trial.outcome == "held" and trial.run]
+    before = trials.tried.history.column("loss", trials.step - remedies.LAST, trials.step + 1)
+    losses = np.concatenate([Smoother().smoothed(before), *(_curve(trial.run, trials) for trial in held if trial.run)])
+    losses = losses[np.isfinite(losses)]
+    if not len(losses):
+        return 0.0, 1.0
+    low, high = (float(value) for value in np.percentile(losses, (0, 99)))  # a single spike would flatten them all
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def _curve(run: Run, trials: Trials) -> np.ndarray:
+    """Its loss from where the trials begin, smoothed as in the plot of the loss: so small, the bare one is but noise."""
+    return Smoother().smoothed(run.history.column("loss", trials.step, trials.end))
+
+
+def _scaled(losses: np.ndarray, low: float, high: float) -> np.ndarray:
+    """As shares of the height; logarithmic where they differ much."""
+    if low > 0 and high > LOG_FROM * low:
+        losses, low, high = np.log(losses), float(np.log(low)), float(np.log(high))
+    return (losses - low) / (high - low)
+
+
+def _later(trials: Trials, trial: Trial) -> bool:
+    unchanged = trials.trials[0].broke_at
+    return unchanged is not None and trial.broke_at is not None and trial.broke_at > unchanged
+
+
+def _text(trials: Trials, trial: Trial) -> str:
+    """What came of it, under its name."""
+    if trial.outcome is None:
+        return "being tried" if trials.now is trial else "waits"
+    parts = [remedies.told(trial)]
+    if trial.outcome == "held" and trial.loss is not None:
+        parts.append(f"loss {number(trial.loss)}")
+    if trial.run is not None and trial.from_step != trials.step:
+        parts.append(f"from step {trial.from_step:,}")
+    return " · ".join(parts)
