@@ -1,4 +1,4 @@
-"""python -m benchmarks [step window drawing startup memory]: measure, and print a table in Markdown. On an otherwise quiet machine."""
+"""python -m benchmarks [step window drawing startup memory faults]: measure, and print a table in Markdown. On an otherwise quiet machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "window", "drawing", "startup", "memory")
+PARTS = ("step", "window", "drawing", "startup", "memory", "faults")
 
 
 def main(asked: list[str]) -> int:
