@@ -16,6 +16,7 @@ from gradstudio.commands.options import (
     Out,
     Quiet,
     Report,
+    TryFixes,
     asked_changes,
     compared_steps,
     opened,
@@ -59,6 +60,7 @@ def branch(
     device: Annotated[str | None, typer.Option("--device", metavar="D", help="A branch has its run's device: only that one is allowed.")] = None,
     out: Out = None,
     report: Report = "",
+    try_fixes: TryFixes = False,
     library: LibraryFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -68,7 +70,7 @@ def branch(
     from gradstudio.core import threads
     from gradstudio.session.snapshots import Snapshots
 
-    wanted = Wanted(out, report, library, as_json, quiet)
+    wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
     parent = _parent(source, library)
     total = _total_steps(parent, step, steps)
     _check_same(parent, "seed", seed)

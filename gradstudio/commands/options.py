@@ -37,6 +37,9 @@ Report = Annotated[
     str, typer.Option("--report", metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into a folder named as the run.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+TryFixes = Annotated[
+    bool, typer.Option("--try-fixes", help="Where it breaks or a finding is critical, try each remedy from the last healthy step, and rank them.")
+]
 LibraryFile = Annotated[
     Path | None, typer.Option("--library", metavar="FILE", help="The run library. Without it $GRADSTUDIO_LIBRARY, or the user's own.")
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
@@ -21,12 +21,13 @@ from gradstudio.commands.options import (
     Report,
     Seed,
     Steps,
+    TryFixes,
     compared_steps,
     formats,
     library_file,
     requested,
 )
-from gradstudio.commands.terminal import complain, say, say_file, say_json
+from gradstudio.commands.terminal import complain, say, say_file, say_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +48,7 @@ class Wanted(NamedTuple):
     library: Path | None
     as_json: bool
     quiet: bool
+    try_fixes: bool = False
 
     def check(self) -> list[str]:
         """The formats of the report; WrongRequest or OutputError where what is wanted cannot be, before anything is trained."""
@@ -74,6 +76,7 @@ def run(
     device: Device = None,
     out: Out = None,
     report: Report = "",
+    try_fixes: TryFixes = False,
     library: LibraryFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -85,7 +88,7 @@ def run(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device}, beginning=False
     )  # fmt: skip
     compare_at = compared_steps(compare, 0, request.experiment.run.steps)
-    wanted = Wanted(out, report, library, as_json, quiet)
+    wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
     wanted.check()
     hint_at_threads(request.threads, wanted)
     carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), wanted)
@@ -103,8 +106,11 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
     """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
     from gradstudio.session import foreground, output, summary
     from gradstudio.session.library.keeper import Keeper
+    from gradstudio.session.snapshots import Snapshots
 
     reports = wanted.check()
+    if snapshots is None and wanted.try_fixes:
+        snapshots = Snapshots()
     folder = wanted.out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
@@ -125,7 +131,7 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
             complain(failure)
         complain(f"error: {record.message}")
     if wanted.as_json:
-        say_json(summary.summarize(record))
+        say_json(summary.summarize(record) | ({"fixes": _tried(record, wanted, snapshots)} if wanted.try_fixes else {}))
     elif record.status == "stopped" and not begun:
         complain(NOTHING_MADE.format(record.parent_step))
     elif not wanted.quiet and record.status != "failed":
@@ -134,7 +140,42 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
         say(in_words(record) + (f"\n\nkept as {record.id}" if kept else ""))
     if folder and begun and not wanted.quiet:
         (complain if wanted.as_json else say)(f"files in {folder}")
+    if wanted.try_fixes and not (wanted.as_json or wanted.quiet):
+        _say_fixes(record, _tried(record, wanted, snapshots), kept)
     raise typer.Exit(summary.exit_code(record))
+
+
+def _tried(record: Run, wanted: Wanted, snapshots: Snapshots | None) -> list[dict[str, Any]]:
+    """What came of each fix of a run that broke or is not sound, the best first; nothing where there is nothing to heal."""
+    from gradstudio.session import foreground, remedies
+
+    if record.status not in ("finished", "nonfinite") or snapshots is None or not remedies.broken(record):
+        return []
+    trials = remedies.Trials(record, snapshots)
+    foreground.wait_for(trials, progress=wanted.progress)
+    if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
+        complain(trials.failure)
+    return remedies.as_json(trials.ranked)
+
+
+def _say_fixes(record: Run, fixes: list[dict[str, Any]], kept: bool) -> None:
+    from gradstudio.core.text import number
+
+    if not fixes:
+        return
+    say("\nfixes tried on the same seed and batches:")
+    rows = []
+    for fix in fixes:
+        steps = f"{fix['from_step']}–{fix['from_step'] + fix['steps'] - 1}" if fix["steps"] else "–"
+        broke = "" if fix["broke_at"] is None else f" at {fix['broke_at']}"
+        rows.append((fix["remedy"] or "(no change)", fix["outcome"] + broke, steps, number(fix["loss"])))
+    table(("Fix", "Outcome", "Steps", "Loss"), rows, headed=True)
+    best = fixes[0]
+    if kept and best["outcome"] == "held" and best["remedy"]:
+        from gradstudio.session.remedies import acts_live
+
+        how = f"branch {record.id} --step {best['from_step']}" if acts_live(best["remedy"]) else f"run {record.id}"
+        say(f"\nto go on with the first: gradstudio {how}{''.join(f' --set {part}' for part in best['remedy'].split())}")
 
 
 def _differs(record: Run, of_parent: Mapping[str, str]) -> str:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from gradstudio.core.text import number, one_line
 from gradstudio.session.run import Run
 from gradstudio.session.snapshots import Snapshots
 from gradstudio.session.worker import Stop, Worker
 
+if TYPE_CHECKING:
+    from gradstudio.session.remedies import Trials
+
 
 def train(record: Run, *, progress: bool, snapshots: Snapshots | None = None) -> str:
     """Train in the worker's thread and wait here, where Ctrl+C arrives; gives the traceback of what failed, if anything did. `snapshots`
     are kept in, and gone on from."""
     worker = Worker(record, snapshots=snapshots)
-    with _stopping_on_ctrl_c(worker):
+    with _stopping_on_ctrl_c(lambda: worker.send(Stop())):
         worker.start()
         if progress:
             _show_progress(record, worker)
@@ -25,9 +29,19 @@ def train(record: Run, *, progress: bool, snapshots: Snapshots | None = None) ->
     return worker.failure
 
 
+def wait_for(trials: Trials, *, progress: bool) -> None:
+    """Try fixes and wait here until every one has its outcome, or Ctrl+C ends it: what is known by then stays."""
+    with _stopping_on_ctrl_c(trials.stop):
+        trials.start()
+        if progress:
+            _show_trials(trials)
+        while trials.is_alive():
+            trials.join(0.2)
+
+
 @contextlib.contextmanager
-def _stopping_on_ctrl_c(worker: Worker) -> Iterator[None]:
-    """The first Ctrl+C (or SIGTERM) stops the run after its step, a second one ends the program.
+def _stopping_on_ctrl_c(stop_it: Callable[[], object]) -> Iterator[None]:
+    """The first Ctrl+C (or SIGTERM) stops what goes after its step, a second one ends the program.
 
     A handler, since a KeyboardInterrupt in Thread.join makes Python 3.11 take a living thread for a finished one.
     """
@@ -37,7 +51,7 @@ def _stopping_on_ctrl_c(worker: Worker) -> Iterator[None]:
         if told:
             raise KeyboardInterrupt
         told.append(number)
-        worker.send(Stop())
+        stop_it()
 
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as by a shell for what runs in the background
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, *(() if ignored else (signal.SIGINT,)))}
@@ -70,3 +84,16 @@ def _show_progress(record: Run, worker: Worker) -> None:
                 row = record.history.row(count - 1)
                 figures = f"loss {number(row['loss'])}  norm {number(row['grad_norm'])}"
                 bar.update(task, description=one_line(record.title), total=record.experiment.run.steps, completed=count, figures=figures)
+
+
+def _show_trials(trials: Trials) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("trying fixes", total=len(trials.trials))
+        while trials.is_alive():
+            trials.join(0.1)
+            done = sum(trial.outcome is not None for trial in trials.trials)
+            bar.update(task, description=one_line(trials.progress) or "trying fixes", completed=done)
