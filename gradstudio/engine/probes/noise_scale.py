@@ -18,7 +18,7 @@ from gradstudio.core.probes import NoiseScale, Unmeasurable
 from gradstudio.engine.tasks.task import Batch
 
 DECAY = 0.99  # of what was measured before, in a step
-AT_MOST = 0.98  # samples weigh so little that there are always about 50 of them in the average, however many steps lie between two
+LEAST = 0.98  # however many steps lie between two samples: so there are always about 50 in the average
 
 
 class Average:
@@ -36,7 +36,7 @@ class Average:
         if not (math.isfinite(mean) and math.isfinite(joined)):
             raise Unmeasurable("The gradient is not finite here.")
         if self.samples == 0 or step != self._step:
-            keep = max(DECAY ** max(step - self._step, 1), AT_MOST) if self.samples else 0.0
+            keep = max(DECAY ** max(step - self._step, 1), LEAST) if self.samples else 0.0
             self._weight = keep * self._weight + 1 - keep
             self.gradient = keep * self.gradient + (1 - keep) * (large * joined - small * mean) / (large - small)
             self.noise = keep * self.noise + (1 - keep) * (mean - joined) / (1 / small - 1 / large)
