@@ -30,7 +30,7 @@ class Pill(QWidget):
         super().__init__()
         self._role, self._text = "dim", ""
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self.setMinimumWidth(120)
+        self.setMinimumWidth(72)
 
     def show_state(self, tone: Tone, text: str) -> None:
         role = _TONES[tone]
@@ -121,7 +121,7 @@ class TopBar(QWidget):
         waiting = sum(run.over or not KNOBS[name].live for name in simulator.waiting())
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
         self.rewind.setEnabled(simulator.started)
-        self.rewind.setText("Go back…" if healthy is None or not run.over else f"Go back to {healthy:,}")
+        self.rewind.setText("Go back…" if healthy is None or not run.over else f"Back to {healthy:,}")
         self._make_primary(self.play if not run.over else self.restart if healthy is None else self.rewind)
         changed = simulator.requested != simulator.preset.experiment
         title = simulator.preset.title if len(simulator.preset.title) <= 26 else simulator.preset.title[:25] + "…"
@@ -155,7 +155,7 @@ class TopBar(QWidget):
 
     def keep_widths(self) -> None:
         """Room for the longest text, so that nothing moves when it changes."""
-        for button, longest in ((self.play, "Pause"), (self.restart, "Restart (9)"), (self.rewind, "Go back to 9,999")):
+        for button, longest in ((self.play, "Pause"), (self.restart, "Restart (9)"), (self.rewind, "Back to 9,999")):
             now = button.text()
             button.setText(longest)
             button.setFixedWidth(button.sizeHint().width() + (24 if button.icon().isNull() else 4))  # and an icon

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural
 from gradstudio.gui import about, file_dialogs, menus, plot_menu, rewinding
 from gradstudio.gui.branches_desk import BranchesDesk
+from gradstudio.gui.companions import Companions
 from gradstudio.gui.exporting import EventsExport, Export, content
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.fixes_desk import FixesDesk
@@ -23,10 +23,9 @@ from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.librarian import Librarian
 from gradstudio.gui.message_bar import MessageBar
-from gradstudio.gui.plots.overlay import PARENT, TWIN
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.reading import Reading
-from gradstudio.gui.runs_desk import RunsDesk, overlaid
+from gradstudio.gui.runs_desk import RunsDesk
 from gradstudio.gui.side_panel import SidePanel
 from gradstudio.gui.sides import Sides
 from gradstudio.gui.theme import theme
@@ -60,6 +59,7 @@ class Window(QMainWindow):
         self.words = self.side.words
         self.happening, self.lesson = self.words.happening, self.words.lesson
         self.figures = FiguresBar()
+        self.companions = Companions(self.plots.overlays)
         self.desk = RunsDesk(self, Librarian(library))
         self.branches = BranchesDesk(self)
         self.fixes = FixesDesk(self)
@@ -68,8 +68,6 @@ class Window(QMainWindow):
         self._library_problem = ""  # that was told
         self._reported: Run | None = None  # the run whose failure was told
         self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # of which run, which broke where
-        self._drawn_parent: tuple = ()
-        self._twin_due = 0.0  # when it is drawn anew
         self._beats = 0
         self._status, self._shown = "", None  # of the run when the words were last brought up to date
         self._devices_shown = False
@@ -243,8 +241,7 @@ class Window(QMainWindow):
     def refresh(self) -> None:
         """Show everything as it stands. Figures change five times a second and words twice, so that they can be read."""
         run = self.simulator.run
-        self._draw_parent()
-        self._draw_twin()
+        self.companions.refresh(self.simulator)
         self.plots.refresh(self.simulator)
         self.top.refresh(self.simulator, self.healthy_step)
         self.knobs.refresh(self.simulator)
@@ -269,29 +266,6 @@ class Window(QMainWindow):
     def start_twins(self, name: str, value: Value) -> None:
         """Begin again, with a twin beside the run that has this value; KnobError where it cannot."""
         self._leave(lambda: self.simulator.start_twins(name, value))
-
-    def _draw_twin(self) -> None:
-        """Over a run, the twin that goes beside it; the longer it takes to draw the rarer."""
-        twins, overlays, now = self.simulator.twins, self.plots.overlays, time.monotonic()
-        twin = twins.other if twins and self.simulator.run is twins.one else None
-        shown = overlays.places.get(TWIN)
-        if twin is None or shown is None or shown.run is not twin:
-            if twin is not None or shown is not None:
-                overlays.put(TWIN, overlaid(twin) if twin else None)
-        elif len(twin.history) > shown.length and now > self._twin_due:
-            overlays.grow(TWIN, overlaid(twin))
-            self._twin_due = now + max(0.2, 20 * (time.monotonic() - now))
-
-    def _draw_parent(self) -> None:
-        """Behind a branch, what its parent did from the fork on."""
-        run = self.simulator.run
-        parent = self.simulator.family.parent(run)
-        drawn = (run, parent, len(parent.history)) if parent and len(parent.history) > run.parent_step else ()
-        if drawn != self._drawn_parent:
-            self._drawn_parent = drawn
-            if drawn:
-                self.plots.overlays.remove(run.id, parent.id)
-            self.plots.overlays.put(PARENT, overlaid(parent, run.parent_step) if drawn else None)
 
     def _tell(self) -> None:
         """News that need a line of their own: a failed run, a file written, what torch has found."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradstudio.core.events import Change, Event
+from gradstudio.core.events import Event
 from gradstudio.core.knobs import KnobError
 from gradstudio.session.run import Run
 

@@ -120,6 +120,8 @@ class GradientNormPlot(StepPlot):
         advised, shown = advised_max_norm(self.run), self._limit[0] if self._advised else None
         if advised is None or shown is None or not 0.8 < advised / shown < 1.25:
             self.show_limit(advised, advised=True)
+        elif not self.limit.moving:
+            self.limit.write(self._limit_text(shown))  # the share has moved on
 
     def _limit_text(self, max_norm: float) -> str:
         share = (
