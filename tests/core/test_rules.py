@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LAYER_METRICS, History, Layer, Row
-from gradstudio.core.rules import Finding, all_rules, causes
+from gradstudio.core.history import LAYER_METRICS, Accumulated, Activation, Activations, History, Layer, Row, Settings
+from gradstudio.core.loop_order import Loop
+from gradstudio.core.rules import NAMES, Finding, Severity, all_rules, causes
 from gradstudio.core.rules.median import median
 
 WEIGHTS = ("first.weight", "second.weight", "third.weight", "last.weight")
@@ -223,3 +227,172 @@ def test_the_median_is_that_of_numpy(count: int) -> None:
     values[count // 2, 1], values[0, 2], values[0, 3] = math.nan, math.inf, -math.inf
     assert np.array_equal(median(values), np.median(values, axis=0), equal_nan=True)
     assert median(values[:, 0]) == np.median(values[:, 0])
+
+
+# ---- rules that look every tenth row
+
+STANDING = [2.3] * 300
+FP16 = Settings("none", 0.0, "fp16")
+CLIPPED = Settings("norm", 1.0, "fp32")
+
+
+def rows(losses: Iterable[float], norm: float = 1.0, **more: Any) -> list[Row]:
+    """A row for each loss; `more` are other fields of all rows."""
+    return [replace(row(step, loss, norm), **more) for step, loss in enumerate(losses)]
+
+
+def fall(steps: int, floor: float = 0.05) -> list[float]:
+    return [floor + 2.3 * math.exp(-step / 40) for step in range(steps)]
+
+
+def sampled(made: list[Row], *, dead: float = 0.0, saturated: float = 0.0, stds: tuple[float, ...] = (1.0, 1.0, 1.0), start: int = 0) -> list[Row]:
+    """Activations of the first three layers from step `start` on; those of the second are dead or saturated."""
+    for step in range(start, len(made), 120):
+        layers = [Activation(name, 0.0, std, 0.0, 0.0) for name, std in zip(WEIGHTS[:3], stds, strict=True)]
+        layers[1] = layers[1]._replace(dead=dead, saturated=saturated)
+        made[step] = replace(made[step], activations=Activations(step, tuple(layers)))
+    return made
+
+
+def first_row(made: list[Row], **more: Any) -> list[Row]:
+    return [replace(made[0], **more), *made[1:]]
+
+
+def looped(made: list[Row], calls: str = "zero_grad forward backward step schedule", micro_batches: int = 1, scaling: str = "none") -> list[Row]:
+    return [replace(each, loop=Loop(tuple(calls.split()), micro_batches, False, scaling, False)) for each in made]
+
+
+FIRES: dict[str, tuple[list[Row], str]] = {
+    "loss_not_decreasing": (rows(STANDING), "warning"),
+    "update_ratio_high": (rows(STANDING, update_ratio=0.2), "critical"),
+    "update_ratio_low": (rows(STANDING, update_ratio=1e-6), "warning"),
+    "loss_oscillating": (rows([2.3] * 20 + [1.0, 9.0] * 100), "warning"),
+    "loss_spike": (rows([*fall(200), *[40.0] * 120]), "warning"),
+    "dead_units": (sampled(rows(STANDING), dead=1.0), "critical"),
+    "saturated_activation": (sampled(rows(STANDING), saturated=0.8), "critical"),
+    "poor_initialization": (sampled(rows(STANDING), stds=(1.0, 0.1, 1e-3)), "critical"),
+    "clipping_always": (rows(STANDING, settings=CLIPPED, clip_coef=0.01), "warning"),
+    "clipping_never": (rows(fall(300), settings=CLIPPED._replace(limit=1e3)), "info"),
+    "fp16_underflow": (rows(STANDING, norm=0.0, settings=FP16), "critical"),
+    "fp16_overflow": (rows(STANDING, norm=math.inf, settings=FP16, skipped=True, scale=64.0), "critical"),
+    "scale_collapse": (looped(rows(STANDING, norm=math.inf, settings=FP16, skipped=True, scale=0.5), scaling="dynamic"), "critical"),
+    "accumulation_mismatch": (first_row(looped(rows(fall(60)), micro_batches=4), accumulated=Accumulated(0, 3.0, 1e-3)), "warning"),
+    "clip_without_effect": (rows(fall(60), norm=5.0, settings=CLIPPED), "warning"),
+    "clip_on_scaled_gradients": (rows(STANDING, norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1 / 65536), "warning"),
+}
+SILENT: dict[str, tuple[str, list[Row]]] = {
+    "the loss falls": ("loss_not_decreasing", rows(fall(300))),
+    "large updates that learn": ("update_ratio_high", rows(fall(300), update_ratio=0.2)),
+    "small updates that learn": ("update_ratio_low", rows(fall(300), update_ratio=1e-6)),
+    "warmup": ("update_ratio_low", [replace(each, lr=1e-5 * (step + 1)) for step, each in enumerate(rows(STANDING, update_ratio=1e-6))]),
+    "noise of small batches": ("loss_oscillating", rows(2.3 * noise(0, 300, 0.25))),
+    "a spike that comes down again": ("loss_spike", rows([*fall(200), 40.0, *[0.05] * 120])),
+    "dead units in a run that learns": ("dead_units", sampled(rows(fall(300)), dead=1.0)),
+    "half of the units": ("dead_units", sampled(rows(STANDING), dead=0.6)),
+    "saturation in a run that learns": ("saturated_activation", sampled(rows(fall(300)), saturated=0.8)),
+    "a net drawn unevenly that learns": ("poor_initialization", sampled(rows(fall(300)), stds=(1.0, 0.1, 1e-3))),
+    "every step clipped, and it learns": ("clipping_always", rows(fall(300), settings=CLIPPED, clip_coef=0.01)),
+    "a loss scale that is found": ("fp16_overflow", [replace(each, skipped=step < 16, settings=FP16) for step, each in enumerate(rows(fall(100)))]),
+    "tiny gradients in fp32": ("fp16_underflow", rows(STANDING, norm=0.0, settings=CLIPPED)),
+    "rounding": ("accumulation_mismatch", first_row(rows(fall(60)), accumulated=Accumulated(0, 1e-6, 1e-3))),
+    "an overflow while it was compared": ("accumulation_mismatch", first_row(rows(fall(60)), accumulated=Accumulated(0, math.nan, 1e-3))),
+    "clipping at work": ("clip_without_effect", rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.999999)),
+    "clipping under a loss scale": ("clip_on_scaled_gradients", rows(fall(60), norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1.0)),
+    "agc, which has no limit to hold it to": ("clip_on_scaled_gradients", rows(fall(60), norm=5.0, settings=Settings("agc", 0.01, "fp16"), scale=64.0, clipped_norm=0.1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", FIRES)
+def test_fires_at_its_fault(rule: str) -> None:
+    made, severity = FIRES[rule]
+    finding = diagnose(made)[rule]
+    assert finding.severity == severity
+    assert finding.title and finding.evidence.endswith(".") and finding.meaning.endswith(".")
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_holds_its_peace(case: str) -> None:
+    rule, made = SILENT[case]
+    finding = diagnose(made).get(rule)
+    assert finding is None or finding.severity == "info"
+
+
+def test_dead_units_are_seen_between_two_samples_by_their_gradient() -> None:
+    made = sampled(rows(fall(180) + [2.3] * 60), start=0)
+    for step in range(180, 240):
+        layers = made[step].layers.copy()
+        layers[list(LAYER_METRICS).index("zero_share"), 1:4] = 1.0
+        made[step] = replace(made[step], layers=layers, accuracy=0.1)
+    made = [replace(each, accuracy=min(step / 150, 0.9) if step < 180 else 0.1) for step, each in enumerate(made)]
+    finding = diagnose(made)["dead_units"]
+    assert finding.severity == "critical" and finding.layers == WEIGHTS[1:] and 180 < finding.first_step < 240
+
+
+def test_a_sum_that_nobody_divided_is_named() -> None:
+    finding = diagnose(FIRES["accumulation_mismatch"][0])["accumulation_mismatch"]
+    assert "4 times too long" in finding.evidence and finding.remedies == ("mistakes.unscaled_accumulation=false",)
+
+
+def test_a_fault_that_passes_is_a_note_in_the_end() -> None:
+    made = rows([*STANDING[:150], *fall(200)], update_ratio=0.2)
+    assert diagnose(made[:150])["update_ratio_high"].severity == "critical"
+    assert diagnose(made)["update_ratio_high"].severity == "info"
+
+
+@pytest.mark.parametrize("rule", [*FIRES, "exploding", "vanishing"])
+def test_rules_that_go_on_from_a_copy_say_the_same(rule: str) -> None:
+    """As at a snapshot: copied at a step, and asked of the rest of a history that grows again."""
+    made = {"exploding": exploding(), "vanishing": vanishing(1e-5, 1.0)}[rule] if rule in ("exploding", "vanishing") else FIRES[rule][0]
+    whole, history, rules, found, kept = diagnose(made), History(LAYERS), all_rules(), {}, None
+    for each in made:
+        if len(history) == len(made) // 2 + 3:
+            kept = copy.deepcopy(rules), dict(found)
+        history.append(each)
+        found |= {finding.rule: finding for asked in rules if (finding := asked.update(history))}
+    assert found == whole
+    rules, found = kept
+    for grown in history.as_it_grew(len(made) // 2 + 3, len(made)):
+        found |= {finding.rule: finding for asked in rules if (finding := asked.update(grown))}
+    assert found == whole
+
+
+# ---- causes
+
+
+def test_one_cause_stands_for_what_it_explains() -> None:
+    made = sampled(rows(STANDING, update_ratio=1e-6), stds=(1.0, 0.1, 1e-3))
+    found = diagnose(made)
+    assert set(found) == {"poor_initialization", "update_ratio_low", "loss_not_decreasing"}
+    (cause,) = causes.folded(found.values())
+    assert (cause.rule, cause.severity) == ("poor_initialization", "critical")
+    assert set(cause.explains) == {"update_ratio_low", "loss_not_decreasing"}
+    assert "It explains: " in cause.meaning and "Updates too small" in cause.meaning
+    assert next(finding.rule for finding in causes.ordered(found.values())) == "poor_initialization"
+    assert len(causes.ordered(found.values())) == 3
+
+
+def test_notes_come_last_and_explain_nothing() -> None:
+    def made(rule: str, severity: Severity, step: int = 0) -> Finding:
+        return Finding(rule, severity, rule, step, step, (), "", "", ())
+
+    found = causes.ordered([made("poor_initialization", "info"), made("loss_spike", "warning"), made("nonfinite_loss", "critical", 9)])
+    assert [(finding.rule, finding.explains) for finding in found] == [
+        ("nonfinite_loss", ("loss_spike",)), ("loss_spike", ()), ("poor_initialization", ())
+    ]  # fmt: skip
+
+
+def test_a_cause_is_as_grave_as_what_it_brings_about() -> None:
+    mismatch = Finding("accumulation_mismatch", "warning", "a", 0, 0, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "b", 5, 9, (), "", "", ())
+    assert [(finding.rule, finding.severity) for finding in causes.folded([exploding, mismatch])] == [("accumulation_mismatch", "critical")]
+
+
+@pytest.mark.parametrize(("first", "named"), [(5, "dead_units"), (60, "exploding_gradient")])
+def test_an_explosion_over_a_run_that_was_well_is_the_cause(first: int, named: str) -> None:
+    dead = Finding("dead_units", "critical", "a", 79, 99, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "b", first, first + 5, (), "", "", ())
+    assert causes.folded([dead, exploding])[0].rule == named
+
+
+def test_every_rule_has_its_place() -> None:
+    assert sorted(causes.ORDER) == sorted(NAMES)

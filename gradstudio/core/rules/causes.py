@@ -21,6 +21,8 @@ ORDER = (
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
     "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
 )  # fmt: skip
+CALM = 20  # steps; an explosion after these is not that of the weights as they were drawn
+_BROKEN_BY_IT = ("saturated_activation", "dead_units", "vanishing_gradient")
 _PLACE = {rule: place for place, rule in enumerate(ORDER)}
 
 
@@ -66,7 +68,16 @@ def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
 
 def _place(finding: Finding, found: dict[str, Finding]) -> float:
     place = float(_PLACE.get(finding.rule, len(ORDER)))
+    saturated = found.get("saturated_activation")
+    if finding.rule == "update_ratio_high" and saturated and saturated.severity != "info" and finding.first_step < saturated.first_step:
+        return _PLACE["saturated_activation"] - 0.5  # they drove it there
     exploding = found.get("exploding_gradient")
-    if finding.rule == "update_ratio_high" and exploding and exploding.severity != "info" and exploding.first_step <= finding.first_step:
+    if exploding is None or exploding.severity == "info":
+        return place
+    if finding.rule == "update_ratio_high":
         return _PLACE["exploding_gradient"] + 0.5  # the updates were large because the gradient was
+    if finding is exploding and finding.first_step >= CALM:
+        broke = [found[rule].first_step for rule in _BROKEN_BY_IT if rule in found and found[rule].severity != "info"]
+        if not broke or finding.first_step < min(broke):
+            return _PLACE[_BROKEN_BY_IT[0]] - 0.5  # it came over a run that was well till then
     return place

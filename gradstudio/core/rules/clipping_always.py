@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.median import median
-from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.progress import RISEN, Progress
 from gradstudio.core.text import number
 
 
@@ -19,6 +19,7 @@ class ClippingAlways(Looking):
     rule = "clipping_always"
     share: float = 0.95
     left: float = 0.1
+    slow: float = 0.85  # of the loss at the start is left
     window: int = 300
     after: int = 50  # steps, and so many between two looks
 
@@ -28,15 +29,18 @@ class ClippingAlways(Looking):
         coefs = history.column("clip_coef", max(len(history) - self.window, history.settings[-1][0]))
         share = float((coefs < 1).mean()) if len(coefs) else 0.0
         if len(coefs) < self.after or share < self.share:
-            self.soften(state)
+            self.soften(state.failing)
             return
         coef = float(median(coefs))
         limit = history.settings[-1][1].limit
         norm = float(median(history.column("grad_norm", len(history) - self.after)))
         knob = {"value": "clip_value", "agc": "agc_factor"}.get(history.settings[-1][1].clipping, "max_norm")
         self.tell(
-            history, "warning" if coef < self.left and (state.stuck or state.lost) else "info", "Every step is clipped",
+            history, "warning" if coef < self.left and (state.stuck or state.lost or self._slow(state)) else "info", "Every step is clipped",
             f"{100 * share:.0f} % of the last {len(coefs):,} steps were clipped, to {number(coef)} of their norm, which is about {number(norm)}.",
             "The limit, not the gradient, decides how far a step goes: the learning rate is in truth that much lower.",
             (f"clipping.{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if coef < self.left else (),
         )  # fmt: skip
+
+    def _slow(self, state: Progress) -> bool:
+        return state.recent > self.slow * state.start and not state.accuracy > state.start_accuracy + 2 * RISEN

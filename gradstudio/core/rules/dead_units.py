@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number
 
 
@@ -24,8 +25,8 @@ class DeadUnits(Looking):
     zeros: float = 0.9
 
     def look(self, history: History, state: Progress) -> None:
-        if not state.failing:
-            self.soften(state)
+        if not state.struggling:
+            self.soften(state.struggling)
             return
         found: list[tuple[str, float]] = []
         what = "units pass nothing on for any example of a batch"
@@ -36,13 +37,18 @@ class DeadUnits(Looking):
         if not found or (state.broken and len(history) < LOOK_EVERY):
             return
         worst = max(found, key=lambda each: each[1])
+        born = self._at_the_start(history)
         known = {layer.name for layer in history.layers}
         self.tell(
             history, "critical" if worst[1] > 0.9 else "warning", "Dead units", f"In {worst[0]} {number(100 * worst[1])} % of the {what}.",
             "Where a relu's sum is negative for every example, its slope is 0, and no gradient brings it back.",
-            ("clipping.kind=norm", "model.norm=batch", "model.activation=leaky_relu", f"optimizer.lr={history.value('lr', len(history) - 1) / 10:.3g}"),
-            tuple(name for name, _ in found if name in known),
+            ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu") if born
+            else ("clipping.kind=norm", *lower(history, history.value("lr", 0))[:1], "model.norm=batch", "model.activation=leaky_relu"),
+            tuple(name for name, _ in found if name in known), first=0 if born else None,
         )  # fmt: skip
+
+    def _at_the_start(self, history: History) -> bool:
+        return any(layer.dead > self.share for sample in history.activations[:1] for layer in sample.layers if sample.step == 0)
 
     def _by_gradient(self, history: History) -> list[tuple[str, float]]:
         weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")][1:]

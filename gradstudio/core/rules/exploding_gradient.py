@@ -11,6 +11,7 @@ from gradstudio.core.history import History
 from gradstudio.core.rules import RANK, Finding, Severity
 from gradstudio.core.rules.median import median
 from gradstudio.core.rules.progress import Progress, progress
+from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number, plural
 
 
@@ -116,5 +117,5 @@ class ExplodingGradient:
             (layer,) if layer else (), growth + where + "." + reached,
             "Clipping takes the length of such a gradient and leaves its direction." if contained
             else "One such step throws the weights far from where the gradient still meant anything.",
-            () if contained else ("clipping.kind=norm", "clipping.kind=per_layer", f"optimizer.lr={row['lr'] / 10:.3g}"),
+            () if contained else ("clipping.kind=norm", "clipping.kind=per_layer", *lower(history, row["lr"])),
         )  # fmt: skip

@@ -41,9 +41,9 @@ class Looking:
         self._severity = severity
         self._finding = Finding(self.rule, severity, title, last if first is None else first, last, layers, evidence, meaning, remedies)
 
-    def soften(self, state: Progress) -> None:
+    def soften(self, badly: bool) -> None:
         """A run that does well has no fault, whatever was seen."""
         if self._finding is not None:
-            severity = self._severity if state.failing else "info"
+            severity = self._severity if badly else "info"
             if severity != self._finding.severity:
                 self._finding = changed(self._finding, severity=severity)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.rates import fitting_rate
 from gradstudio.core.text import number
 
 
@@ -21,12 +22,11 @@ class LossNotDecreasing(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if len(history) < self.after or not (state.stuck or state.lost):
-            self.soften(state)
+            self.soften(state.failing)
             return
         if not state.recent > (1 - self.fall) * state.start:
             return
-        lr = history.value("lr", len(history) - 1)
         self.tell(
             history, "warning", "The loss does not fall", f"It was {number(state.start)} at the start and is {number(state.recent)} after {len(history):,} steps.",
-            "Nothing is learned. Other findings may say why.", (f"optimizer.lr={10 * lr:.3g}", f"optimizer.lr={lr / 10:.3g}") if lr > 0 else (),
+            "Nothing is learned. Other findings may say why.", (f"optimizer.lr={fit:.2g}",) if (fit := fitting_rate(history)) is not None else (),
         )  # fmt: skip

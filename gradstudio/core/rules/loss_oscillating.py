@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number
 
 
@@ -27,11 +28,11 @@ class LossOscillating(Looking):
             self._noise = state.spread
         wide = state.spread > max(self.swing * state.start, self.noise * self._noise) and math.isfinite(state.spread)
         if not (state.known and wide and (state.stuck or state.lost)):
-            self.soften(state)
+            self.soften(state.failing)
             return
         lr = history.value("lr", len(history) - 1)
         self.tell(
             history, "warning", "The loss swings", f"Half of the last 50 losses lie further apart than {number(state.spread)}, around {number(state.recent)}; "
             f"the loss began at {number(state.start)}.", "Steps jump from one side of the valley to the other: the learning rate is too high.",
-            (f"optimizer.lr={lr / 10:.3g}", "clipping.kind=norm", f"optimizer.lr={lr / 100:.3g}") if lr > 0 else ("clipping.kind=norm",),
+            (*lower(history, lr)[:1], "clipping.kind=norm", *lower(history, lr)[1:]),
         )  # fmt: skip

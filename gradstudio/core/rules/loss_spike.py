@@ -47,7 +47,7 @@ class LossSpike(Looking):
                     history, "warning", "Loss spike", f"The loss leapt from about {number(self._median)} to {number(peak)} near step {step:,}.",
                     "One batch, or one step that was too large, threw the weights off.", ("clipping.kind=norm",), first=step,
                 )  # fmt: skip
-        self.soften(state)
+        self.soften(state.failing)
         self._seen = len(history)
         if len(history) % self.every == 0 or (self._line == math.inf and len(history) >= self.least):
             before = history.column("loss", len(history) - self.window)

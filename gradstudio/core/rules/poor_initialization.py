@@ -17,6 +17,7 @@ class PoorInitialization(Looking):
 
     rule = "poor_initialization"
     spread: float = 30.0
+    dead: float = 0.7
 
     _why: str | None = None  # once it was looked at: what is wrong, or nothing
     _meaning: str = ""
@@ -27,7 +28,7 @@ class PoorInitialization(Looking):
             self._why = ""
             self._judge(history)
         if not self._why or not state.failing:
-            self.soften(state)
+            self.soften(state.failing)
             return
         if self._finding is None:
             self.tell(
@@ -35,7 +36,7 @@ class PoorInitialization(Looking):
                 ("model.init=he model.init_gain=1", "model.init=orthogonal model.init_gain=1", "model.init=lsuv model.init_gain=1", "model.norm=batch"),
                 self._layers, first=0,
             )  # fmt: skip
-        self.soften(state)
+        self.soften(state.failing)
 
     def _judge(self, history: History) -> None:
         weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")]
@@ -51,6 +52,7 @@ class PoorInitialization(Looking):
             return
         sample = history.activations[0].layers
         known = {layer.name for layer in history.layers}
+        sample = [layer for layer in sample if not layer.dead > self.dead]  # that is another fault
         stds = [layer.std for layer in sample]
         if len(stds) < 2 or not all(std == std for std in stds):
             return

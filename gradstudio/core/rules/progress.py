@@ -16,7 +16,8 @@ from gradstudio.core.rules.median import median
 WINDOW = 50  # steps
 FALLEN = 0.7  # of the loss at the start: it has learned
 HARDLY = 0.95  # of it: next to nothing was learned
-RESTING = 0.99  # of the window before: it stands still
+RESTING = 0.98  # of the steps before: it stands still
+WELL = 0.4  # of the loss at the start, or 1 - WELL more accuracy, or twice WELL of it: nobody need look for a fault
 RISEN = 0.15  # of the accuracy, from 0 to 1: it has learned, whatever the loss means
 MOVED = 0.03  # of the accuracy: it is another one
 
@@ -66,6 +67,14 @@ class Progress:
         if not self.known or self.learned or self.warming:
             return False
         return self.recent > HARDLY * self.start or self.later >= RESTING * self.before or (self.recent < FALLEN * self.start)
+
+    @property
+    def struggling(self) -> bool:
+        """It does badly, or after a while still not well: enough where a fault can be measured as such."""
+        if self.failing or self.warming or self.count < 2 * WINDOW:
+            return self.failing
+        rise = self.accuracy - self.start_accuracy
+        return not (rise > 1 - WELL or self.accuracy > 2 * WELL) if rise == rise else not self.recent < WELL * self.start
 
     @property
     def failing(self) -> bool:

@@ -17,11 +17,22 @@ _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
 }
 
 
+# Where a rate has to be named that nothing was measured for: torch's own default for Adam and RMSprop, as they are used with small nets.
+_USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
+
+
 def fitting(finding: Finding, knobs: Experiment) -> Finding:
     """The finding with the remedies that fit."""
     remedies = finding.remedies
     if finding.rule in ("nonfinite_loss", "nonfinite_gradient") and knobs.loss.kind in _OF_THE_LOSS:
         remedies = _OF_THE_LOSS[knobs.loss.kind]
+    usual = _USUAL_RATE[knobs.optimizer.kind] * (1 - min(knobs.optimizer.momentum, 0.9) if knobs.optimizer.kind == "sgd" else 1)
+    if finding.rule in ("update_ratio_low", "loss_not_decreasing") and knobs.optimizer.lr < usual:
+        remedies = (*remedies, f"optimizer.lr={usual:.2g}")
+    if finding.rule == "fp16_underflow" and knobs.loss.weight < 1:
+        remedies = (remedies[0], f"{remedies[0]} loss.weight=1", *remedies[1:])
+    if finding.rule == "exploding_gradient" and knobs.optimizer.kind != "sgd" and finding.severity != "info":
+        remedies = tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))  # Adam undoes most of what clipping does
     fit = tuple(remedy for remedy in remedies if _fits(remedy, knobs))
     return finding if fit == finding.remedies else replace(finding, remedies=fit)
 

@@ -19,8 +19,8 @@ class SaturatedActivation(Looking):
     share: float = 0.5
 
     def look(self, history: History, state: Progress) -> None:
-        if not state.failing:
-            self.soften(state)
+        if not state.struggling:
+            self.soften(state.struggling)
             return
         if not history.activations:
             return

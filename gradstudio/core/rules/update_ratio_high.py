@@ -9,6 +9,7 @@ import numpy as np
 from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number, plural
 
 _NONE = np.empty(0, np.int64)
@@ -60,5 +61,5 @@ class UpdateRatioHigh(Looking):
             f"{plural(self._count, 'update', 'updates')} changed the weights by more than {number(self.ratio)} of their norm, "
             f"that of step {self._peak_step:,} by {number(self._peak)}. About 0.001 is usual.",
             "The learning rate is too high for these gradients: each step goes past what it should reach.",
-            (f"optimizer.lr={self._peak_lr / 10:.3g}", "clipping.kind=norm", f"optimizer.lr={self._peak_lr / 100:.3g}"), first=self._first,
+            (*lower(history, self._peak_lr)[:1], "clipping.kind=norm", *lower(history, self._peak_lr)[1:]), first=self._first,
         )  # fmt: skip

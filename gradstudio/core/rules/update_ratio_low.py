@@ -8,6 +8,7 @@ from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.median import median
 from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.rates import fitting_rate
 from gradstudio.core.text import number
 
 
@@ -25,13 +26,14 @@ class UpdateRatioLow(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if len(history) < self.after or not state.stuck:
-            self.soften(state)
+            self.soften(state.failing)
             return
         ratio = float(median(history.column("update_ratio", len(history) - self.window)))
         if not ratio < self.ratio:
             return
         lr = history.value("lr", len(history) - 1)
-        remedies = (f"optimizer.lr={10 * lr:.3g}", f"optimizer.lr={100 * lr:.3g}") if lr > 0 else ()
+        fit = fitting_rate(history)
+        remedies = (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else (f"optimizer.lr={100 * lr:.2g}",) if lr > 0 else ()
         self.tell(
             history, "warning", "Updates too small",
             f"An update changes the weights by {number(ratio)} of their norm, at a rate of {number(lr)}; about 0.001 is usual. "

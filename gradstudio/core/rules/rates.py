@@ -1,0 +1,25 @@
+"""A learning rate that fits the gradients of a run, from how far its very first update went."""
+
+from __future__ import annotations
+
+import math
+
+from gradstudio.core.history import History
+
+USUAL = 5e-3  # |update| / |weights| of a first step: the middle of 1e-3, the rule of thumb, and of what healthy runs begin with here (0.003 to 0.03)
+
+
+def fitting_rate(history: History) -> float | None:
+    """The rate at which the first update would have been USUAL; None where none was made, or where it was lost in rounding."""
+    for step in range(min(len(history), 10)):
+        ratio, lr = history.value("update_ratio", step), history.value("lr", step)
+        if math.isfinite(ratio) and ratio > 1e-6 and lr > 0:
+            return float(f"{lr * USUAL / ratio:.2g}")
+    return None
+
+
+def lower(history: History, lr: float) -> tuple[str, ...]:
+    """Lower rates as knobs, the one that fits first."""
+    fit = fitting_rate(history)
+    rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < 0.7 * lr]
+    return tuple(dict.fromkeys(f"optimizer.lr={rate:.2g}" for rate in rates))
