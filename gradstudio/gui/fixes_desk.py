@@ -35,6 +35,10 @@ class FixesDesk(QObject):
         trials, now = self.trials, time.monotonic()
         if trials is not None and self._window.simulator.run is not trials.tried:
             self.stop()
+        if trials is not None and self._window.simulator.family.members.get(trials.tried.id) is not trials.tried:
+            self.trials = trials = None
+            self._panel.hide()
+            self._panel.clear()
         if now < self._due:
             return
         self._due = now + EVERY

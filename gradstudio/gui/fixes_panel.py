@@ -130,7 +130,7 @@ class Row(QFrame):
             self.mark.setText(mark)
             self.what.setText(text)
             self.what.setToolTip(trial.message)
-            self.setAccessibleName(f"{self.name.text()}: {text}")
+            self.setAccessibleName(f"{self.name.text()}: {' '.join(text.split())}")
             self.restyle()
         self.apply.setVisible(trial.outcome == "held" and bool(trial.remedy))
         if trial.run is not None and trial.run.replayed is None:
@@ -185,12 +185,16 @@ class FixesPanel(QWidget):
         theme.changed.connect(self._restyle)
         self.hide()
 
-    def take(self, trials: Trials) -> None:
-        """Show these from now on."""
+    def clear(self) -> None:
         for row in self.rows:
             self._column.removeWidget(row)
             row.hide()
             row.deleteLater()
+        self._trials, self.rows = None, []
+
+    def take(self, trials: Trials) -> None:
+        """Show these from now on."""
+        self.clear()
         self._trials = trials
         self.heading.setText(f"FIXES TRIED FROM STEP {trials.step:,} · same seed, same batches")
         self.rows = [Row(trial) for trial in trials.trials]
@@ -217,7 +221,7 @@ class FixesPanel(QWidget):
             row.show_trial(trials, limits)
         over = trials.over
         self.stop.setVisible(not over)
-        text = remedies.headline(trials) if over else f"Trying {trials.progress}" if trials.progress else "Going back"
+        text = remedies.headline(trials) if over else f"Trying: {trials.progress}" if trials.progress else "Trying"
         if text != self.progress.text():
             self.progress.setText(text)
 
@@ -262,6 +266,5 @@ def _text(trials: Trials, trial: Trial) -> str:
     parts = [remedies.told(trial)]
     if trial.outcome == "held" and trial.loss is not None:
         parts.append(f"loss {number(trial.loss)}")
-    if trial.run is not None and trial.from_step != trials.step:
-        parts.append(f"from step {trial.from_step:,}")
-    return " · ".join(parts)
+    began = f"\nfrom step {trial.from_step:,}" if trial.run is not None and trial.from_step != trials.step else ""
+    return " · ".join(parts) + began

@@ -90,10 +90,13 @@ def _show_trials(trials: Trials) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    from gradstudio.session.remedies import in_words
+
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("trying fixes", total=len(trials.trials))
         while trials.is_alive():
             trials.join(0.1)
             done = sum(trial.outcome is not None for trial in trials.trials)
-            bar.update(task, description=one_line(trials.progress) or "trying fixes", completed=done)
+            told = f"{in_words(trials.now.remedy)}, {trials.progress}" if trials.now else "trying fixes"
+            bar.update(task, description=told, completed=done)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gradstudio.core.experiment import KNOBS, parse_assignment
-from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.knobs import Value
 from gradstudio.core.rules.remedies import fitting
 from gradstudio.core.text import plural
 from gradstudio.session import branches
@@ -100,7 +100,7 @@ def acts_live(remedy: str) -> bool:
 
 
 def in_words(remedy: str) -> str:
-    return ", ".join(f"{name} = {format_value(value)}" for name, value in values(remedy).items()) or "no change"
+    return ", ".join(part.replace("=", " = ") for part in remedy.split()) or "no change"
 
 
 def told(trial: Trial) -> str:
@@ -190,13 +190,12 @@ class Trials(threading.Thread):
 
     @property
     def progress(self) -> str:
-        """What is being tried, and how far it is."""
+        """How far the one is that is being tried."""
         trial = self.now
         if trial is None or trial.run is None:
             return ""
         again, count = trial.run.replayed, len(trial.run.history)
-        at = f"back to step {count:,}: {again:,}" if again is not None else f"step {count:,} of {self.end:,}"
-        return f"{in_words(trial.remedy)}, {at}"
+        return f"back to step {count:,}: {again:,}" if again is not None else f"step {count:,} of {self.end:,}"
 
     def stop(self) -> None:
         """No step more is made; what is known by then stays."""
