@@ -387,6 +387,13 @@ def test_a_cause_is_as_grave_as_what_it_brings_about() -> None:
     assert [(finding.rule, finding.severity) for finding in causes.folded([exploding, mismatch])] == [("accumulation_mismatch", "critical")]
 
 
+@pytest.mark.parametrize(("first", "named"), [(0, "update_ratio_high"), (1, "dead_units")])
+def test_a_first_update_beyond_all_measure_is_the_cause(first: int, named: str) -> None:
+    dead = Finding("dead_units", "critical", "a", 49, 99, (), "", "", ())
+    high = Finding("update_ratio_high", "critical", "b", first, first + 5, (), "", "", ())
+    assert causes.folded([dead, high])[0].rule == named
+
+
 @pytest.mark.parametrize(("first", "named"), [(5, "dead_units"), (60, "exploding_gradient")])
 def test_an_explosion_over_a_run_that_was_well_is_the_cause(first: int, named: str) -> None:
     dead = Finding("dead_units", "critical", "a", 79, 99, (), "", "", ())

@@ -12,6 +12,8 @@ from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number, plural
 
+_INPUTS = "problem.scaling=standardized problem.input_scale=1"
+
 
 @dataclass
 class Fp16Overflow(Looking):
@@ -46,7 +48,8 @@ class Fp16Overflow(Looking):
             self.tell(
                 history, "critical", "Too large for fp16", text + " fp16 ends at 65504.",
                 "A value beyond that is Inf, and every update that it reaches is lost or ruins the weights.",
-                ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32", "problem.scaling=standardized problem.input_scale=1"),
+                (_INPUTS, "precision.dtype=bf16", "precision.dtype=fp32") if step < self.first_steps and not math.isfinite(row["loss"])
+                else ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32", _INPUTS),
                 first=step - self._skipped + 1 if self._skipped >= self.skips else step,
             )  # fmt: skip
 

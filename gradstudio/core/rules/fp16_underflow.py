@@ -43,5 +43,5 @@ class Fp16Underflow(Looking):
             f"The largest gradient entry of any weight is {number(float(scaled.max() / scale))} at a loss scale of {number(scale)}, and "
             f"{number(100 * float(np.mean(zeros)))} % of all entries are exactly 0. fp16 has nothing between 0 and 6e-8.",
             "What is rounded to 0 moves no weight. A loss scale lifts the gradients over it before the backward pass.",
-            ("precision.scaling=dynamic precision.init_scale=65536", "precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
+            ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
         )  # fmt: skip

@@ -31,6 +31,13 @@ def fitting(finding: Finding, knobs: Experiment) -> Finding:
         remedies = (*remedies, f"optimizer.lr={usual:.2g}")
     if finding.rule == "fp16_underflow" and knobs.loss.weight < 1:
         remedies = (remedies[0], f"{remedies[0]} loss.weight=1", *remedies[1:])
+    if finding.rule in ("vanishing_gradient", "update_ratio_high") and knobs.model.kind == "transformer" and finding.severity != "info":
+        warmup = max(knobs.run.steps // 2, 1)
+        remedies = (
+            "model.norm_position=pre",
+            f"schedule.warmup_steps={warmup}",
+            *(remedy for remedy in remedies if remedy.startswith("optimizer.lr")),
+        )
     if finding.rule == "exploding_gradient" and knobs.optimizer.kind != "sgd" and finding.severity != "info":
         remedies = tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))  # Adam undoes most of what clipping does
     fit = tuple(remedy for remedy in remedies if _fits(remedy, knobs))

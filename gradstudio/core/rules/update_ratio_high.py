@@ -26,7 +26,7 @@ class UpdateRatioHigh(Looking):
     rule = "update_ratio_high"
     ratio: float = 0.1
     steps: int = 10
-    once: float = 0.5
+    once: float = 1.0
     recent: int = 20
     window: int = 50
 
