@@ -154,6 +154,7 @@ def _view(window: Window, menu: QMenu) -> None:
     _add(menu, "Code", lambda: window.sides.toggle_page("code"), "Ctrl+3")
     _add(menu, "Runs", lambda: window.sides.toggle_page("runs"), "Ctrl+4")
     _add(menu, "Branches", lambda: window.sides.toggle_page("branches"), "Ctrl+5")
+    _add(menu, "Gauges", lambda: window.sides.toggle_page("gauges"), "Ctrl+6")
     _add(menu, "Full screen", window.toggle_full_screen, "F11")
     _add(menu, "Reset layout", window.sides.reset)
 

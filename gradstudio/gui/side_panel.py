@@ -1,4 +1,4 @@
-"""The right side of the window: words, branches, code or runs, chosen at its top."""
+"""The right side of the window: words, branches, code, runs or gauges, chosen at its top."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QS
 
 from gradstudio.gui.branches_panel import BranchesPanel
 from gradstudio.gui.code_panel import CodePanel
+from gradstudio.gui.gauges_panel import GaugesPanel
 from gradstudio.gui.runs_panel import RunsPanel
 from gradstudio.gui.words_panel import WordsPanel
 
-Page = Literal["words", "branches", "code", "runs"]
+Page = Literal["words", "branches", "code", "runs", "gauges"]
 PAGES: dict[Page, tuple[str, str]] = {
     "words": ("Words", "What is happening, and the lesson (Ctrl+2)"),
     "branches": ("Branches", "What branched from this run, and what changed at each fork (Ctrl+5)"),
     "code": ("Code", "The knobs as a plain PyTorch program (Ctrl+3)"),
     "runs": ("Runs", "Every run that was ever made: find, open, compare (Ctrl+4)"),
+    "gauges": ("Gauges", "What is measured while one looks: exponents against fp16, sharpness, noise, overshoot, activations (Ctrl+6)"),
 }
 
 
@@ -28,7 +30,10 @@ class SidePanel(QWidget):
         super().__init__()
         self.setObjectName("right")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.words, self.branches, self.code, self.runs = WordsPanel(), BranchesPanel(), CodePanel(), RunsPanel()
+        self.words, self.branches, self.code, self.runs, self.gauges = WordsPanel(), BranchesPanel(), CodePanel(), RunsPanel(), GaugesPanel()
+        pages: dict[Page, QWidget] = {
+            "words": self.words, "branches": self.branches, "code": self.code, "runs": self.runs, "gauges": self.gauges,
+        }  # fmt: skip
         self.page: Page = "words"
         frame = QFrame()
         frame.setObjectName("segments")
@@ -47,8 +52,8 @@ class SidePanel(QWidget):
             button.setAccessibleDescription(help_text)
             button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
             group.addButton(button)
-            row.addWidget(button, 1)
-            self._pages.addWidget({"words": self.words, "branches": self.branches, "code": self.code, "runs": self.runs}[page])
+            row.addWidget(button, len(title) + 2)
+            self._pages.addWidget(pages[page])
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 4)
         top.addWidget(frame)

@@ -19,6 +19,7 @@ from gradstudio.gui.companions import Companions
 from gradstudio.gui.exporting import EventsExport, Export, content
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.fixes_desk import FixesDesk
+from gradstudio.gui.gauges_desk import GaugesDesk
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.librarian import Librarian
@@ -62,6 +63,7 @@ class Window(QMainWindow):
         self.companions = Companions(self.plots.overlays)
         self.desk = RunsDesk(self, Librarian(library))
         self.branches = BranchesDesk(self)
+        self.gauges = GaugesDesk(self)
         self.fixes = FixesDesk(self)
         self._exports: list[Export] = []
         self._readings: list[Reading] = []
@@ -256,6 +258,7 @@ class Window(QMainWindow):
             self.lesson.refresh(run, self.simulator.requested)
             self.words.balance()
             self.branches.refresh()
+            self.gauges.refresh()
         self.fixes.refresh()
         if run is not self._shown:
             self.desk.mark()
