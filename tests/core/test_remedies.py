@@ -22,7 +22,7 @@ def finding(rule: str, *remedies: str) -> Finding:
     (["loss.kind=naive_sqrt", "loss.eps=1e-7"], "nonfinite_gradient", ["clipping.kind=norm"], ["loss.kind=auto"]),
     (["loss.kind=naive_log"], "exploding_gradient", ["clipping.kind=norm"], ["clipping.kind=norm"]),
     (["model.kind=transformer"], "vanishing_gradient", ["model.activation=relu model.init=he", "model.norm=batch", "model.residual=true"],
-     ["model.activation=relu model.init=he"]),
+     ["schedule.warmup_steps=500", "model.activation=relu model.init=he"]),
     (["mistakes.clip_after_step=true"], "loop_order", ["mistakes.clip_after_step=false", "mistakes.clip_before_unscale=false"],
      ["mistakes.clip_after_step=false"]),
 ])  # fmt: skip

@@ -29,7 +29,7 @@ class ClippingAlways(Looking):
         coefs = history.column("clip_coef", max(len(history) - self.window, history.settings[-1][0]))
         share = float((coefs < 1).mean()) if len(coefs) else 0.0
         if len(coefs) < self.after or share < self.share:
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         coef = float(median(coefs))
         limit = history.settings[-1][1].limit

@@ -26,7 +26,7 @@ class DeadUnits(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if not state.struggling:
-            self.soften(state.struggling)
+            self.soften(not state.well)
             return
         found: list[tuple[str, float]] = []
         what = "units pass nothing on for any example of a batch"

@@ -28,7 +28,7 @@ class Fp16Underflow(Looking):
         if not history.settings or history.settings[-1][1].dtype != "fp16" or len(history) < LOOK_EVERY:
             return
         if state.learned and not state.lost:
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
         weights = self._weights = self._weights or tuple(index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent"))

@@ -13,8 +13,8 @@ from gradstudio.core.rules.progress import Progress, progress
 
 @dataclass
 class Looking:
-    """Public fields of a rule are its thresholds. Its finding is told of until the run ends; once the run does well again it is no more
-    than a note."""
+    """Public fields of a rule are its thresholds. Its finding is told of until the run ends; once the run does well it is no more than a
+    note."""
 
     rule: ClassVar[str]
     every_row: ClassVar[bool] = False

@@ -28,7 +28,7 @@ class LossOscillating(Looking):
             self._noise = state.spread
         wide = state.spread > max(self.swing * state.start, self.noise * self._noise) and math.isfinite(state.spread)
         if not (state.known and wide and (state.stuck or state.lost)):
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         lr = history.value("lr", len(history) - 1)
         self.tell(

@@ -28,7 +28,7 @@ class PoorInitialization(Looking):
             self._why = ""
             self._judge(history)
         if not self._why or not state.failing:
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         if self._finding is None:
             self.tell(
@@ -36,7 +36,7 @@ class PoorInitialization(Looking):
                 ("model.init=he model.init_gain=1", "model.init=orthogonal model.init_gain=1", "model.init=lsuv model.init_gain=1", "model.norm=batch"),
                 self._layers, first=0,
             )  # fmt: skip
-        self.soften(state.failing)
+        self.soften(not state.well)
 
     def _judge(self, history: History) -> None:
         weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")]

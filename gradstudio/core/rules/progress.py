@@ -77,6 +77,10 @@ class Progress:
         return not (rise > 1 - WELL or self.accuracy > 2 * WELL) if rise == rise else not self.recent < WELL * self.start
 
     @property
+    def well(self) -> bool:
+        return self.learned and not self.failing
+
+    @property
     def failing(self) -> bool:
         return self.broken or self.stuck or self.lost
 

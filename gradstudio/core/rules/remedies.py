@@ -23,25 +23,26 @@ _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
 
 def fitting(finding: Finding, knobs: Experiment) -> Finding:
     """The finding with the remedies that fit."""
-    remedies = finding.remedies
-    if finding.rule in ("nonfinite_loss", "nonfinite_gradient") and knobs.loss.kind in _OF_THE_LOSS:
-        remedies = _OF_THE_LOSS[knobs.loss.kind]
-    usual = _USUAL_RATE[knobs.optimizer.kind] * (1 - min(knobs.optimizer.momentum, 0.9) if knobs.optimizer.kind == "sgd" else 1)
-    if finding.rule in ("update_ratio_low", "loss_not_decreasing") and knobs.optimizer.lr < usual:
-        remedies = (*remedies, f"optimizer.lr={usual:.2g}")
-    if finding.rule == "fp16_underflow" and knobs.loss.weight < 1:
-        remedies = (remedies[0], f"{remedies[0]} loss.weight=1", *remedies[1:])
-    if finding.rule in ("vanishing_gradient", "update_ratio_high") and knobs.model.kind == "transformer" and finding.severity != "info":
-        warmup = max(knobs.run.steps // 2, 1)
-        remedies = (
-            "model.norm_position=pre",
-            f"schedule.warmup_steps={warmup}",
-            *(remedy for remedy in remedies if remedy.startswith("optimizer.lr")),
-        )
-    if finding.rule == "exploding_gradient" and knobs.optimizer.kind != "sgd" and finding.severity != "info":
-        remedies = tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))  # Adam undoes most of what clipping does
-    fit = tuple(remedy for remedy in remedies if _fits(remedy, knobs))
+    fit = tuple(remedy for remedy in _offered(finding, knobs) if _fits(remedy, knobs))
     return finding if fit == finding.remedies else replace(finding, remedies=fit)
+
+
+def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
+    """What a rule offers, with what only the values in force can tell."""
+    remedies, grave = finding.remedies, finding.severity != "info"
+    match finding.rule:
+        case "nonfinite_loss" | "nonfinite_gradient":
+            return _OF_THE_LOSS.get(knobs.loss.kind, remedies)
+        case "update_ratio_low" | "loss_not_decreasing":
+            rate = _USUAL_RATE[knobs.optimizer.kind] * (1 - min(knobs.optimizer.momentum, 0.9) if knobs.optimizer.kind == "sgd" else 1)
+            return (*remedies, f"optimizer.lr={rate:.2g}") if knobs.optimizer.lr < rate else remedies
+        case "fp16_underflow" if knobs.loss.weight < 1:
+            return (*remedies[:1], *(f"{remedy} loss.weight=1" for remedy in remedies[:1]), *remedies[1:])
+        case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
+            return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
+        case "exploding_gradient" if knobs.optimizer.kind != "sgd" and grave:  # Adam and its relatives undo most of what clipping does
+            return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
+    return remedies
 
 
 def _fits(remedy: str, knobs: Experiment) -> bool:

@@ -20,7 +20,7 @@ class SaturatedActivation(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if not state.struggling:
-            self.soften(state.struggling)
+            self.soften(not state.well)
             return
         if not history.activations:
             return

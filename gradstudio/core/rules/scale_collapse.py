@@ -21,10 +21,10 @@ class ScaleCollapse(Looking):
         step = len(history) - 1
         scale = history.value("scale", step)
         if not scale < self.floor or not (history.loops and history.loops[-1][1].scaling == "dynamic"):
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         if self._finding is not None and self._severity == "critical":
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         skipped = int(history.column("skipped").sum())
         if skipped < 2:  # it was begun there

@@ -26,7 +26,7 @@ class UpdateRatioLow(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if len(history) < self.after or not state.stuck:
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         ratio = float(median(history.column("update_ratio", len(history) - self.window)))
         if not ratio < self.ratio:

@@ -23,7 +23,7 @@ class VanishingGradient(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if not (state.stuck or state.lost):
-            self.soften(state.failing)
+            self.soften(not state.well)
             return
         weights = self._weights = self._weights or tuple(index for index, layer in enumerate(history.layers) if layer.role == "weight")
         if len(weights) < 3:
