@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradstudio.session.library.keeper import Keeper
+    from gradstudio.session.remedies import Trial
     from gradstudio.session.run import Run
     from gradstudio.session.snapshots import Snapshots
 
@@ -109,14 +110,13 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
     from gradstudio.session.snapshots import Snapshots
 
     reports = wanted.check()
-    if snapshots is None and wanted.try_fixes:
-        snapshots = Snapshots()
+    snapshots = Snapshots() if snapshots is None else snapshots
     folder = wanted.out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
     of_parent = record.environment
     keeper = Keeper(library_file(wanted.library))
-    keeper.follow(record)
+    keeper.follow(record, snapshots)
     try:
         failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
     finally:
@@ -131,7 +131,9 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
             complain(failure)
         complain(f"error: {record.message}")
     if wanted.as_json:
-        say_json(summary.summarize(record) | ({"fixes": _tried(record, wanted, snapshots)} if wanted.try_fixes else {}))
+        from gradstudio.session import remedies
+
+        say_json(summary.summarize(record) | ({"fixes": remedies.as_json(_tried(record, wanted, snapshots))} if wanted.try_fixes else {}))
     elif record.status == "stopped" and not begun:
         complain(NOTHING_MADE.format(record.parent_step))
     elif not wanted.quiet and record.status != "failed":
@@ -145,7 +147,7 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
     raise typer.Exit(summary.exit_code(record))
 
 
-def _tried(record: Run, wanted: Wanted, snapshots: Snapshots | None) -> list[dict[str, Any]]:
+def _tried(record: Run, wanted: Wanted, snapshots: Snapshots | None) -> list[Trial]:
     """What came of each fix of a run that broke or is not sound, the best first; nothing where there is nothing to heal."""
     from gradstudio.session import foreground, remedies
 
@@ -155,27 +157,25 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots | None) -> list[dic
     foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
         complain(trials.failure)
-    return remedies.as_json(trials.ranked)
+    return trials.ranked
 
 
-def _say_fixes(record: Run, fixes: list[dict[str, Any]], kept: bool) -> None:
-    from gradstudio.core.text import number
+def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
+    from gradstudio.session.remedies import acts_live
 
     if not fixes:
         return
     say("\nfixes tried on the same seed and batches:")
     rows = []
     for fix in fixes:
-        steps = f"{fix['from_step']}–{fix['from_step'] + fix['steps'] - 1}" if fix["steps"] else "–"
-        broke = "" if fix["broke_at"] is None else f" at {fix['broke_at']}"
-        rows.append((fix["remedy"] or "(no change)", fix["outcome"] + broke, steps, number(fix["loss"])))
-    table(("Fix", "Outcome", "Steps", "Loss"), rows, headed=True)
+        steps = f"{fix.from_step}–{fix.from_step + fix.steps - 1}" if fix.steps else "–"
+        broke = "" if fix.broke_at is None else f" at {fix.broke_at}"
+        rows.append((fix.remedy or "(no change)", f"{fix.outcome}{broke}", steps, fix.reached or "–"))
+    table(("Fix", "Outcome", "Steps", "Reached"), rows, headed=True)
     best = fixes[0]
-    if kept and best["outcome"] == "held" and best["remedy"]:
-        from gradstudio.session.remedies import acts_live
-
-        how = f"branch {record.id} --step {best['from_step']}" if acts_live(best["remedy"]) else f"run {record.id}"
-        say(f"\nto go on with the first: gradstudio {how}{''.join(f' --set {part}' for part in best['remedy'].split())}")
+    if kept and best.outcome == "held" and best.remedy:
+        how = f"branch {record.id} --step {best.from_step}" if acts_live(best.remedy) else f"run {record.id}"
+        say(f"\nto go on with the first: gradstudio {how}{''.join(f' --set {part}' for part in best.remedy.split())}")
 
 
 def _differs(record: Run, of_parent: Mapping[str, str]) -> str:

@@ -9,7 +9,6 @@ from PySide6.QtCore import QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from gradstudio.core.text import number
 from gradstudio.gui.plots.loss import Smoother
 from gradstudio.gui.theme import theme
 from gradstudio.session import remedies
@@ -264,7 +263,7 @@ def _text(trials: Trials, trial: Trial) -> str:
     if trial.outcome is None:
         return "being tried" if trials.now is trial else "waits"
     parts = [remedies.told(trial)]
-    if trial.outcome == "held" and trial.loss is not None:
-        parts.append(f"loss {number(trial.loss)}")
+    if trial.outcome == "held" and trial.reached:
+        parts.append(trial.reached)
     began = f"\nfrom step {trial.from_step:,}" if trial.run is not None and trial.from_step != trials.step else ""
     return " · ".join(parts) + began

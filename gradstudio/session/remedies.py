@@ -17,8 +17,8 @@ import numpy as np
 from gradstudio.core.experiment import KNOBS, parse_assignment
 from gradstudio.core.knobs import Value
 from gradstudio.core.rules.remedies import fitting
-from gradstudio.core.text import plural
-from gradstudio.session import branches
+from gradstudio.core.text import number, plural
+from gradstudio.session import branches, wording
 from gradstudio.session.lane import Lane
 from gradstudio.session.run import Run
 from gradstudio.session.snapshots import Kept, Snapshots
@@ -49,7 +49,9 @@ class Trial:
     broke_at: int | None = None
     nonfinite: bool = False  # it broke by NaN or Inf, rather than by the finding of a run that stayed finite
     loss: float | None = None  # mean over the last rows that are finite
-    learns: bool = True  # its loss did not rise
+    score: float | None = None  # what it is ranked by, the lower the better
+    learns: bool = True  # its score did not rise
+    reached: str = ""  # how far it came, in words
     seconds: float = 0.0
     message: str = ""  # why it failed
     outcome: Outcome | None = None
@@ -108,7 +110,7 @@ def told(trial: Trial) -> str:
     broke = f"{'NaN' if trial.nonfinite else 'again'} at {trial.broke_at:,}" if trial.broke_at is not None else ""
     match trial.outcome:
         case "held":
-            return "survives" if trial.learns else "survives, loss rises"
+            return "survives" if trial.learns else "survives, gets worse"
         case "no effect":
             return f"no effect, {broke}"
         case "broke again":
@@ -123,14 +125,14 @@ def told(trial: Trial) -> str:
 def ranking(trials: list[Trial]) -> list[Trial]:
     """The best first. What held comes first, by the loss that it reached at the same step, so that one that holds but learns nothing comes
     after those that learn; one whose loss rose comes behind all whose loss did not, since a remedy that changes the loss itself has
-    another measure. Then what broke later than without a change, the latest first; what made no difference; what broke earlier."""
+    another measure. loss.weight is taken out of it, and where the loss need not fall accuracy takes its place. Then what broke later than without a change, the latest first; what made no difference; what broke earlier."""
     unchanged = next((trial.broke_at for trial in trials if not trial.remedy), None)
 
     def place(trial: Trial) -> tuple[float, ...]:
         broke = math.inf if trial.broke_at is None else trial.broke_at
         match trial.outcome:
             case "held":
-                return (0, not trial.learns, math.inf if trial.loss is None else trial.loss)
+                return (0, not trial.learns, *(math.inf if figure is None else figure for figure in (trial.score, trial.loss)))
             case "broke again" if trial.remedy and (unchanged is None or broke > unchanged):
                 return (1, -broke)
             case "no effect":
@@ -270,8 +272,11 @@ class Trials(threading.Thread):
         losses = run.history.column("loss", trial.from_step)
         losses = losses[np.isfinite(losses)]
         trial.loss = float(losses[-LAST:].mean()) if len(losses) else None
+        scores = _scores(run, trial.from_step, len(run.history))
+        trial.score = float(scores[-LAST:].mean()) if len(scores) else None
         alike = trial.from_step >= LAST and not any(name.startswith("loss.") for name in values(trial.remedy))
-        trial.learns = not _rises(run.history.column("loss", trial.from_step - LAST, trial.from_step) if alike else losses[:LAST], losses[-LAST:])
+        trial.learns = not _rises(_scores(run, trial.from_step - LAST, trial.from_step) if alike else scores[:LAST], scores[-LAST:])
+        trial.reached = "" if trial.loss is None else wording.aim(run) or f"loss {number(trial.loss)}"
         if run.refusals or run.status == "failed":
             trial.message = run.refusals[0].text if run.refusals else run.message
             self.failure = lane.failure
@@ -299,16 +304,28 @@ class _Borrowed(Snapshots):
     def due(self, seconds: float) -> bool:
         return False
 
+    def fetch(self, run: Run, trainer: Trainer) -> None:
+        self._family.fetch(run, trainer)
+
     def nearest(self, run: Run, step: int) -> Kept | None:
         found = [kept for kept in (super().nearest(run, step), self._family.nearest(run, step)) if kept is not None and self.wanted]
         return max(found, key=lambda kept: kept.step, default=None)
 
 
+def _scores(run: Run, start: int, stop: int) -> np.ndarray:
+    """How well the steps start to stop did, the lower the better; those that are finite."""
+    if wording.why_it_need_not_fall(run.experiment):
+        scores = -run.history.column("accuracy", start, stop)
+    else:
+        scores = run.history.column("loss", start, stop) / (run.in_force.loss.weight or 1.0)
+    return scores[np.isfinite(scores)]
+
+
 def _rises(first: np.ndarray, last: np.ndarray) -> bool:
-    """Whether the last losses lie above the first ones by more than their scatter explains; a single outlier counts for nothing."""
+    """Whether the last scores lie above the first ones by more than their scatter explains; a single outlier counts for nothing."""
     if min(len(first), len(last)) < LAST:
         return False
-    (low, middle, high), (_, end, _) = (np.percentile(losses, (25, 50, 75)) for losses in (first, last))
+    (low, middle, high), (_, end, _) = (np.percentile(scores, (25, 50, 75)) for scores in (first, last))
     return bool(end - middle > high - low)
 
 

@@ -169,6 +169,25 @@ def test_what_cannot_be_set_has_failed_and_says_why() -> None:
     assert [trial.outcome for trial in trials.ranked] == ["held", "held", "failed", "failed", "failed"]
 
 
+def test_a_loss_with_another_weight_is_ranked_without_it() -> None:
+    snapshots = Snapshots()
+    experiment = Experiment().with_values({"model.width": 16, "optimizer.kind": "adam", "optimizer.lr": 0.001, "run.steps": 60})
+    run = trained(Preset(id="small", title="Small", experiment=experiment), snapshots=snapshots)
+    _, heavy, bad = tried(run, snapshots, "loss.weight=100", "optimizer.lr=0.3").trials
+    assert heavy.loss > bad.loss and heavy.score < bad.score
+
+
+def test_where_the_loss_need_not_fall_another_measure_ranks() -> None:
+    """What a policy's loss is says nothing: it grows with the time that the pole stays up."""
+    snapshots = Snapshots()
+    run = trained(presets.load("pole-collapse"), snapshots=snapshots, run__steps=60)
+    trials = tried(run, snapshots, "clipping.kind=norm", "optimizer.lr=10")
+    best = next(trial for trial in trials.ranked if trial.remedy)
+    other = next(trial for trial in trials.ranked if trial.remedy and trial is not best)
+    assert best.remedy == "clipping.kind=norm" and best.score < other.score <= 0 and best.loss > other.loss
+    assert best.reached.startswith("pole up ")
+
+
 # ---- beside others
 
 
@@ -254,9 +273,9 @@ def test_the_ranking_goes_by_what_happened() -> None:
         Trial("nothing", outcome="no effect", broke_at=101),
         Trial("later", outcome="broke again", broke_at=150),
         Trial("latest", outcome="broke again", broke_at=180),
-        Trial("rises", outcome="held", loss=0.5, learns=False),
-        Trial("worse", outcome="held", loss=2.0),
-        Trial("good", outcome="held", loss=1.0),
+        Trial("rises", outcome="held", loss=0.5, learns=False, score=0.5),
+        Trial("worse", outcome="held", score=2.0),
+        Trial("good", outcome="held", score=1.0),
         Trial("waits"),
     ]
     order = ["good", "worse", "rises", "latest", "later", "nothing", "", "earlier", "failed", "never", "waits"]
