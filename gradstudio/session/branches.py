@@ -31,9 +31,7 @@ def fork(parent: Run, step: int) -> Run:
     run.ancestors = {ancestor: min(end, step) for ancestor, end in parent.ancestors.items()} | {parent.id: step}
     run.history, run.environment = parent.history.until(step), parent.environment
     run.timeline = [change for change in list(parent.timeline) if change.step <= step]
-    for change in run.timeline:
-        run.in_force = run.in_force.with_value(change.knob, change.value)
-    run.at_fork = run.in_force
+    run.at_fork = run.in_force = run.values_at(step)
     run.events = [event for event in list(parent.events) if event.step < step or (event.step == step and event.kind in _BEFORE_A_STEP)]
     run.events.append(Event(step, "branched", f"went on from {parent.title}"))
     run.compared = [comparison for comparison in list(parent.compared) if comparison.step < step]

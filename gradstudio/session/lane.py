@@ -56,6 +56,8 @@ class Lane:
                 if run.replayed is not None:  # it was stopped on its way there
                     return
                 run.environment = self.trainer.environment
+                checked = [check.step for check in run.history.accumulated if math.isfinite(check.difference)]
+                self._accumulation = _way_of_accumulating(run.values_at(checked[-1])) if checked else None
                 self._check_plan(self.trainer)
             else:
                 self.trainer = Trainer(run.experiment)
@@ -118,8 +120,8 @@ class Lane:
         """What is measured now and then, beside the step: activations, and once in every way of accumulating whether the sum is right."""
         self.trainer.sample_activations_next = len(self.run.history) % SAMPLE_EVERY == 0
         if self.run.in_force is not self._looked_at:
-            self._looked_at = knobs = self.run.in_force
-            self._accumulating = (knobs.accumulation, knobs.mistakes, knobs.precision.dtype)
+            self._looked_at = self.run.in_force
+            self._accumulating = _way_of_accumulating(self._looked_at)
         self.trainer.check_accumulation_next = self._looked_at.accumulation.steps > 1 and self._accumulating != self._accumulation
 
     def end(self, *, leaving: bool) -> None:
@@ -174,6 +176,10 @@ class Lane:
             self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
             self.run.refused = isinstance(fault, ModuleNotFoundError) and fault.name == "torch"
             self.failure = traceback.format_exc()
+
+
+def _way_of_accumulating(knobs: Experiment) -> tuple[object, ...]:
+    return knobs.accumulation, knobs.mistakes, knobs.precision.dtype
 
 
 def _describe(fault: BaseException, in_force: Experiment) -> str:

@@ -109,6 +109,10 @@ class Run:
         """The run of its line whose state before that step it shares, itself the last."""
         return next((run for run, end in self.ancestors.items() if step <= end), self.id)
 
+    def values_at(self, step: int) -> Experiment:
+        """What was in force at a step."""
+        return self.experiment.with_values({change.knob: change.value for change in list(self.timeline) if change.step <= step})
+
     @property
     def to_come(self) -> list[Change]:
         """The changes that are still to come by themselves to the run as it stands. Of those at its next step, what has come already has

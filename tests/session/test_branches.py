@@ -1,0 +1,633 @@
+"""A branch made at step N with a change is, from step N on, a run that had that change in its timeline from the start: bit for bit."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradstudio.core import presets
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.history import COLUMNS, LAYER_METRICS
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.presets import Preset
+from gradstudio.engine import passes
+from gradstudio.session.branches import fork
+from gradstudio.session.lane import Lane
+from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.library.store import Library
+from gradstudio.session.output import as_preset
+from gradstudio.session.run import Run
+from gradstudio.session.simulator import Simulator
+from gradstudio.session.snapshots import Snapshots
+from gradstudio.session.worker import SetKnob, Worker
+
+SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 8, "run.steps": 12, "run.device": "cpu"}
+FP16 = {"precision.dtype": "fp16", "precision.init_scale": 1e6, "precision.growth_interval": 3}  # overflows first, grows soon
+NEWS = ("finding", "loop", "step_skipped", "outlier", "nonfinite", "knob_changed", "knob_refused", "compared")
+
+
+@pytest.fixture(autouse=True)
+def passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Early, so that short runs are made of recorded and of other passes."""
+    monkeypatch.setattr(passes, "PATIENCE", 2)
+
+
+class Often(Snapshots):
+    """As many as a test wants: at every so many steps, or at step 0 alone."""
+
+    def __init__(self, every: int = 1) -> None:
+        super().__init__()
+        self._every, self._asked = every, 0
+
+    def due(self, seconds: float) -> bool:
+        self._asked += 1
+        return bool(self._every) and self._asked % self._every == 0
+
+
+def preset(*timeline: Change, **values: object) -> Preset:
+    knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
+    return Preset(id="small", title="Small", experiment=Experiment().with_values(knobs), timeline=timeline)
+
+
+def trained(of: Preset, *more: Change, steps: int | None = None, snapshots: Snapshots | None = None, compare_at: tuple[int, ...] = ()) -> Run:
+    """The run of a preset with further changes planned, to its end or for so many steps."""
+    experiment = of.experiment.with_value("run.steps", steps) if steps else of.experiment
+    run = Run(of, experiment, tuple(sorted((*of.timeline, *more), key=lambda change: change.step)), compare_at)
+    Worker(run, snapshots=snapshots).run()
+    return run
+
+
+def branched(parent: Run, step: int, *changes: tuple[str, Value], snapshots: Snapshots) -> Run:
+    """Taken back to a step, changed there, and trained to its end."""
+    run = fork(parent, step)
+    worker = Worker(run, snapshots=snapshots)
+    for name, value in changes:
+        worker.send(SetKnob(name, value))
+    worker.run()
+    return run
+
+
+def same(one: Run, other: Run, *, events: bool = True) -> None:
+    """Every bit that was measured, and everything that was made of it."""
+    assert (one.status, one.message, len(one.history)) == (other.status, other.message, len(other.history))
+    assert one.differs_at is None and one.replayed is None
+    assert one.timeline == other.timeline and one.in_force == other.in_force
+    same_rows(one, other)
+    assert one.findings == other.findings
+    assert one.first_nonfinite_step == other.first_nonfinite_step and repr(one.accuracy) == repr(other.accuracy)
+    assert repr(one.compared) == repr(other.compared)
+    if events:
+        told = [[(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS] for run in (one, other)]
+        assert told[0] == told[1]
+
+
+def same_rows(one: Run, other: Run, count: int | None = None) -> None:
+    for name in COLUMNS:
+        if name != "step_seconds":
+            columns = [run.history.column(name, 0, count) for run in (one, other)]
+            parted = np.flatnonzero(columns[0].view(np.int64) != columns[1].view(np.int64))
+            assert not len(parted), f"{name} differs from step {parted[0]} on"
+    for name in LAYER_METRICS:
+        assert one.history.layer_metric(name, 0, count).tobytes() == other.history.layer_metric(name, 0, count).tobytes(), name
+    if count is None:
+        for noted, others in zip(one.history._notes(), other.history._notes(), strict=True):
+            assert repr(noted) == repr(others)
+
+
+# ---- a branch, without a window and without threads
+
+
+LIVE = [name for name, found in KNOBS.items() if found.live]
+OTHERS: dict[str, list[Value]] = {
+    "clipping.kind": ["norm", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"], "precision.scaling": ["static", "none"],
+    "schedule.kind": ["cosine", "linear"], "schedule.warmup_steps": [8], "schedule.total_steps": [9], "accumulation.steps": [3],
+    "problem.outlier_every": [4], "problem.skip_batches": [3], "precision.growth_interval": [1], "loss.eps": [0.1],
+    "optimizer.momentum": [0.5], "clipping.max_norm": [0.01], "optimizer.weight_decay": [0.3],
+}  # fmt: skip
+# Under these every live knob acts on something. A learning rate that is on its way up, noise, two micro-batches, overflows.
+ACTING = {
+    "schedule__warmup_steps": 6, "schedule__kind": "cosine", "schedule__total_steps": 11, "accumulation__steps": 2, "optimizer__lr": 0.05,
+    "optimizer__momentum": 0.9, "problem__outlier_every": 3, "problem__outlier_scale": 3.0, "gradients__noise_std": 0.001, "problem__noise": 0.1,
+    "clipping__kind": "norm", "clipping__max_norm": 0.5,
+}  # fmt: skip
+
+
+def others(name: str) -> list[Value]:
+    """Further values of a live knob that are none of those above."""
+    found = KNOBS[name]
+    if name in OTHERS:
+        return OTHERS[name]
+    return [not found.default] if isinstance(found.default, bool) else [0.37 * found.default or 0.001]
+
+
+@pytest.fixture(scope="module")
+def parent() -> tuple[Preset, Run, Snapshots]:
+    """A run under which every live knob acts, with a snapshot of each of its steps."""
+    of, snapshots = preset(**ACTING, **{name.replace(".", "__"): value for name, value in FP16.items()}), Often()
+    run = trained(of, snapshots=snapshots)
+    assert 0 < run.history.column("skipped").sum() < 6 and len(snapshots) == 13
+    return of, run, snapshots
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_branch_is_a_run_with_the_change_in_its_timeline(parent: tuple[Preset, Run, Snapshots], name: str) -> None:
+    of, run, snapshots = parent
+    for value in others(name):
+        for step in (0, 1, 4, 7, 11, 12):
+            straight = trained(of, Change(step, name, value))
+            same(branched(run, step, (name, value), snapshots=snapshots), straight)
+            if step == 7:
+                same(branched(run, step, (name, value), snapshots=Snapshots()), straight)
+
+
+@pytest.mark.parametrize("task_and_model", [
+    ("digits", "mlp"), ("adding", "rnn"), ("copy", "lstm"), ("characters", "gru"), ("digits", "cnn"), ("characters", "transformer"),
+    ("ring", "gan"), ("pole", "policy"), ("spirals", "mlp"), ("sequential_digits", "rnn"),
+], ids="-".join)  # fmt: skip
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
+def test_every_model_and_task_branches(task_and_model: tuple[str, str], optimizer: str) -> None:
+    task, model = task_and_model
+    dtype = {"sgd": "fp32", "adam": "bf16", "adamw": "fp16", "rmsprop": "fp32"}[optimizer]
+    knobs = ACTING | {"problem.task": task, "model.kind": model, "optimizer.kind": optimizer, "precision.dtype": dtype, "problem.seq_len": 8}
+    of = preset(**{name.replace(".", "__"): value for name, value in knobs.items()}, precision__init_scale=1e9, model__norm="batch")
+    snapshots = Often(4)
+    run = trained(of, snapshots=snapshots)
+    if run.refused:
+        pytest.skip(run.message)
+    for step in (3, 6):
+        same(branched(run, step, ("optimizer.lr", 0.01), snapshots=snapshots), trained(of, Change(step, "optimizer.lr", 0.01)))
+
+
+@pytest.mark.parametrize("path", list(presets.available()), ids=lambda path: path.stem)
+def test_every_bundled_preset_branches(path: Path) -> None:
+    of = presets.load(path.stem)
+    of = of.model_copy(update={"experiment": of.experiment.with_values({"run.device": "cpu", "run.steps": 24})})
+    fix = of.promise.fix if of.promise else []
+    values = [(name, of.experiment.with_texts([text])[name]) for text in fix if KNOBS[name := text.partition("=")[0]].live]
+    values = [(name, value) for name, value in values if value != of.experiment[name]] or [("optimizer.lr", 0.003)]
+    snapshots = Often(5)
+    run = trained(of, snapshots=snapshots)
+    step = max(min(13, len(run.history) - 1), 0)
+    same(branched(run, step, *values, snapshots=snapshots), trained(of, *(Change(step, *value) for value in values)))
+
+
+def test_changes_that_the_parent_made_at_the_very_step_are_made_first() -> None:
+    timeline = (Change(2, "clipping.kind", "norm"), Change(5, "optimizer.lr", 0.3), Change(5, "accumulation.steps", 3), Change(8, "loss.weight", 2.0))
+    of, snapshots = preset(*timeline, schedule__warmup_steps=9), Often(3)
+    run = trained(of, snapshots=snapshots)
+    assert tuple(run.timeline) == timeline
+    for step in (4, 5, 6, 8, 12):
+        for name, value in (("optimizer.lr", 0.7), ("optimizer.lr", 0.1), ("optimizer.lr", 0.3), ("accumulation.steps", 1), ("loss.weight", 2.0)):
+            same(branched(run, step, (name, value), snapshots=snapshots), trained(of, Change(step, name, value)))
+
+
+def test_a_branch_of_a_branch_of_a_branch() -> None:
+    of, snapshots = preset(Change(3, "optimizer.lr", 0.2), Change(9, "clipping.kind", "value"), problem__noise=0.1), Often(4)
+    run, changes = trained(of, snapshots=snapshots), []
+    steps = [("optimizer.lr", 0.05), ("gradients.noise_std", 0.01), ("accumulation.steps", 2), ("precision.dtype", "bf16"), ("loss.weight", 3.0)]
+    for step, (name, value) in zip((2, 4, 5, 9, 9), steps, strict=True):  # the last two at one step, one in a branch of the other
+        run = branched(run, step, (name, value), snapshots=snapshots)
+        changes.append(Change(step, name, value))
+        same(run, trained(of, *changes))
+    assert list(run.ancestors.values()) == [2, 4, 5, 9, 9] and run.own == 3
+    before = branched(run, 4, ("loss.weight", 7.0), snapshots=snapshots)  # in what four runs have in common: the changes up to there are made
+    same(before, trained(of, *changes[:2], Change(4, "loss.weight", 7.0)))
+
+
+@pytest.mark.parametrize("skipping", [(0, 0), (2, 5), (0, 3)])
+def test_past_an_outlier_and_past_it_again(skipping: tuple[int, int]) -> None:
+    early, late = skipping
+    of, snapshots = preset(problem__outlier_every=4, problem__outlier_scale=50.0, problem__skip_batches=early, accumulation__steps=2), Often(3)
+    run = trained(of, snapshots=snapshots)
+    for step in (3, 4, 5, 8):
+        for value in (late, late + 1):
+            branch = branched(run, step, ("problem.skip_batches", value), snapshots=snapshots)
+            same(branch, trained(of, Change(step, "problem.skip_batches", value)))
+            again = branched(branch, step + 2, ("problem.skip_batches", value + 1), ("accumulation.steps", 1), snapshots=snapshots)
+            same(again, trained(of, *branch.timeline, Change(step + 2, "problem.skip_batches", value + 1), Change(step + 2, "accumulation.steps", 1)))
+
+
+def test_what_was_passed_over_cannot_come_back_in_a_branch_either() -> None:
+    of, snapshots = preset(Change(5, "problem.skip_batches", 4)), Often(3)
+    run = trained(of, snapshots=snapshots)
+    assert branched(run, 5, ("problem.skip_batches", 0), snapshots=snapshots).timeline == []  # before any was
+    late = branched(run, 6, ("problem.skip_batches", 3), snapshots=snapshots)
+    assert len(late.refusals) == 1 and late.timeline == run.timeline
+    same(late, trained(of, Change(6, "problem.skip_batches", 3)))
+
+
+@pytest.mark.parametrize("scaling", ["dynamic", "static", "none"])
+def test_the_scaler_goes_on_in_a_branch(scaling: str) -> None:
+    """Before, between and after skipped steps, and where the number format changes and comes back."""
+    of = preset(
+        precision__dtype="fp16", precision__scaling=scaling, precision__init_scale=1e9, precision__growth_interval=3, run__stop_on_nonfinite=False
+    )
+    snapshots = Often(4)
+    run = trained(of, snapshots=snapshots)
+    for step in range(0, 12, 2):
+        for changes in ([("precision.dtype", "fp32")], [("precision.growth_interval", 1)], [("clipping.kind", "norm")]):
+            branch = branched(run, step, *changes, snapshots=snapshots)
+            same(branch, trained(of, *(Change(step, *change) for change in changes)))
+        back = branched(branch, min(step + 3, 12), ("precision.dtype", "bf16"), snapshots=snapshots)
+        again = branched(back, min(step + 5, 12), ("precision.dtype", "fp16"), snapshots=snapshots)
+        same(again, trained(of, *again.timeline))
+
+
+@pytest.mark.parametrize("broken", [{"problem__input_scale": 1e25, "optimizer__lr": 1e6}, {"optimizer__lr": 1e6, "mistakes__never_zero_grad": True}])
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_branch_of_a_run_that_went_non_finite(broken: dict[str, object], stops: bool) -> None:
+    of, snapshots = preset(**broken, run__stop_on_nonfinite=stops), Often(2)
+    run = trained(of, snapshots=snapshots)
+    broke = run.first_nonfinite_step
+    assert run.status == "nonfinite" and broke is not None and stops == (len(run.history) == broke + 1)
+    for step in range(broke + 1):
+        for name, value in (("optimizer.lr", 1e-9), ("run.stop_on_nonfinite", not stops)):
+            branch = branched(run, step, (name, value), snapshots=snapshots)
+            same(branch, trained(of, Change(step, name, value)))
+    if not stops:
+        after = branched(run, broke + 2, ("loss.weight", 2.0), snapshots=snapshots)
+        assert after.first_nonfinite_step == broke
+        same(after, trained(of, Change(broke + 2, "loss.weight", 2.0)))
+
+
+def test_a_branch_of_a_run_that_failed() -> None:
+    of, snapshots = preset(Change(7, "mistakes.unscale_twice", True), **{name.replace(".", "__"): value for name, value in FP16.items()}), Often(3)
+    run = trained(of, snapshots=snapshots)
+    assert run.status == "failed" and len(run.history) == 7
+    mended = branched(run, 7, ("mistakes.unscale_twice", False), snapshots=snapshots)
+    assert mended.status == "finished"
+    same(mended, trained(of, Change(7, "mistakes.unscale_twice", False)))
+    for step in (2, 7):
+        same(branched(run, step, ("optimizer.lr", 0.2), snapshots=snapshots), trained(of, Change(step, "optimizer.lr", 0.2)))
+
+
+def test_a_run_of_the_library_branches_without_a_snapshot(tmp_path: Path) -> None:
+    of, snapshots = preset(Change(3, "optimizer.lr", 0.2), problem__noise=0.1, problem__outlier_every=5), Often(4)
+    keeper = Keeper(tmp_path / "library.sqlite3")
+    run = trained(of, compare_at=(2, 8), snapshots=snapshots)
+    branch = branched(run, 6, ("clipping.kind", "norm"), snapshots=snapshots)
+    for each in (run, branch):
+        keeper.follow(each)
+    assert keeper.close(10) and not keeper.problem
+    library = Library(tmp_path / "library.sqlite3")
+    for step in (0, 3, 4, 6, 9):
+        again = branched(library.load(branch.id), step, ("optimizer.lr", 0.01), snapshots=Snapshots())
+        same(again, trained(of, *([Change(6, "clipping.kind", "norm")] if step >= 6 else []), Change(step, "optimizer.lr", 0.01), compare_at=(2, 8)))
+    library.close()
+
+
+@pytest.mark.parametrize("knobs", [
+    {"problem__input_scale": 1e25, "optimizer__lr": 1e6}, {"mistakes__never_zero_grad": True, "optimizer__lr": 0.5},
+    {"problem__outlier_every": 3, "problem__outlier_scale": 1e3, "run__steps": 40}, {"precision__dtype": "fp16", "precision__init_scale": 1e8},
+    {"model__depth": 12, "model__activation": "sigmoid", "run__steps": 80, "model__init": "normal"},
+], ids=lambda knobs: " ".join(f"{name}={value}" for name, value in knobs.items()))  # fmt: skip
+def test_what_is_known_at_a_step_is_what_was_known_then(knobs: dict[str, object]) -> None:
+    """Findings, events, stretches of calls and comparisons before step N are those of a run of N steps."""
+    of, snapshots = preset(Change(5, "clipping.kind", "norm"), Change(9, "mistakes.clip_after_step", True), **knobs), Often(7)
+    run = trained(of, snapshots=snapshots, compare_at=(1, 4, 9))
+    assert run.findings
+    for step in sorted({1, 2, 5, 6, 9, 10, 11, len(run.history) // 2, len(run.history) - 1}):
+        if not 0 < step < len(run.history):
+            continue
+        there, short = fork(run, step), Run(of, of.experiment, of.timeline, (1, 4, 9))
+        for each in (there, short):
+            lane = Lane(each, snapshots if each is there else Snapshots())
+            lane.begin(None, lambda: False)
+            while len(each.history) < step:
+                lane.change_as_planned()
+                lane.step("running")
+        assert there.findings == short.findings and repr(there.compared) == repr(short.compared)
+        assert there.first_nonfinite_step == short.first_nonfinite_step
+        assert there.history.loops == short.history.loops
+        told = [[(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS and event.step < step] for run in (there, short)]
+        assert told[0] == told[1]
+        same_rows(there, short)
+
+
+# ---- through the simulator, as the window does it
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for what another thread does; an event that never comes is the failure."""
+    end, tick = time.monotonic() + seconds, threading.Event()
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        tick.wait(0.001)
+
+
+@pytest.fixture
+def simulator() -> Iterator[Callable[[Preset], Simulator]]:
+    made: list[Simulator] = []
+
+    def make(of: Preset, every: int = 3) -> Simulator:
+        made.append(Simulator(of))
+        made[-1].snapshots = Often(every)
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.close(10)
+
+
+def make_steps(one: Simulator, count: int) -> None:
+    for _ in range(count):
+        rows = len(one.run.history)
+        one.step()
+        until(lambda rows=rows: len(one.run.history) > rows or one.run.over)
+    until(lambda: one.run.over or one.run.status == "paused")
+
+
+def go_back(one: Simulator, step: int) -> None:
+    one.rewind(step)
+    until(lambda: one.run.over or one.run.status == "paused")
+    assert one.run.over or len(one.run.history) == step
+
+
+def change(one: Simulator, name: str, value: Value) -> None:
+    """And wait until it is in force, or was refused."""
+    refused = len(one.run.refusals)
+    one.set(name, value)
+    until(lambda: one.run.over or one.run.in_force[name] == value or len(one.run.refusals) > refused)
+
+
+def finish(one: Simulator) -> Run:
+    one.play()
+    until(lambda: one.run.over)
+    return one.run
+
+
+def straight(one: Run) -> Run:
+    """The run of the timeline that a run is exported with, for as many steps."""
+    assert one.differs_at is None and one.replayed is None
+    whole = as_preset(one)
+    experiment = whole.experiment.with_value("run.steps", max(len(one.history), 1))
+    run = Run(whole, experiment, whole.timeline)
+    Worker(run).run()
+    return run
+
+
+def same_course(one: Run) -> None:
+    """What was made is what its timeline makes."""
+    other = straight(one)
+    if not len(one.history):
+        return
+    same_rows(one, other)
+    assert one.findings == other.findings
+    told = [
+        [(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS and event.step < len(one.history)] for run in (one, other)
+    ]
+    assert [event for event in told[0] if not event[1].startswith("knob")] == [event for event in told[1] if not event[1].startswith("knob")]
+
+
+def test_rewinding_while_it_runs(simulator: Callable[..., Simulator]) -> None:
+    of = preset(run__steps=100_000, problem__noise=0.1, optimizer__momentum=0.9, accumulation__steps=2)
+    one = simulator(of, every=20)
+    one.play()
+    seen = []
+    for step in (30, 7, 50, 20):
+        until(lambda step=step: one.run.own > 3 and len(one.run.history) > step + 5)
+        before = one.run
+        go_back(one, step)  # of the branch that runs
+        assert before.status == "stopped" and one.run is not before
+        change(one, "optimizer.lr", 0.01 + step / 1000)
+        one.play()
+        seen.append(before)
+    until(lambda: one.run.own > 10)
+    one.stop()
+    until(lambda: one.run.over)
+    for run in (*seen, one.run):
+        same_course(run)
+    assert [change.step for change in one.run.timeline] == [7, 20] and len(one.family.members) == 5
+
+
+def test_rewinding_again_before_the_first_has_come_to_its_end(simulator: Callable[..., Simulator]) -> None:
+    of = preset(run__steps=400, problem__noise=0.1)
+    one = simulator(of, every=0)  # every way back is long
+    finish(one)
+    for step in (350, 300, 390, 10, 200, 380):
+        one.rewind(step)
+        one.set("optimizer.lr", 1.0)  # acts there, if there is time
+        one.set("loss.weight", 2.0)
+    one.rewind(333)
+    until(lambda: one.run.status == "paused")
+    assert len(one.run.history) == 333 and one.run.timeline == [] and len(one.family.members) == 2
+    change(one, "optimizer.lr", 0.2)
+    same(finish(one), trained(of, Change(333, "optimizer.lr", 0.2)))
+
+
+def test_stopping_on_the_way_back_and_going_back_from_there(simulator: Callable[..., Simulator]) -> None:
+    of = preset(run__steps=400, problem__noise=0.1)
+    one = simulator(of, every=0)
+    whole = finish(one)
+    one.rewind(390)
+    until(lambda: bool(one.run.replayed))
+    one.stop()
+    until(lambda: one.run.over)
+    assert one.run.status == "stopped" and one.run.accuracy is None, "there was no model of that step to judge"
+    go_back(one, 390)
+    change(one, "optimizer.lr", 0.2)
+    same(finish(one), trained(of, Change(390, "optimizer.lr", 0.2)))
+    assert whole.status == "finished" and whole.own == 400
+
+
+def test_a_change_that_is_taken_back_at_its_step_leaves_no_trace(simulator: Callable[..., Simulator]) -> None:
+    of = preset(
+        **{name.replace(".", "__"): value for name, value in FP16.items()}, problem__outlier_every=4, optimizer__kind="rmsprop", optimizer__lr=1e-3
+    )
+    one, whole = simulator(of), trained(of)
+    finish(one)
+    for step in (0, 2, 6, 11):
+        go_back(one, step)
+        names = [
+            "precision.dtype",
+            "precision.scaling",
+            "loss.weight",
+            "optimizer.momentum",
+            "problem.skip_batches",
+            "accumulation.steps",
+            "precision.growth_interval",
+        ]
+        for name in names:
+            for value in (others(name)[0], one.preset.experiment[name]):
+                change(one, name, value)
+        change(one, "precision.scaling", "static")
+        change(one, "precision.dtype", "bf16")
+        change(one, "precision.scaling", "dynamic")
+        one.undo()
+        one.undo()
+        one.undo()
+        until(lambda: one.run.in_force == one.run.experiment)
+        run = finish(one)
+        assert run.timeline == [] and run.what_changed == "no change"
+        same(run, whole, events=False)
+
+
+def test_the_last_of_several_changes_of_a_knob_at_a_step_counts(simulator: Callable[..., Simulator]) -> None:
+    of = preset(Change(4, "optimizer.lr", 0.3), **{name.replace(".", "__"): value for name, value in FP16.items()})
+    one = simulator(of)
+    root = finish(one)
+    for step in (4, 5, 9):
+        one.show(root)
+        go_back(one, step)
+        for value in (0.5, 0.01, 0.7, 0.2):
+            change(one, "optimizer.lr", value)
+        for value in ("static", "none", "dynamic", "static"):
+            change(one, "precision.scaling", value)
+        run = finish(one)
+        same(run, trained(of, Change(step, "optimizer.lr", 0.2), Change(step, "precision.scaling", "static")), events=False)
+
+
+def test_what_is_planned_where_a_branch_begins_can_be_taken_back_there(simulator: Callable[..., Simulator]) -> None:
+    """And it is not planned a second time, in what is exported either."""
+    of, whole = preset(Change(5, "optimizer.lr", 0.3)), trained(preset())
+    one = simulator(of)
+    finish(one)
+    go_back(one, 5)
+    assert one.run.in_force.optimizer.lr == 0.3
+    change(one, "optimizer.lr", 0.1)
+    assert one.run.timeline == [] and as_preset(one.run).timeline == ()
+    run = finish(one)
+    same(run, whole, events=False)
+    same_course(run)
+
+
+def test_a_run_that_was_left_goes_on_as_if_it_never_was(simulator: Callable[..., Simulator]) -> None:
+    """With changes that were planned, and others made since; with one made where it was left."""
+    of = preset(Change(3, "optimizer.lr", 0.3), Change(6, "clipping.kind", "norm"), Change(10, "loss.weight", 3.0), problem__noise=0.2)
+    one = simulator(of)
+    make_steps(one, 4)
+    change(one, "optimizer.lr", 0.05)
+    make_steps(one, 2)
+    change(one, "clipping.kind", "value")
+    change(one, "clipping.kind", "none")  # norm had just come as planned
+    change(one, "accumulation.steps", 2)
+    root = one.run
+    timeline = (Change(3, "optimizer.lr", 0.3), Change(4, "optimizer.lr", 0.05), Change(6, "accumulation.steps", 2))
+    assert tuple(root.timeline) == timeline
+    for _ in range(2):  # left and found again, twice
+        go_back(one, 2)
+        change(one, "optimizer.lr", 1.0)
+        make_steps(one, 1)
+        one.show(root)
+        until(lambda: root.over)
+        go_back(one, 6)
+        assert one.run is root and root.status == "paused"
+    make_steps(one, 3)
+    go_back(one, 1)
+    one.show(root)
+    until(lambda: root.over)
+    go_back(one, 9)
+    assert one.run is root and tuple(root.timeline) == timeline
+    finish(one)
+    plain = preset(problem__noise=0.2)
+    other = trained(plain, *timeline, Change(10, "loss.weight", 3.0))
+    same(root, other, events=False)
+    assert len(one.family.members) == 3
+
+
+def test_a_run_of_the_library_is_taken_back(simulator: Callable[..., Simulator]) -> None:
+    of = preset(Change(3, "optimizer.lr", 0.2), Change(8, "loss.weight", 2.0), problem__noise=0.1)
+    old = trained(of)
+    for step in (0, 3, 5, 8, 11):
+        one = simulator(preset())
+        one.open(old)
+        go_back(one, step)
+        assert one.run.parent == old.id
+        change(one, "clipping.kind", "value")
+        same(finish(one), trained(of, Change(step, "clipping.kind", "value")))
+
+
+def test_a_step_that_nobody_has_made_is_refused(simulator: Callable[..., Simulator]) -> None:
+    one = simulator(preset())
+    make_steps(one, 4)
+    for step in (-1, 5, 100):
+        with pytest.raises(KnobError, match=f"step {step} is not among the steps 0 to 4"):
+            one.rewind(step)
+    go_back(one, 2)
+    make_steps(one, 1)
+    with pytest.raises(KnobError):
+        one.rewind(4)
+    go_back(one, 1)  # the branch has not gone on: what its parent made is there
+    one.rewind(4)
+    until(lambda: one.run.status == "paused" and len(one.run.history) == 4)
+
+
+def test_whatever_a_person_does_the_timeline_tells_all_of_it(simulator: Callable[..., Simulator]) -> None:
+    """Steps, changes, going back, in a branch, in another branch, while it runs: at random."""
+    for seed in range(SCRIPTS):
+        chance = random.Random(seed)
+        model, task = chance.choice([("mlp", "digits"), ("rnn", "adding"), ("policy", "pole"), ("cnn", "digits"), ("gan", "ring"), ("gru", "copy")])
+        knobs = chance.choice([{}, ACTING, {name.replace(".", "__"): value for name, value in FP16.items()}])
+        timeline = chance.choice([(), (Change(3, "optimizer.lr", 0.3), Change(6, "optimizer.momentum", 0.5))])
+        kind = chance.choice(["sgd", "adam", "adamw", "rmsprop"])
+        changing = {"model__kind": model, "problem__task": task, "problem__seq_len": 8, "optimizer__kind": kind, "run__steps": 10_000}
+        one = simulator(preset(*timeline, **knobs | changing), every=chance.choice([0, 1, 4]))
+        done: list[str] = []
+        for _ in range(9):
+            do_at_random(one, chance, done)
+        for run in list(one.family.members.values()):
+            if run is one.run:
+                one.stop()
+            until(lambda run=run: run.over or run.status == "ready")
+            try:
+                same_course(run)
+            except AssertionError as fault:
+                raise AssertionError(f"seed {seed}, {knobs}, {timeline}, {kind}, {model}: {'; '.join(done)}") from fault
+
+
+SCRIPTS = 30
+
+
+def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None:
+    what = chance.choice(["steps", "steps", "change", "change", "back", "back", "run", "show", "twice", "undo"])
+    rows = len(one.run.history)
+    name = chance.choice([name for name in LIVE if name not in ("mistakes.unscale_twice", "run.stop_on_nonfinite")])
+    value = chance.choice([*others(name), one.preset.experiment[name]]) if name != "problem.skip_batches" else chance.randint(0, 6)
+    match what:
+        case "steps":
+            make_steps(one, count := chance.randint(1, 4))
+            done.append(f"{count} steps")
+        case "change" if one.started and not one.run.over:
+            change(one, name, value)
+            done.append(f"{name} = {value} at {rows}")
+        case "undo" if one.started and not one.run.over:
+            wanted = one.undo()
+            until(lambda: one.run.over or one.run.in_force == one.requested or bool(one.refusals()))
+            done.append(f"undo {wanted}")
+        case "back" if one.started:
+            step = chance.randint(0, rows)
+            done.append(f"back to {step} of {rows} in {one.run.status}")
+            go_back(one, step)
+        case "run":
+            one.play()
+            until(lambda: one.run.over or len(one.run.history) > rows + chance.randint(0, 4))
+            done.append(f"ran from {rows}")
+            if chance.random() < 0.5:
+                one.pause()
+                until(lambda: one.run.over or one.run.status == "paused")
+            go_back(one, step := chance.randint(0, len(one.run.history)))
+            done.append(f"back to {step}")
+        case "twice" if one.started:
+            steps = [chance.randint(0, rows), chance.randint(0, rows)]
+            done.append(f"back to {steps}")
+            for step in steps:
+                if step <= max(len(one.run.history), one.run.parent_step):
+                    one.rewind(step)
+                    one.set(name, value)
+            until(lambda: one.run.over or one.run.status == "paused")
+        case "show":
+            if one.run.status == "ready":
+                return  # it becomes another run at every change
+            run = chance.choice(list(one.family.members.values()))
+            done.append(f"show {list(one.family.members).index(run)}")
+            one.show(run)
+            until(lambda: run.over or run.status in ("ready", "paused", "running"))
+            if len(run.history):
+                go_back(one, chance.choice([len(run.history), chance.randint(0, len(run.history))]))
