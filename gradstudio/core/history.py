@@ -19,7 +19,7 @@ from gradstudio.core.loop_order import Loop, unskipped
 from gradstudio.core.spill import Spilled, SpillFile
 
 BLOCK = 4096  # rows
-LOOK_EVERY = 10  # steps; most rules look so often
+LOOK_EVERY = 20  # steps; most rules look so often
 SAMPLE_EVERY = 120  # steps; activations are measured, which costs 0.2 to 1.1 steps
 
 COLUMNS: dict[str, str] = {

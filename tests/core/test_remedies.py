@@ -36,4 +36,4 @@ def test_every_loss_written_by_hand_has_a_remedy_that_can_be_set(kind: str) -> N
     remedies = fitting(finding("nonfinite_loss", "clipping.kind=norm"), knobs).remedies
     assert "loss.kind=auto" in remedies
     for remedy in remedies:
-        knobs.with_values(dict([parse_assignment(remedy)]))
+        knobs.with_values(dict(map(parse_assignment, remedy.split())))

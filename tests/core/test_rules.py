@@ -289,7 +289,7 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     "a spike that comes down again": ("loss_spike", rows([*fall(200), 40.0, *[0.05] * 120])),
     "dead units in a run that learns": ("dead_units", sampled(rows(fall(300)), dead=1.0)),
     "half of the units": ("dead_units", sampled(rows(STANDING), dead=0.6)),
-    "saturation in a run that learns": ("saturated_activation", sampled(rows(fall(300)), saturated=0.8)),
+    "saturation in a run that learns": ("saturated_activation", sampled(rows(fall(300)), saturated=0.6)),
     "a net drawn unevenly that learns": ("poor_initialization", sampled(rows(fall(300)), stds=(1.0, 0.1, 1e-3))),
     "every step clipped, and it learns": ("clipping_always", rows(fall(300), settings=CLIPPED, clip_coef=0.01)),
     "a loss scale that is found": ("fp16_overflow", [replace(each, skipped=step < 16, settings=FP16) for step, each in enumerate(rows(fall(100)))]),

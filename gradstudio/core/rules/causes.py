@@ -71,6 +71,9 @@ def _place(finding: Finding, found: dict[str, Finding]) -> float:
     saturated = found.get("saturated_activation")
     if finding.rule == "update_ratio_high" and saturated and saturated.severity != "info" and finding.first_step < saturated.first_step:
         return _PLACE["saturated_activation"] - 0.5  # they drove it there
+    vanishing = found.get("vanishing_gradient")
+    if finding.rule == "dead_units" and vanishing and vanishing.severity != "info" and vanishing.first_step < finding.first_step:
+        return _PLACE["vanishing_gradient"] + 0.5
     if finding.rule == "update_ratio_high" and finding.first_step == 0:
         return _PLACE["saturated_activation"] - 0.25  # the very first update was further than the weights are long: units die of that
     exploding = found.get("exploding_gradient")

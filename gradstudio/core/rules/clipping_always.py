@@ -21,7 +21,7 @@ class ClippingAlways(Looking):
     left: float = 0.1
     slow: float = 0.85  # of the loss at the start is left
     window: int = 300
-    after: int = 50  # steps, and so many between two looks
+    after: int = 60  # steps, and so many between two looks
 
     def look(self, history: History, state: Progress) -> None:
         if len(history) % self.after or not (history.settings and history.settings[-1][1].clipping != "none"):

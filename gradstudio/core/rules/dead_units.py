@@ -14,7 +14,7 @@ from gradstudio.core.text import number
 @dataclass
 class DeadUnits(Looking):
     """Fires where more than `share` of a layer's units are dead in a sample of activations; or, between two samples, where more than
-    `zeros` of all entries of a layer's gradient have been exactly 0 for ten steps, and the output layer's bias still has one.
+    `zeros` of all entries of a layer's gradient have been exactly 0 for LOOK_EVERY steps, and the output layer's bias still has one.
 
     DeepDiagnosis takes 70 % of outputs, AutoTrainer 70 % of gradient entries; but of an input that is always 0, and in a deep healthy relu
     network of half the units, the gradient is 0 too. So it is a fault only in a run that does badly.

@@ -17,7 +17,7 @@ SMALLEST = 2.0**-24  # the least that fp16 has beside 0
 @dataclass
 class Fp16Underflow(Looking):
     """Fires where, in fp16, the largest gradient entry of every weight, times the loss scale, has stayed below `quanta` times the smallest
-    number that fp16 has, or was 0, for ten steps, in a run that does badly: what is smaller than the largest is then lost."""
+    number that fp16 has, or was 0, for LOOK_EVERY steps, in a run that does badly: what is smaller than the largest is then lost."""
 
     rule = "fp16_underflow"
     quanta: float = 64.0

@@ -1,4 +1,4 @@
-"""What rules that look every tenth step have in common."""
+"""What rules that look every LOOK_EVERY steps have in common."""
 
 from __future__ import annotations
 

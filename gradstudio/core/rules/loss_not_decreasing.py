@@ -22,7 +22,7 @@ class LossNotDecreasing(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         if len(history) < self.after or not (state.stuck or state.lost):
-            self.soften(state.recent > (1 - self.fall) * state.start)
+            self.soften(state.recent > (1 - self.fall) * state.start and not state.well)
             return
         if not state.recent > (1 - self.fall) * state.start:
             return

@@ -28,7 +28,7 @@ class LossSpike(Looking):
     height: float = 0.5
     window: int = 100
     least: int = 20  # steps before a spike can be told from a start
-    every: int = 50  # steps between two looks at what is usual
+    every: int = 40  # steps between two looks at what is usual
 
     _seen: int = 0
     _line: float = math.inf

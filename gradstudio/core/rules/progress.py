@@ -1,6 +1,6 @@
 """Whether the loss still falls: what other rules are held against, as small gradients or large updates alone are no fault.
 
-Worked out once for all rules, from the rows alone, at every tenth row and at the first that is not finite.
+Worked out once for all rules, from the rows alone, at every LOOK_EVERY rows and at the first that is not finite.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.rules.median import median
 
 WINDOW = 50  # steps
+START = 10  # steps
 FALLEN = 0.7  # of the loss at the start: it has learned
 HARDLY = 0.95  # of it: next to nothing was learned
 RESTING = 0.98  # of the steps before: it stands still
@@ -107,14 +108,14 @@ def progress(history: History) -> Progress:
 def _take(known: Progress, history: History, count: int) -> None:
     losses = history.column("loss", count - 2 * WINDOW, count)
     if count <= LOOK_EVERY or known.start != known.start:
-        finite = losses[:LOOK_EVERY][np.isfinite(losses[:LOOK_EVERY])]
+        finite = losses[:START][np.isfinite(losses[:START])]
         known.start = min(float(median(finite)), float(median(finite[:3]))) if len(finite) else math.nan  # some explode at once
-        known.start_accuracy = float(history.column("accuracy", 0, LOOK_EVERY).mean())
+        known.start_accuracy = float(history.column("accuracy", 0, START).mean())
     recent = losses[-WINDOW:]
     ordered = np.sort(recent)  # NaN last
     size = len(ordered)
     known.recent, known.spread = ordered.item(size // 2), ordered.item(3 * size // 4) - ordered.item(size // 4)
-    settled = losses[max(2 * LOOK_EVERY - count + len(losses), 0) :]  # rows 20 and later
+    settled = losses[max(2 * START - count + len(losses), 0) :]  # rows 20 and later
     half = len(settled) // 2
     if half:
         known.before, known.later = np.sort(settled[:half]).item(half // 2), np.sort(settled[half:]).item(half // 2)

@@ -12,7 +12,11 @@ _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
     "naive_log": ("loss.eps=1e-7", "loss.kind=auto"),
     "naive_division": ("loss.eps=0.1", "loss.kind=auto"),
     "naive_sqrt": ("loss.eps=1e-7", "loss.kind=auto"),
-    "naive_exp": ("loss.kind=auto", "clipping.kind=norm"),  # large weights overflow it too, and those clipping keeps down
+    "naive_exp": (
+        "loss.kind=auto",
+        "loss.kind=auto clipping.kind=norm",
+        "clipping.kind=norm",
+    ),  # large weights overflow it too, and those clipping keeps down
     "naive_variance": ("loss.eps=0.01", "loss.kind=auto"),
 }
 

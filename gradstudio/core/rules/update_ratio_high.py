@@ -53,11 +53,12 @@ class UpdateRatioHigh(Looking):
         self._seen = len(history)
         if self._first < 0:
             return
-        blamed = state.failing and not (state.broken and self._latest < len(history) - 1 - self.recent)
-        if not len(high) and self._finding is not None and blamed == (self._finding.severity == "critical"):
+        far = state.struggling and self._peak > self.once
+        blamed = (state.failing or far) and not (state.broken and self._latest < len(history) - 1 - self.recent)
+        if not len(high) and self._finding is not None and blamed == (self._finding.severity != "info"):
             return
         self.tell(
-            history, "critical" if blamed else "info", "Updates too large" if blamed else "Large updates",
+            history, "info" if not blamed else "critical" if state.failing else "warning", "Updates too large" if blamed else "Large updates",
             f"{plural(self._count, 'update', 'updates')} changed the weights by more than {number(self.ratio)} of their norm, "
             f"that of step {self._peak_step:,} by {number(self._peak)}. About 0.001 is usual.",
             "The learning rate is too high for these gradients: each step goes past what it should reach.",
