@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from html import escape
 
@@ -30,18 +31,20 @@ class GaugeCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self.setToolTip(about)
-        self.title, self.figure, self.text = QLabel(title), QLabel(), QLabel()
+        self.title, self.figure, self.when, self.text = QLabel(title), QLabel(), QLabel(), QLabel()
         self.picture = picture
         self.title.setProperty("role", "title")
-        self.figure.setProperty("role", "dim")
-        self.figure.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.figure.setProperty("role", "title")
+        self.when.setProperty("role", "dim")
         self.text.setWordWrap(True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         head = QHBoxLayout()
         head.setSpacing(8)
         head.addWidget(self.title)
-        head.addWidget(self.figure, 1)
+        head.addStretch(1)
+        head.addWidget(self.figure)
+        head.addWidget(self.when)
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 9, 12, 10)
         column.setSpacing(6)
@@ -51,7 +54,7 @@ class GaugeCard(QFrame):
             column.addWidget(picture)
         column.addWidget(self.text)
         self._shown: tuple[object, ...] = ()
-        self.say("", WAITING)
+        self.say("", "", WAITING)
 
     def is_new(self, *things: object) -> bool:
         """Whether the card shows something else than these; then it is taken to show them."""
@@ -60,8 +63,9 @@ class GaugeCard(QFrame):
         self._shown = things
         return True
 
-    def say(self, figure: str, text: str) -> None:
+    def say(self, figure: str, when: str, text: str) -> None:
         self.figure.setText(figure)
+        self.when.setText(when)
         self.text.setText(text)
         self.setAccessibleName(f"{self.title.text()}. {text}")
         self.setAccessibleDescription(self.toolTip())
@@ -131,11 +135,11 @@ class GaugesPanel(QWidget):
                 continue
             card.picture.setVisible(bool(samples) and not problem)
             if problem:
-                card.say("", problem)
+                card.say("", "", problem)
             elif samples:
                 show(run, samples)
             else:
-                card.say("", "It was not measured in this run." if run.over else WAITING)
+                card.say("", "", "It was not measured in this run." if run.over else WAITING)
         latest = run.history.activations[-1] if run.history.activations else None
         if self.activations.is_new(run, latest):
             self._show_activations(latest)
@@ -146,26 +150,27 @@ class GaugesPanel(QWidget):
         step, found = samples[-1]
         assert isinstance(found, Exponents)
         self._bars.show_of(found)
-        self.exponents.say(_at(step), probe_words.exponents(found, run))
+        self.exponents.say("", _at(step), probe_words.exponents(found, run))
 
     def _show_sharpness(self, run: Run, samples: list[Sample]) -> None:
         steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Sharpness)), strict=True)
         self._steepness.show_of(steps, [each.value for each in found], [each.limit for each in found], probe_words.rule(found[-1]))
-        self.sharpness.say(f"{number(found[-1].value)} · {_at(steps[-1])}", probe_words.sharpness(found[-1], run))
+        self.sharpness.say(number(found[-1].value), _at(steps[-1]), probe_words.sharpness(found[-1], run))
 
     def _show_noise_scale(self, run: Run, samples: list[Sample]) -> None:
         steps, found = zip(*((step, value) for step, value in samples if isinstance(value, NoiseScale)), strict=True)
         self._noise.show_of(steps, [each.value for each in found], [each.batch for each in found], "batch")
-        self.noise_scale.say(f"{number(found[-1].value, 2)} · {_at(steps[-1])}", probe_words.noise_scale(found[-1]))
+        self.noise_scale.say(number(found[-1].value, 2), _at(steps[-1]), probe_words.noise_scale(found[-1]))
 
     def _show_overshoot(self, run: Run, samples: list[Sample]) -> None:
         steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Overshoot)), strict=True)
         self._past.show_of(steps, [each.ratio for each in found], [1.0] * len(found), "minimum")
-        self.overshoot.say(f"{number(found[-1].ratio, 2)} · {_at(steps[-1])}", probe_words.overshoot(found[-1]))
+        ratio = found[-1].ratio
+        self.overshoot.say("uphill" if ratio == math.inf else number(ratio, 2), _at(steps[-1]), probe_words.overshoot(found[-1]))
 
     def _show_activations(self, found: Activations | None) -> None:
         if found is None:
-            self.activations.say("", WAITING)
+            self.activations.say("", "", WAITING)
             return
         dim = theme.colors.dim
         head = f"<tr style='color:{dim}'><td>layer</td><td align='right'>saturated</td><td align='right'>dead</td></tr>"
@@ -173,7 +178,7 @@ class GaugesPanel(QWidget):
             f"<tr><td>{escape(short_name(each.layer.removesuffix('.weight'), LONGEST_NAME))}</td>{_share(each.saturated)}{_share(each.dead)}</tr>"
             for each in found.layers
         )
-        self.activations.say(_at(found.step), f"<table width='100%' cellspacing='0' cellpadding='1'>{head}{rows}</table>")
+        self.activations.say("", _at(found.step), f"<table width='100%' cellspacing='0' cellpadding='1'>{head}{rows}</table>")
         told = [f"{each.layer}: {number(100 * each.saturated, 2)} % saturated, {number(100 * each.dead, 2)} % dead" for each in found.layers]
         self.activations.setAccessibleName(f"Activations. {'; '.join(told)}")
 

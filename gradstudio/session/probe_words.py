@@ -15,13 +15,13 @@ SETTLED = 10  # samples of the noise until its average means something
 
 
 def share(value: float) -> str:
-    """'31 %'; what is nearly nothing or nearly all is not said to be that."""
+    """'31 %', on one line; what is nearly nothing or nearly all is not said to be that."""
     percent = 100 * value
     if 0 < percent < 0.01:
-        return "less than 0.01 %"
+        return "less than 0.01\N{NO-BREAK SPACE}%"
     if 99.9 < percent < 100:
-        return "more than 99.9 %"
-    return f"{number(percent, 2) if percent < 99 else f'{percent:.3g}'} %"
+        return "more than 99.9\N{NO-BREAK SPACE}%"
+    return f"{number(percent, 2) if percent < 99 else f'{percent:.3g}'}\N{NO-BREAK SPACE}%"
 
 
 def factor(scale: float) -> str:
@@ -111,11 +111,12 @@ def _examples(found: NoiseScale) -> str:
 def overshoot(found: Overshoot) -> str:
     """Whether the last update went past the minimum in its way."""
     before, after = found.losses[0], found.losses[2]
-    moved = f"The loss of the probe batch went from {number(before)} to {number(after)}."
+    digits = next((digits for digits in range(3, 9) if number(before, digits) != number(after, digits)), 9)
+    moved = f"The loss of the probe batch went from {number(before, digits)} to {number(after, digits)}."
     if not math.isfinite(after):
         return f"The last update left a loss that is {number(after)}."
     if math.isinf(found.ratio):
-        return f"The last update led uphill on the probe batch from its first bit on: of chance, or of a momentum that was wrong. {moved}"
+        return f"The last update led uphill from the start: by chance, as other examples asked for it, or by its momentum. {moved}"
     if found.ratio == 0:
         return f"The last update has no minimum ahead: twice as far, the loss would fall still faster. {moved}"
     best = f"{number(found.ratio, 2)} times the step to the minimum in its way"

@@ -118,7 +118,8 @@ class ExponentBars(Picture):
         return path
 
     def _ticks(self, painter: QPainter, at, foot: float, width: float, line: int) -> None:
-        for exponent in (FP16_SUBNORMAL, FP16_NORMAL, 0, 16):
+        beyond = [FP16_SUBNORMAL - 32 * count for count in range(1, 4) if at(FP16_SUBNORMAL - 32 * count) >= 0]
+        for exponent in (*beyond, FP16_SUBNORMAL, FP16_NORMAL, 0, 16):
             painter.drawLine(QPointF(at(exponent), foot), QPointF(at(exponent), foot + 3))
             text = power(2, exponent) if exponent else "1"
             wide = painter.fontMetrics().horizontalAdvance(text)
@@ -167,7 +168,7 @@ class Sparkline(Picture):
         margin = max(0.08 * (high - low), 0.05 if logarithmic else 0.05 * max(abs(low), abs(high), 1e-30))
         low, high = low - margin, high + margin
         first, last = float(self._steps[0]), max(float(self._steps[-1]), float(self._steps[0]) + 1)
-        top, foot, right = ROOM, height - line - 4, width - 5
+        top, foot, right = ROOM + (0 if np.isfinite(self._values).all() else 8), height - line - 4, width - 5
 
         def points(values: np.ndarray) -> list[QPointF | None]:
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -186,8 +187,10 @@ class Sparkline(Picture):
         painter.setPen(QPen(theme.color("accent"), 1))
         values = points(self._values)
         self._line(painter, values)
+        self._crosses(painter, values, ROOM)
         if values[-1] is not None:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(theme.color("accent"), 1))
             painter.setBrush(theme.color("accent"))
             painter.drawEllipse(values[-1], 2.5, 2.5)
         level = next((point.y() for point in limits if point is not None), None)
@@ -200,6 +203,16 @@ class Sparkline(Picture):
         painter.drawText(QRectF(0, foot + 2, width, line), Qt.AlignmentFlag.AlignRight, f"{self._steps[-1]:,.0f}")
         ends = f"{number(10**low if logarithmic else low, 2)} to {number(10**high if logarithmic else high, 2)}"
         self.setToolTip(f"{self.accessibleName()}, from {ends}{', on a logarithmic scale' if logarithmic else ''}")
+
+    def _crosses(self, painter: QPainter, values: list[QPointF | None], top: float) -> None:
+        """Where the value is no number that can be drawn, at the top."""
+        painter.setPen(QPen(theme.color("bad"), 1))
+        first, last = self._steps[0], max(self._steps[-1], self._steps[0] + 1)
+        for step, point in zip(self._steps.tolist(), values, strict=True):
+            if point is None:
+                x, y = ROOM + (step - first) / (last - first) * (self.width() - 5 - ROOM), top + 2.0
+                painter.drawLine(QPointF(x - 2, y - 2), QPointF(x + 2, y + 2))
+                painter.drawLine(QPointF(x - 2, y + 2), QPointF(x + 2, y - 2))
 
     @staticmethod
     def _line(painter: QPainter, points: list[QPointF | None]) -> None:
