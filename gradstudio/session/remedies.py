@@ -132,7 +132,7 @@ def ranking(trials: list[Trial]) -> list[Trial]:
         broke = math.inf if trial.broke_at is None else trial.broke_at
         match trial.outcome:
             case "held":
-                return (0, not trial.learns, *(math.inf if figure is None else figure for figure in (trial.score, trial.loss)))
+                return (0, not trial.learns, math.inf if trial.score is None else trial.score)
             case "broke again" if trial.remedy and (unchanged is None or broke > unchanged):
                 return (1, -broke)
             case "no effect":
@@ -276,7 +276,10 @@ class Trials(threading.Thread):
         trial.score = float(scores[-LAST:].mean()) if len(scores) else None
         alike = trial.from_step >= LAST and not any(name.startswith("loss.") for name in values(trial.remedy))
         trial.learns = not _rises(_scores(run, trial.from_step - LAST, trial.from_step) if alike else scores[:LAST], scores[-LAST:])
-        trial.reached = "" if trial.loss is None else wording.aim(run) or f"loss {number(trial.loss)}"
+        if trial.score is not None and _told_by_accuracy(run):
+            trial.reached = wording.measure(run.experiment).headline.format(wording.percent(round(-trial.score, 2)))
+        elif trial.loss is not None:
+            trial.reached = f"loss {number(trial.loss)}"
         if run.refusals or run.status == "failed":
             trial.message = run.refusals[0].text if run.refusals else run.message
             self.failure = lane.failure
@@ -312,9 +315,14 @@ class _Borrowed(Snapshots):
         return max(found, key=lambda kept: kept.step, default=None)
 
 
+def _told_by_accuracy(run: Run) -> bool:
+    """Whether the loss is not what to watch."""
+    return bool(wording.why_it_need_not_fall(run.experiment))
+
+
 def _scores(run: Run, start: int, stop: int) -> np.ndarray:
     """How well the steps start to stop did, the lower the better; those that are finite."""
-    if wording.why_it_need_not_fall(run.experiment):
+    if _told_by_accuracy(run):
         scores = -run.history.column("accuracy", start, stop)
     else:
         scores = run.history.column("loss", start, stop) / (run.in_force.loss.weight or 1.0)

@@ -58,7 +58,7 @@ def outlier() -> tuple[Run, Trials, int]:
     run = trained(presets.load("outlier-batch"), snapshots=snapshots)
     count = len(snapshots)
     trials = tried(run, snapshots)
-    assert len(snapshots) == count > 1
+    assert len(snapshots) == count
     return run, trials, count
 
 
@@ -180,12 +180,12 @@ def test_a_loss_with_another_weight_is_ranked_without_it() -> None:
 def test_where_the_loss_need_not_fall_another_measure_ranks() -> None:
     """What a policy's loss is says nothing: it grows with the time that the pole stays up."""
     snapshots = Snapshots()
-    run = trained(presets.load("pole-collapse"), snapshots=snapshots, run__steps=60)
-    trials = tried(run, snapshots, "clipping.kind=norm", "optimizer.lr=10")
-    best = next(trial for trial in trials.ranked if trial.remedy)
-    other = next(trial for trial in trials.ranked if trial.remedy and trial is not best)
-    assert best.remedy == "clipping.kind=norm" and best.score < other.score <= 0 and best.loss > other.loss
-    assert best.reached.startswith("pole up ")
+    run = trained(presets.load("pole-collapse"), snapshots=snapshots, clipping__kind="norm", run__steps=60)
+    trials = tried(run, snapshots, "clipping.max_norm=0.4", "optimizer.lr=0", "clipping.max_norm=2")
+    held = [trial for trial in trials.ranked if trial.outcome == "held"]
+    shares = [float(trial.run.history.column("accuracy")[-remedies.LAST :].mean()) for trial in held if trial.run]
+    assert len(set(shares)) > 2 and shares == sorted(shares, reverse=True) == [-trial.score for trial in held if trial.score is not None]
+    assert held[0].reached == f"pole up {100 * round(shares[0], 2):.3g} % of the time"
 
 
 # ---- beside others
