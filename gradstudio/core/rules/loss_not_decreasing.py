@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
+from gradstudio.core.rules.progress import MOVED, Progress
 from gradstudio.core.rules.rates import fitting_rate
 from gradstudio.core.text import number
 
@@ -24,7 +24,7 @@ class LossNotDecreasing(Looking):
         if len(history) < self.after or not (state.stuck or state.lost):
             self.soften(state.recent > (1 - self.fall) * state.start and not state.well)
             return
-        if not state.recent > (1 - self.fall) * state.start:
+        if not state.recent > (1 - self.fall) * state.start or state.accuracy > state.start_accuracy + 2 * MOVED:
             return
         self.tell(
             history, "warning", "The loss does not fall", f"It was {number(state.start)} at the start and is {number(state.recent)} after {len(history):,} steps.",

@@ -44,7 +44,7 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return (*remedies[:1], *(f"{remedy} loss.weight=1" for remedy in remedies[:1]), *remedies[1:])
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
-        case "exploding_gradient" if knobs.optimizer.kind != "sgd" and grave:  # Adam and its relatives undo most of what clipping does
+        case "exploding_gradient" | "dead_units" if knobs.optimizer.kind != "sgd" and grave:  # Adam and its relatives undo most of what clipping does
             return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
     return remedies
 
