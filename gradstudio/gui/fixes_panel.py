@@ -49,7 +49,7 @@ class Spark(QWidget):
         for stretch in self._stretches():
             painter.drawPolyline(stretch) if stretch.size() > 1 else painter.drawPoint(stretch.first())
         if self._broke >= 0:
-            at = QPointF(min(self._x(self._broke), self.width() - CROSS - 1), CROSS + 1.5)
+            at = QPointF(min(max(self._x(self._broke), CROSS + 1), self.width() - CROSS - 1), CROSS + 1.5)
             painter.setPen(QPen(theme.color("bad"), 1.5))
             for way in (-1, 1):
                 painter.drawLine(at + QPointF(-CROSS, -CROSS * way), at + QPointF(CROSS, CROSS * way))
