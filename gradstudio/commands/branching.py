@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -19,6 +20,7 @@ from gradstudio.commands.options import (
     TryFixes,
     asked_changes,
     compared_steps,
+    library_file,
     opened,
     run_of_folder,
 )
@@ -68,6 +70,7 @@ def branch(
     """Go on from a step of a run with live knobs changed. Everything before that step is the run's, to the last bit; changes that were
     planned for later still come, those made by hand do not. Exit codes as for run."""
     from gradstudio.core import threads
+    from gradstudio.session.library import stored
     from gradstudio.session.snapshots import Snapshots
 
     wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
@@ -79,7 +82,7 @@ def branch(
     compare_at = compared_steps(compare, step, total)
     wanted.check()
     hint_at_threads(threads.of(parent.environment), wanted)
-    snapshots = Snapshots()
+    snapshots = Snapshots(stored=partial(stored.read, library_file(library)))
     stood = parent.run if step <= len(parent.run.history) else _repeated(parent.run, step, wanted, snapshots)
     carry_out(_forked(stood, step, parent.run.experiment, total, asked, compare_at), wanted, snapshots)
 

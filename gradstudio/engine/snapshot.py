@@ -81,6 +81,12 @@ class Snapshot:
             getattr(task, name).set_state(state)
         trainer.gradient_noise.set_state(self.generators[-1])
 
+    def fits(self, trainer: Trainer) -> bool:
+        """Whether a trainer can be brought to this state, which may be of anybody's."""
+        other = Snapshot.take(trainer)
+        parts = [[each.weights, each.gradients, each.order, *each.buffers, *each.generators] for each in (self, other)]
+        return [(part.shape, part.dtype) for part in parts[0]] == [(part.shape, part.dtype) for part in parts[1]]
+
     @cached_property
     def nbytes(self) -> int:
         """Memory that it holds by itself."""

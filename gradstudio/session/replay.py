@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradstudio.core.experiment import KNOBS, Experiment, differing
+from gradstudio.core.history import History
 from gradstudio.core.rules import Finding, Rule, all_rules
 from gradstudio.session.run import Run
-from gradstudio.session.snapshots import Kept, Snapshots
+from gradstudio.session.snapshots import Kept, Snapshots, same_kind
 
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
@@ -48,14 +48,20 @@ class Replay:
         from gradstudio.engine.trainer import Trainer
 
         run, end = self._run, len(self._run.history)
+        taken_over = trainer
+        if trainer is None or not same_kind(trainer.experiment, run.experiment):
+            trainer = taken_over = None  # free the model before the next one is built
+            trainer = Trainer(run.experiment)
+        self._snapshots.fetch(run, trainer)
         kept = self._snapshots.nearest(run, end)
-        if trainer is None or kept is None or not _alike(trainer.experiment, run.experiment):
-            trainer = None  # free the model before the next one is built
+        if kept is None and trainer is taken_over:
+            trainer = taken_over = None
             trainer = Trainer(run.experiment)
         rules, findings = all_rules(), {}
         if kept is not None:
             kept.state.restore(trainer)
-            rules, findings, self._kept_at = copy.deepcopy(kept.rules), dict(kept.findings), kept.seconds
+            rules, findings = (copy.deepcopy(kept.rules), dict(kept.findings)) if kept.rules else self._seen_until(kept.step)
+            self._kept_at = kept.seconds
         changes = [change for change in run.timeline if change.step >= trainer.step]
         seconds = np.cumsum(run.history.column("step_seconds", 0, end)).tolist()
         for history in run.history.as_it_grew(trainer.step, end):
@@ -66,9 +72,7 @@ class Replay:
             if stopped():
                 return trainer
             row = next(trainer.steps())
-            for rule in rules:
-                if (finding := rule.update(history)) is not None:
-                    findings[finding.rule] = finding
+            _follow(rules, history, findings)
             if run.differs_at is None and not _same(row.loss, history.value("loss", step)):
                 run.differs_at = step
             self.keep_if_due(trainer, rules, findings, seconds[step])
@@ -78,10 +82,19 @@ class Replay:
         run.resume(rules, findings)
         return trainer
 
+    def _seen_until(self, step: int) -> tuple[list[Rule], dict[str, Finding]]:
+        """The rules as they were before a step, and what they had found."""
+        rules, findings = all_rules(), {}
+        for history in self._run.history.as_it_grew(0, step):
+            _follow(rules, history, findings)
+        return rules, findings
 
-def _alike(one: Experiment, other: Experiment) -> bool:
-    """Whether a trainer of one can be brought to any state of the other."""
-    return all(KNOBS[name].live or name == "run.steps" for name in differing(one, other))
+
+def _follow(rules: list[Rule], history: History, findings: dict[str, Finding]) -> None:
+    """What the rules find in the latest row of a history."""
+    for rule in rules:
+        if (finding := rule.update(history)) is not None:
+            findings[finding.rule] = finding
 
 
 def _same(one: float, other: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from gradstudio.core import combinations, threads
@@ -12,6 +13,7 @@ from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
 from gradstudio.session import branches
 from gradstudio.session.branches import Family
+from gradstudio.session.library import stored
 from gradstudio.session.library.keeper import Keeper
 from gradstudio.session.output import as_preset
 from gradstudio.session.run import Run
@@ -30,6 +32,7 @@ class Simulator:
         """Every run is written into the `library`, where one is given."""
         self.speed = UNLIMITED
         self._keeper = Keeper(library) if library else None
+        self._stored = partial(stored.read, library) if library else None
         self.snapshots = Snapshots()
         self._worker: Worker | None = None
         self._before: Worker | None = None  # the latest of the family that is over, and may have a trainer to go on with
@@ -305,7 +308,7 @@ class Simulator:
         """Begin a new family with this run."""
         self.run, self.family = run, Family([run, *relatives])
         self.twins: Twins | None = None
-        self.snapshots = Snapshots(self.snapshots.budget)
+        self.snapshots = Snapshots(self.snapshots.budget, stored=self._stored)
         self._refusals = len(run.refusals)
         self._left: set[str] = set()  # runs that were stopped to show another one
 
@@ -324,9 +327,9 @@ class Simulator:
             self._worker.send(Probe(self._probed))
         self._worker.start()
         if self._keeper and twins:
-            self._keeper.follow(twins.other)
+            self._keeper.follow(twins.other, self.snapshots)
         if self._keeper:
-            self._keeper.follow(self.run)
+            self._keeper.follow(self.run, self.snapshots)
 
     def _leave(self) -> None:
         if self._before:

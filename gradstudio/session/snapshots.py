@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gradstudio.core.experiment import KNOBS, Experiment, differing
 from gradstudio.core.rules import Finding, Rule
 from gradstudio.session.run import Run
 
 if TYPE_CHECKING:
     from gradstudio.engine.snapshot import Snapshot
+    from gradstudio.engine.trainer import Trainer
 
 BUDGET = 256 << 20  # bytes
 GAP = 0.12  # seconds of training between two, at the least: what it takes to get from one to any step before the next
@@ -25,21 +27,33 @@ MOST = 600
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A state before `step` of a run, and what the rules had made of the steps before it. `seconds` were spent in those steps."""
+    """A state before `step` of a run, and what the rules had made of the steps before it, None where that is to be found out again.
+    `seconds` were spent in those steps."""
 
     run: str
     step: int
     state: Snapshot | Any
-    rules: list[Rule]
+    rules: list[Rule] | None
     findings: dict[str, Finding]
     seconds: float
+
+
+class Stored(NamedTuple):
+    """A state that was written at another time, as bytes."""
+
+    run: str
+    step: int
+    seconds: float
+    content: bytes
 
 
 class Snapshots:
     """Those of a run and of all that branched from it."""
 
-    def __init__(self, budget: int = BUDGET, *, gap: float = GAP) -> None:
+    def __init__(self, budget: int = BUDGET, *, gap: float = GAP, stored: Callable[[list[str]], Iterable[Stored]] | None = None) -> None:
+        """`stored` gives what was written of runs."""
         self.budget, self.used = budget, 0  # bytes
+        self._stored, self._fetched = stored, set[str]()
         self._gap, self._cost = gap, 0.0  # seconds
         self._kept: dict[int, Kept] = {}  # by how many were taken before, in that order
         self._taken = 0
@@ -59,6 +73,30 @@ class Snapshots:
     def add(self, kept: Kept, cost: float) -> None:
         """Keep this one, which took so many seconds to take; others may have to go for it."""
         self._cost += 0.2 * (cost - self._cost) if self._cost else cost
+        self._put(kept)
+
+    def fetch(self, run: Run, trainer: Trainer) -> None:
+        """Keep too what was written of the run, and of those that it branched from, where nothing is kept of them and it fits the trainer.
+        Any thread that trains may say so."""
+        from gradstudio.engine.snapshot import Snapshot, SnapshotError
+
+        with self._lock:
+            known = self._fetched | {kept.run for kept in self._kept.values()}
+            wanted = [each for each in (*run.ancestors, *([run.id] if run.own else [])) if each not in known]
+            self._fetched.update(wanted)
+        for run_id, step, seconds, content in self._stored(wanted) if self._stored and wanted else ():
+            try:
+                state = Snapshot.unpack(content, trainer.device)
+            except SnapshotError:
+                continue  # the steps before it are made again instead
+            if state.step == step and same_kind(state.experiment, trainer.experiment) and state.fits(trainer):
+                self._put(Kept(run_id, step, state, None, {}, seconds))
+
+    def of(self, run: Run) -> list[Kept]:
+        """Those of this very run, in order."""
+        return sorted((kept for kept in list(self._kept.values()) if kept.run == run.id), key=lambda kept: kept.step)
+
+    def _put(self, kept: Kept) -> None:
         with self._lock:
             if not any(kept.run == other.run and kept.step == other.step for other in self._kept.values()):
                 self._kept[self._taken] = kept
@@ -109,6 +147,11 @@ class Snapshots:
             worth[~old] = np.inf
         worth[steps == 0] *= 1e9
         return int(numbers[worth.argmin()])
+
+
+def same_kind(one: Experiment, other: Experiment) -> bool:
+    """Whether a trainer of one can be brought to any state of the other."""
+    return all(KNOBS[name].live or name == "run.steps" for name in differing(one, other))
 
 
 def _serves(kept: Kept, run: Run) -> bool:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
-from gradstudio.session.library import process
+from gradstudio.session.library import process, stored
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.record import GROWING, WHOLE, changing, dumps, fixed
 from gradstudio.session.library.store import Library, LibraryError, is_damage
 from gradstudio.session.run import Run
+from gradstudio.session.snapshots import Snapshots
 
 INTERVAL = 0.5  # seconds between two writings: what a power cut can take
 
@@ -37,10 +38,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
         self._thread.start()
 
-    def follow(self, run: Run) -> None:
-        """Write this run from now on; any thread may say so."""
+    def follow(self, run: Run, snapshots: Snapshots | None = None) -> None:
+        """Write this run from now on, and some of its snapshots once it is over; any thread may say so."""
         with self._lock:  # one that goes on after it was over is written anew
-            self._following = [*(followed for followed in self._following if followed.run is not run), _Followed(run)]
+            self._following = [*(followed for followed in self._following if followed.run is not run), _Followed(run, snapshots)]
         self._wake.set()
 
     def close(self, timeout: float | None = None) -> bool:
@@ -116,8 +117,8 @@ class Keeper:
 class _Followed:
     """A run and how much of it is written."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, snapshots: Snapshots | None) -> None:
+        self.run, self._snapshots = run, snapshots
         self._fixed = fixed(run) | {"process": process.this()}
         self._id = self._fixed["id"]
         self.forget()
@@ -142,6 +143,7 @@ class _Followed:
         lengths = {kind: len(entries) for kind, (entries, _) in lists.items()}
         if (columns, whole, lengths, rows) == (self._columns, self._whole, self._lengths, self._rows):
             return
+        states = stored.packed(run, self._snapshots) if over and self._snapshots else []
         with library.transaction() as connection:
             if not self._columns:
                 _put(connection, self._fixed | columns)
@@ -158,6 +160,9 @@ class _Followed:
                 packed = _packed(history, start, stop, small=over or stop - start == BLOCK)
                 connection.execute("DELETE FROM rows WHERE run = ? AND start >= ? AND start < ?", (self._id, start, stop))
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, start, stop - start, *packed))
+            if over:
+                connection.execute("DELETE FROM snapshots WHERE run = ?", (self._id,))
+                connection.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", [(self._id, *state) for state in states])
         self._history, self._rows, self._columns, self._lengths, self._whole = history, rows, columns, lengths, whole
 
 

@@ -160,6 +160,12 @@ class Library:
         record.ancestors = ancestors
         return record
 
+    def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
+        """The run, the step and the bytes of what is stored of these runs, to go on from."""
+        with self._said():
+            found = [self._connection.execute("SELECT run, step, content FROM snapshots WHERE run = ? ORDER BY step", (run,)) for run in runs]
+            return [(str(row["run"]), row["step"], row["content"]) for rows in found for row in rows]
+
     def family(self, run: str) -> list[str]:
         """The ids of all runs that the run branched from or that branched from those, itself among them, each behind its parent."""
         with self._said():
