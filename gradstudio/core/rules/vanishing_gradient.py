@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.median import median
 from gradstudio.core.rules.progress import Progress
@@ -18,6 +18,7 @@ class VanishingGradient(Looking):
 
     rule = "vanishing_gradient"
     ratio: float = 1000.0
+    rows: int = 10  # whose median norms are compared
 
     _weights: tuple[int, ...] = ()
 
@@ -28,7 +29,7 @@ class VanishingGradient(Looking):
         weights = self._weights = self._weights or tuple(index for index, layer in enumerate(history.layers) if layer.role == "weight")
         if len(weights) < 3:
             return
-        norms = median(history.layer_metric("grad_norm", len(history) - LOOK_EVERY)[:, weights].astype(float)).tolist()
+        norms = median(history.layer_metric("grad_norm", len(history) - self.rows)[:, weights].astype(float)).tolist()
         first, last = norms[0], norms[-1]
         if not last > self.ratio * first:
             return
