@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
@@ -78,8 +78,8 @@ class ExponentBars(Picture):
             return
         counts, moved = self._shown.counts, round(math.log2(self.scale)) if self.scale > 0 else 0
         there = np.flatnonzero(counts) + LOWEST
-        low = min(self.LEAST, *(there[:1] - 1), *(there[:1] + moved - 1))
-        high = max(self.MOST, *(there[-1:] + 2), *(there[-1:] + moved + 2))
+        low = min([self.LEAST, *(there[:1] - 1 + min(moved, 0))])
+        high = max([self.MOST, *(there[-1:] + 2 + max(moved, 0))])
         line = painter.fontMetrics().height()
         top, foot = line + 4, height - line - 4
         across = width / (high - low)
@@ -91,7 +91,7 @@ class ExponentBars(Picture):
             painter.fillRect(QRectF(at(first), top, at(last) - at(first), foot - top), theme.color("good", alpha))
         tallest = max(int(counts.max()), 1)
         self._bars(painter, at, tallest, top, foot)
-        if moved:
+        if moved and len(there):
             painter.setPen(QPen(theme.color("text"), 1))
             painter.drawPath(self._outline(at, moved, tallest, top, foot))
         painter.setPen(theme.color("dim"))
@@ -99,25 +99,24 @@ class ExponentBars(Picture):
         self._ticks(painter, at, foot, width, line)
         self._legend(painter, width, line, bool(moved))
 
-    def _bars(self, painter: QPainter, at, tallest: int, top: float, foot: float) -> None:
+    def _bars(self, painter: QPainter, at: Callable[[float], float], tallest: int, top: float, foot: float) -> None:
         counts = self._shown.counts
         for place in np.flatnonzero(counts).tolist():
             left, high = at(place + LOWEST), max((foot - top) * counts[place] / tallest, 1.0)
             painter.fillRect(QRectF(left, foot - high, max(at(place + LOWEST + 1) - left - 0.5, 1), high), theme.color("accent", 190))
 
-    def _outline(self, at, moved: int, tallest: int, top: float, foot: float) -> QPainterPath:
+    def _outline(self, at: Callable[[float], float], moved: int, tallest: int, top: float, foot: float) -> QPainterPath:
         counts = self._shown.counts
         there = np.flatnonzero(counts)
-        path = QPainterPath(QPointF(at(there[0] + LOWEST + moved), foot)) if len(there) else QPainterPath()
-        for place in range(there[0], there[-1] + 1) if len(there) else ():
+        path = QPainterPath(QPointF(at(there[0] + LOWEST + moved), foot))
+        for place in range(there[0], there[-1] + 1):
             level = foot - (foot - top) * float(counts[place]) / tallest
             path.lineTo(at(place + LOWEST + moved), level)
             path.lineTo(at(place + LOWEST + moved + 1), level)
-        if len(there):
-            path.lineTo(at(there[-1] + LOWEST + moved + 1), foot)
+        path.lineTo(at(there[-1] + LOWEST + moved + 1), foot)
         return path
 
-    def _ticks(self, painter: QPainter, at, foot: float, width: float, line: int) -> None:
+    def _ticks(self, painter: QPainter, at: Callable[[float], float], foot: float, width: float, line: int) -> None:
         beyond = [FP16_SUBNORMAL - 32 * count for count in range(1, 4) if at(FP16_SUBNORMAL - 32 * count) >= 0]
         for exponent in (*beyond, FP16_SUBNORMAL, FP16_NORMAL, 0, 16):
             painter.drawLine(QPointF(at(exponent), foot), QPointF(at(exponent), foot + 3))
@@ -144,84 +143,80 @@ class ExponentBars(Picture):
 
 
 class Sparkline(Picture):
-    """A value over the steps, and a limit, dashed, that has a name. On a logarithmic scale where all are above 0."""
+    """A value over the steps, and a limit, dashed, that has a name. On a logarithmic scale where all are above 0. A value that is no number is a
+    gap, and a cross at the top."""
 
-    def __init__(self, name: str, limit: str = "") -> None:
+    def __init__(self, name: str) -> None:
         self._steps, self._values, self._limits = np.empty(0), np.empty(0), np.empty(0)
-        self._limit_name = limit
+        self._limit_name = ""
         super().__init__(name, 74)
 
     def show_of(self, steps: Sequence[int], values: Sequence[float], limits: Sequence[float], limit: str) -> None:
+        """Each of the same length; `limit` is what the limits are called."""
         self._steps, self._values, self._limits = (np.array(each, float) for each in (steps, values, limits))
         self._limit_name = limit
         self.draw()
 
     def paint(self, painter: QPainter, width: float, height: float) -> None:
-        both = np.concatenate([self._values, self._limits])
-        finite = both[np.isfinite(both)]
-        if not len(finite):
+        if not len(self._steps):
             return
         line = painter.fontMetrics().height()
-        logarithmic = bool((finite > 0).all())
-        shown = np.log10(finite) if logarithmic else finite
-        low, high = float(shown.min()), float(shown.max())
-        margin = max(0.08 * (high - low), 0.05 if logarithmic else 0.05 * max(abs(low), abs(high), 1e-30))
-        low, high = low - margin, high + margin
-        first, last = float(self._steps[0]), max(float(self._steps[-1]), float(self._steps[0]) + 1)
-        top, foot, right = ROOM + (0 if np.isfinite(self._values).all() else 8), height - line - 4, width - 5
-
-        def points(values: np.ndarray) -> list[QPointF | None]:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                levels = np.log10(values) if logarithmic else values
-            across = ROOM + (self._steps - first) / (last - first) * (right - ROOM)
-            down = foot - (levels - low) / (high - low) * (foot - top)
-            return [QPointF(x, y) if math.isfinite(y) else None for x, y in zip(across.tolist(), down.tolist(), strict=True)]
-
+        top, foot = ROOM + (0 if np.isfinite(self._values).all() else 8), height - line - 4
+        values, limits = self._placed(width, top, foot)
         painter.setPen(QPen(theme.color("line"), 1))
         painter.drawLine(QPointF(0, foot), QPointF(width, foot))
-        limits = points(self._limits)
-        painter.setPen(QPen(theme.color("bad"), 1, Qt.PenStyle.DashLine))
-        if limits[-1] is not None:
-            limits.append(QPointF(width, limits[-1].y()))
-        self._line(painter, limits)
-        painter.setPen(QPen(theme.color("accent"), 1))
-        values = points(self._values)
-        self._line(painter, values)
-        self._crosses(painter, values, ROOM)
-        if values[-1] is not None:
-            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(QPen(theme.color("accent"), 1))
-            painter.setBrush(theme.color("accent"))
-            painter.drawEllipse(values[-1], 2.5, 2.5)
-        level = next((point.y() for point in limits if point is not None), None)
-        if level is not None and self._limit_name:
-            painter.setPen(theme.color("bad"))
-            above = level - line if level - line >= 0 else level + 1
-            painter.drawText(QRectF(ROOM, above, width, line), Qt.AlignmentFlag.AlignLeft, self._limit_name)
-        painter.setPen(theme.color("dim"))
-        painter.drawText(QRectF(0, foot + 2, width, line), Qt.AlignmentFlag.AlignLeft, f"step {self._steps[0]:,.0f}")
-        painter.drawText(QRectF(0, foot + 2, width, line), Qt.AlignmentFlag.AlignRight, f"{self._steps[-1]:,.0f}")
-        ends = f"{number(10**low if logarithmic else low, 2)} to {number(10**high if logarithmic else high, 2)}"
-        self.setToolTip(f"{self.accessibleName()}, from {ends}{', on a logarithmic scale' if logarithmic else ''}")
-
-    def _crosses(self, painter: QPainter, values: list[QPointF | None], top: float) -> None:
-        """Where the value is no number that can be drawn, at the top."""
+        self._draw_limits(painter, limits, width, line)
         painter.setPen(QPen(theme.color("bad"), 1))
-        first, last = self._steps[0], max(self._steps[-1], self._steps[0] + 1)
-        for step, point in zip(self._steps.tolist(), values, strict=True):
-            if point is None:
-                x, y = ROOM + (step - first) / (last - first) * (self.width() - 5 - ROOM), top + 2.0
-                painter.drawLine(QPointF(x - 2, y - 2), QPointF(x + 2, y + 2))
-                painter.drawLine(QPointF(x - 2, y + 2), QPointF(x + 2, y - 2))
+        for x, y in values.tolist():
+            if not math.isfinite(y):
+                painter.drawLine(QPointF(x - 2, ROOM), QPointF(x + 2, ROOM + 4))
+                painter.drawLine(QPointF(x - 2, ROOM + 4), QPointF(x + 2, ROOM))
+        painter.setPen(QPen(theme.color("accent"), 1))
+        _lines(painter, values)
+        if math.isfinite(values[-1, 1]):
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setBrush(theme.color("accent"))
+            painter.drawEllipse(QPointF(*values[-1].tolist()), 2.5, 2.5)
+        painter.setPen(theme.color("dim"))
+        below = QRectF(0, foot + 2, width, line)
+        painter.drawText(below, Qt.AlignmentFlag.AlignLeft, f"step {self._steps[0]:,.0f}")
+        painter.drawText(below, Qt.AlignmentFlag.AlignRight, f"{self._steps[-1]:,.0f}")
 
-    @staticmethod
-    def _line(painter: QPainter, points: list[QPointF | None]) -> None:
-        """Through all there are; where one is missing, there is a gap."""
-        stretch: list[QPointF] = []
-        for point in (*points, None):
-            if point is not None:
-                stretch.append(point)
-                continue
-            if len(stretch) > 1:
-                painter.drawPolyline(stretch)
-            stretch = []
+    def _draw_limits(self, painter: QPainter, limits: np.ndarray, width: float, line: int) -> None:
+        painter.setPen(QPen(theme.color("bad"), 1, Qt.PenStyle.DashLine))
+        _lines(painter, np.vstack([limits, [[width, limits[-1, 1]]]]))
+        there = limits[np.isfinite(limits[:, 1]), 1]
+        if len(there):
+            level = float(there[0])
+            above = level - line if level >= line else level + 1
+            painter.setPen(theme.color("bad"))
+            painter.drawText(QRectF(ROOM, above, width, line), Qt.AlignmentFlag.AlignLeft, self._limit_name)
+
+    def _placed(self, width: float, top: float, foot: float) -> tuple[np.ndarray, np.ndarray]:
+        """Values and limits in pixels, each (samples, 2); NaN down where there is no number."""
+        both = np.stack([self._values, self._limits])
+        finite = both[np.isfinite(both)]
+        logarithmic = bool(len(finite) and (finite > 0).all())
+        ends = f"{number(float(finite.min()))} to {number(float(finite.max()))}" if len(finite) else "nothing finite"
+        self.setToolTip(f"{self.accessibleName()}: {ends}{', on a logarithmic scale' if logarithmic else ''}")
+        with np.errstate(invalid="ignore", divide="ignore"):
+            levels = np.log10(both) if logarithmic else both
+        levels = np.where(np.isfinite(levels), levels, np.nan)
+        low, high = (np.nanmin(levels), np.nanmax(levels)) if len(finite) else (0.0, 1.0)
+        margin = max(0.08 * (high - low), 0.05 if logarithmic else 0.05 * max(abs(low), abs(high), 1e-30))
+        first, last = self._steps[0], max(self._steps[-1], self._steps[0] + 1)
+        across = ROOM + (self._steps - first) / (last - first) * (width - 5 - ROOM)
+        down = foot - (levels - low + margin) / (high - low + 2 * margin) * (foot - top)
+        return np.stack([across, down[0]], 1), np.stack([across, down[1]], 1)
+
+
+def _lines(painter: QPainter, points: np.ndarray) -> None:
+    """Through all points (points, 2) that there are; where one is missing, there is a gap."""
+    stretch: list[QPointF] = []
+    for x, y in (*points.tolist(), (0.0, math.nan)):
+        if math.isfinite(y):
+            stretch.append(QPointF(x, y))
+            continue
+        if len(stretch) > 1:
+            painter.drawPolyline(stretch)
+        stretch = []

@@ -1,0 +1,265 @@
+"""The page of gauges: measured while it is shown, drawn when there is something new, legible in any size and look."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QAbstractButton, QLabel
+from pytestqt.qtbot import QtBot
+
+from gradstudio.core.probes import NAMES, Exponents, Shares, Sharpness
+from gradstudio.gui.gauges_panel import GaugeCard
+from gradstudio.gui.plots.pictures import ExponentBars, Sparkline
+from gradstudio.gui.side_panel import PAGES
+from gradstudio.gui.theme import theme
+from gradstudio.gui.window import Window
+
+LONG = 60_000  # ms
+
+
+def opened(qtbot: QtBot, window: Window) -> Window:
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow, timeout=LONG)
+    qtbot.keyClick(window, Qt.Key.Key_6, Qt.KeyboardModifier.ControlModifier)
+    assert window.side.page == "gauges" and window.side.gauges.isVisible()
+    return window
+
+
+def stepped(qtbot: QtBot, window: Window, steps: int = 1) -> None:
+    for _ in range(steps):
+        count = len(window.simulator.run.history)
+        window.step()
+        qtbot.waitUntil(lambda count=count: len(window.simulator.run.history) == count + 1, timeout=LONG)
+
+
+def measured(qtbot: QtBot, window: Window) -> None:
+    """Wait until every gauge has looked at the step that the run stands at."""
+    run = window.simulator.run
+    qtbot.waitUntil(lambda: all(run.probes.get(name, [(-1, None)])[-1][0] == len(run.history) for name in NAMES), timeout=LONG)
+    window.gauges.refresh()
+
+
+def cards(window: Window) -> dict[str, GaugeCard]:
+    return {card.title.text(): card for card in window.side.gauges.cards}
+
+
+def colors(image: QImage) -> set[int]:
+    pixels = np.frombuffer(image.convertToFormat(QImage.Format.Format_RGB32).constBits(), np.uint32)
+    return set(np.unique(pixels).tolist())
+
+
+def test_a_gauge_says_what_it_found_at_the_step_that_the_run_stands_at(qtbot: QtBot, window: Window) -> None:
+    opened(qtbot, window)
+    assert all(card.text.text() == "Measured as soon as the run goes on." for card in cards(window).values())
+    stepped(qtbot, window, 2)
+    measured(qtbot, window)
+    told = cards(window)
+    assert [card.when.text() for card in told.values()] == ["step 2"] * 4 + ["step 0"]
+    assert told["Sharpness"].text.text().startswith("Sharpness ") and "2/lr = " in told["Sharpness"].text.text()
+    assert "the batch has 16" in told["Noise scale"].text.text() and "1" not in told["Gradient exponents"].figure.text()
+    assert "The loss of the probe batch went from" in told["Overshoot"].text.text()
+    assert "hidden.0" in told["Activations"].text.text() and "saturated" in told["Activations"].accessibleName()
+    assert all(card.picture.isVisible() and not card.picture.pixmap().isNull() for card in told.values() if card.picture)
+
+
+def test_nothing_is_measured_while_another_page_is_shown(qtbot: QtBot, window: Window) -> None:
+    run = window.simulator.run
+    stepped(qtbot, window)
+    assert run.probes == {}
+    opened(qtbot, window)
+    measured(qtbot, window)
+    window.sides.show_page("words")
+    stepped(qtbot, window, 3)
+    qtbot.waitUntil(lambda: window.simulator.run.status == "paused", timeout=LONG)
+    assert all(found[-1][0] == 1 for found in run.probes.values())
+    opened(qtbot, window)
+    measured(qtbot, window)
+    qtbot.keyClick(window, Qt.Key.Key_6, Qt.KeyboardModifier.ControlModifier)
+    assert not window.side.isVisible()
+    stepped(qtbot, window)
+    qtbot.waitUntil(lambda: window.simulator.run.status == "paused", timeout=LONG)
+    assert all(found[-1][0] == 4 for found in run.probes.values())
+
+
+def test_a_window_that_is_minimized_shows_nothing(qtbot: QtBot, window: Window) -> None:
+    opened(qtbot, window)
+    window.showMinimized()
+    window.gauges.refresh()
+    assert window.simulator._probed == frozenset()
+    window.showNormal()
+    window.gauges.refresh()
+    assert window.simulator._probed == frozenset(NAMES)
+
+
+def test_the_page_that_was_left_open_measures_from_the_first_step_on(qtbot: QtBot, window: Window, make_window: Callable[..., Window]) -> None:
+    opened(qtbot, window)
+    window.close()
+    from gradstudio.gui.window import Window as Again
+
+    again = Again(window.simulator.preset)
+    qtbot.addWidget(again)
+    again.show()
+    try:
+        assert again.side.page == "gauges" and again.simulator._probed == frozenset(NAMES)
+    finally:
+        again.close()
+        assert again.simulator.close(10)
+
+
+def test_a_run_that_is_over_keeps_its_figures_and_a_branch_has_its_own(qtbot: QtBot, window: Window) -> None:
+    opened(qtbot, window)
+    stepped(qtbot, window)
+    measured(qtbot, window)
+    window.toggle()
+    run = window.simulator.run
+    qtbot.waitUntil(lambda: run.over, timeout=LONG)
+    window.gauges.refresh()
+    panel = window.side.gauges
+    assert panel.note.text().startswith("The run is over") and panel.sharpness.figure.text()
+    window.rewind(10)
+    branch = window.simulator.run
+    qtbot.waitUntil(lambda: {"exponents", "sharpness", "noise_scale"} <= set(branch.probes), timeout=LONG)
+    qtbot.waitUntil(lambda: "overshoot" in branch.probe_problems or "overshoot" in branch.probes, timeout=LONG)
+    window.gauges.refresh()
+    assert panel.sharpness.when.text() == "step 10" and panel.note.text().startswith("Measured while")
+    assert branch is not run
+
+
+def test_why_there_is_nothing_is_said_in_place_of_the_picture(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    window = opened(qtbot, make_window(problem__batch_size=1))
+    stepped(qtbot, window)
+    qtbot.waitUntil(lambda: "noise_scale" in window.simulator.run.probe_problems, timeout=LONG)
+    window.gauges.refresh()
+    card = window.side.gauges.noise_scale
+    assert "no halves to compare" in card.text.text() and not card.picture.isVisible() and card.figure.text() == ""
+
+
+def test_what_has_not_changed_is_not_drawn_again(qtbot: QtBot, window: Window) -> None:
+    opened(qtbot, window)
+    stepped(qtbot, window)
+    measured(qtbot, window)
+    qtbot.waitUntil(lambda: window.simulator.run.status == "paused", timeout=LONG)
+    pictures = [card.picture for card in window.side.gauges.cards if card.picture]
+    qtbot.wait(50)  # until what is shown for the first time has its size
+    window.gauges.refresh()
+    drawn = [picture.pixmap().cacheKey() for picture in pictures]
+    for _ in range(20):
+        window.gauges.refresh()
+    assert [picture.pixmap().cacheKey() for picture in pictures] == drawn
+    stepped(qtbot, window)
+    measured(qtbot, window)
+    assert all(new.pixmap().cacheKey() != old for new, old in zip(pictures, drawn, strict=True))
+
+
+def test_everything_has_a_name_and_a_help(qtbot: QtBot, window: Window) -> None:
+    opened(qtbot, window)
+    stepped(qtbot, window)
+    measured(qtbot, window)
+    for card in window.side.gauges.cards:
+        assert card.toolTip() and card.accessibleName().startswith(card.title.text()) and card.accessibleDescription()
+        if card.picture:
+            assert card.picture.accessibleName() and card.picture.accessibleDescription() == card.text.text()
+    assert all(button.toolTip() for button in window.side.findChildren(QAbstractButton) if button in window.side.buttons.values())
+
+
+@pytest.mark.parametrize("zoom", [1.0, 1.5])
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_five_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Window, mode: str, zoom: float) -> None:
+    """In 300 px, as at 1280 x 720, and in as much more as larger text needs."""
+    try:
+        theme.set_mode(mode)
+        theme.set_zoom(zoom)
+        opened(qtbot, window)
+        window.side.setFixedWidth(round(300 * zoom))
+        stepped(qtbot, window)
+        measured(qtbot, window)
+        qtbot.wait(50)
+        assert len(window.side.buttons) == len(PAGES) == 5
+        for button in window.side.buttons.values():
+            button.click()
+            assert button.width() >= button.fontMetrics().horizontalAdvance(button.text()) + 4, button.text()
+        for label in window.side.gauges.findChildren(QLabel):
+            if label.isVisible() and label.pixmap().isNull() and label.text():
+                assert label.height() >= label.heightForWidth(label.width()) if label.wordWrap() else label.width() >= label.sizeHint().width()
+        image = window.side.gauges.exponents.picture.pixmap().toImage()
+        assert len(colors(image)) > 5
+    finally:
+        window.side.setMinimumWidth(0)
+        theme.set_zoom(1.0)
+        theme.set_mode("system")
+
+
+# ---- the pictures
+
+
+def spread(scale: float, *exponents: int) -> Exponents:
+    counts = np.zeros(277, np.int64)
+    for exponent in exponents:
+        counts[exponent + 149] = 100
+    none = Shares(0.0, 0.0, 0.0)
+    return Exponents(counts, 0, 0, none, scale, none, 2.0**10, none)
+
+
+@pytest.mark.parametrize("exponents", [(-40, -30, -20), (-149, 127), (0,), ()])
+@pytest.mark.parametrize("scale", [1.0, 65536.0, 2.0**-20, 0.0])
+def test_bars_stand_where_their_exponents_are_and_the_outline_beside_them(qtbot: QtBot, scale: float, exponents: tuple[int, ...]) -> None:
+    bars = ExponentBars()
+    qtbot.addWidget(bars)
+    bars.resize(400, bars.height())
+    blank = bars.pixmap().toImage()
+    bars.show_of(spread(scale, *exponents))
+    image = bars.pixmap().toImage()
+    assert image != blank and image.width() == 400
+    assert bars.scale == (1024.0 if scale == 1 else scale)
+
+
+def test_bars_are_filled_from_the_foot_up(qtbot: QtBot) -> None:
+    bars = ExponentBars()
+    qtbot.addWidget(bars)
+    bars.resize(520, bars.height())  # 10 px for each of the 52 powers of two from -34 to 18
+    bars.show_of(spread(1.0, -20))
+    image = bars.pixmap().toImage()
+    middle = bars.height() // 2
+    filled = [x for x in range(520) if image.pixelColor(x, middle).alpha() > 100 and image.pixelColor(x, middle).blue() > 100]
+    assert filled and (min(filled), max(filled)) == (140, 149)
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [1.0, math.inf, 3.0], [math.nan] * 3, [-1.0, 0.0, 1e-30], [5.0] * 3, [1e-300, 1e300, 1.0]])
+def test_a_sparkline_draws_whatever_comes(qtbot: QtBot, values: list[float]) -> None:
+    line = Sparkline("Sharpness over the steps")
+    qtbot.addWidget(line)
+    line.resize(300, line.height())
+    blank = line.pixmap().toImage()
+    line.show_of([1, 5, 9], values, [2.0, math.inf, 2.0], "2/lr")
+    assert line.pixmap().toImage() != blank
+    line.show_of([4], values[:1], [2.0], "2/lr")
+
+
+def test_what_cannot_be_drawn_is_marked_and_not_hidden(qtbot: QtBot) -> None:
+    line = Sparkline("Overshoot over the steps")
+    qtbot.addWidget(line)
+    line.resize(300, line.height())
+    bad = theme.color("bad").rgb()
+    line.show_of([0, 1, 2], [1.0, 1.5, 1.2], [math.inf] * 3, "")
+    assert bad not in colors(line.pixmap().toImage())
+    line.show_of([0, 1, 2], [1.0, math.inf, 1.2], [math.inf] * 3, "")
+    assert bad in colors(line.pixmap().toImage())
+
+
+def test_a_long_run_of_samples_is_drawn_in_time(qtbot: QtBot, window: Window) -> None:
+    """256 are kept at the most; a drawing of them takes less than a frame."""
+    run, panel = window.simulator.run, window.side.gauges
+    opened(qtbot, window)
+    run.probes["sharpness"] = [(step, Sharpness(10 + step % 7, 20.0, 0.1, False, True, 3)) for step in range(256)]
+    panel.refresh(run)
+    begin = time.thread_time()
+    for _ in range(10):
+        run.probes["sharpness"] = list(run.probes["sharpness"])
+        panel.refresh(run)
+    assert (time.thread_time() - begin) / 10 < 0.02
