@@ -161,8 +161,7 @@ class _Followed:
                 connection.execute("DELETE FROM rows WHERE run = ? AND start >= ? AND start < ?", (self._id, start, stop))
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, start, stop - start, *packed))
             if over:
-                connection.execute("DELETE FROM snapshots WHERE run = ?", (self._id,))
-                connection.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", [(self._id, *state) for state in states])
+                stored.write(connection, self._id, states)
         self._history, self._rows, self._columns, self._lengths, self._whole = history, rows, columns, lengths, whole
 
 

@@ -3,6 +3,7 @@ its steps. Without them it is made again from step 0."""
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 import zlib
 from collections.abc import Iterable
@@ -15,8 +16,10 @@ from gradstudio.session.run import Run
 from gradstudio.session.snapshots import Kept, Snapshots, Stored
 
 MOST = 8  # of a run
-BYTES = 8 << 20  # of a run; none where a single one is larger
 SECONDS = 1.0  # of training that are worth one
+A_SECOND = 512 << 10  # bytes that a second of training is worth
+BYTES = 8 << 20  # of a run
+ALL = 256 << 20  # bytes of all runs; those of the oldest go
 _HEADER = struct.Struct("<Id")  # checksum, seconds
 
 
@@ -34,10 +37,19 @@ def chosen(run: Run, snapshots: Snapshots) -> list[Kept]:
         return []
     start = float(run.history.column("step_seconds", 0, run.parent_step).sum())
     seconds = own[-1].seconds - start
-    room = min(MOST, int(seconds / SECONDS), BYTES // max(kept.state.nbytes for kept in own))
+    room = min(MOST, int(seconds / SECONDS), int(min(BYTES, A_SECOND * seconds) / max(kept.state.nbytes for kept in own)))
     targets = [start + seconds * share / room for share in range(1, room + 1)]
     nearest = {min(own, key=lambda kept: abs(kept.seconds - target)).step for target in targets}
     return [kept for kept in own if kept.step in nearest]
+
+
+def write(connection: sqlite3.Connection, run: str, states: list[tuple[int, bytes]]) -> None:
+    """Instead of those that are there of this run."""
+    connection.execute("DELETE FROM snapshots WHERE run = ?", (run,))
+    connection.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", [(run, *state) for state in states])
+    if states:
+        size = "SELECT run, sum(length(content)) OVER (ORDER BY started DESC, id DESC) AS size FROM snapshots JOIN runs ON id = run"
+        connection.execute(f"DELETE FROM snapshots WHERE run IN (SELECT run FROM ({size}) WHERE size > ?)", (ALL,))
 
 
 def read(path: Path, runs: Iterable[str]) -> list[Stored]:
