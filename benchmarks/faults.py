@@ -457,9 +457,6 @@ def figures(
         for result in runs:
             if result.alarms:
                 _tell(result)
-    for line in matrix(results):
-        print(line, flush=True)
-    print()
     harmed = [result for result in results if result.harmed]
     count = max(len(harmed), 1)
     yield Figure(
@@ -478,6 +475,9 @@ def figures(
         most=0,
         note=f"of {len(runs)} drawn for that, and of the {len(results)} that faults were put into",
     )
+    print()
+    for line in matrix(results):
+        print(line, flush=True)
 
 
 def _tell(result: Result) -> None:
