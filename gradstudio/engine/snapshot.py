@@ -82,9 +82,9 @@ class Snapshot:
         trainer.gradient_noise.set_state(self.generators[-1])
 
     def fits(self, trainer: Trainer) -> bool:
-        """Whether a trainer can be brought to this state, which may be of anybody's."""
+        """Whether a trainer of the same kind of experiment can be brought to this state, which may come from another device."""
         other = Snapshot.take(trainer)
-        parts = [[each.weights, each.gradients, each.order, *each.buffers, *each.generators] for each in (self, other)]
+        parts = [[each.weights, each.gradients, *each.buffers, *each.generators] for each in (self, other)]
         return [(part.shape, part.dtype) for part in parts[0]] == [(part.shape, part.dtype) for part in parts[1]]
 
     @cached_property
