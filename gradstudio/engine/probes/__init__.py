@@ -40,12 +40,13 @@ class Prober:
 
     def _sharpness(self) -> Sharpness:
         trainer, knobs = self._trainer, self._trainer.experiment.optimizer
-        divisor = sharpness.preconditioner(trainer)
         on_host = recurrent(trainer.model) and trainer.device != "cpu"
         standin = self._standin(torch.float32, "cpu" if on_host else "")
         standin.follow()
         decay = 0.0 if knobs.kind == "adamw" else knobs.weight_decay  # AdamW's shrinks the weights beside the gradient
-        product = sharpness.as_stepped(standin.curvature(self._probe_batch()), None if divisor is None else divisor.to(standin.device), decay)
+        gradient, curvature = standin.curvature(self._probe_batch())
+        divisor = sharpness.preconditioner(trainer, gradient + decay * standin.weights)
+        product = sharpness.as_stepped(curvature, divisor, decay)
         like = standin.parameters[0].detach()
         entries = sum(parameter.numel() for parameter in standin.parameters)
         start = sharpness.begin(entries, like, self._steepest, self._chance)

@@ -3,6 +3,7 @@
 Along the steepest direction of a parabola of curvature s, gradient descent swings ever further once s > 2/lr (Cohen 2021, arXiv 2103.00065); with
 momentum b, torch's heavy ball, once s > (2 + 2b)/lr. Adam divides each entry of the gradient by P = sqrt(v_hat) + eps, so that the largest
 eigenvalue of P^-1 H counts, against (2 + 2 b1) / ((1 - b1) lr): 38/lr for b1 = 0.9 (Cohen 2022, arXiv 2207.14484). RMSprop likewise with its own P.
+P is that of the step to come, with its gradient in it: an entry that had none until now is divided by its first, and not by next to nothing.
 """
 
 from __future__ import annotations
@@ -43,17 +44,18 @@ def limit(knobs: Optimizer, lr: float) -> float:
     return factor / lr if lr > 0 else math.inf
 
 
-def preconditioner(trainer: Trainer) -> Tensor | None:
-    """What the optimizer divides each entry of the gradient by, as a vector of all parameters; None for none."""
-    knobs, state = trainer.experiment.optimizer, trainer.optimizer.state[trainer.flat.weights]
+def preconditioner(trainer: Trainer, gradient: Tensor) -> Tensor | None:
+    """What the optimizer will divide each entry of this gradient by, a vector of all parameters; None for none."""
+    knobs, flat = trainer.experiment.optimizer, trainer.flat
+    group, state = trainer.optimizer.param_groups[0], trainer.optimizer.state.get(flat.weights, {})
     if knobs.kind == "sgd":
         return None
-    squared = "square_avg" if knobs.kind == "rmsprop" else "exp_avg_sq"
-    if squared not in state:
-        raise Unmeasurable("The optimizer has made no update yet, so it does not know yet how large each entry is.")
-    mean = torch.cat([part.flatten() for part in trainer.flat.layout.views(state[squared], trainer.flat.parameters)])
+    squares = state.get("square_avg" if knobs.kind == "rmsprop" else "exp_avg_sq", torch.zeros_like(flat.weights))
+    before = torch.cat([part.flatten() for part in flat.layout.views(squares, flat.parameters)]).to(gradient)
+    keep = group["alpha"] if knobs.kind == "rmsprop" else knobs.beta2
+    mean = keep * before + (1 - keep) * gradient.square()
     if knobs.kind != "rmsprop":
-        mean = mean / (1 - knobs.beta2 ** float(state["step"]))
+        mean = mean / (1 - keep ** (float(state.get("step", 0)) + 1))
     return mean.sqrt() + knobs.eps
 
 

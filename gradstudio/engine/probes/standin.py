@@ -15,7 +15,7 @@ from gradstudio.engine import accumulation, models
 from gradstudio.engine.tasks.task import Batch, Dataset, Task
 from gradstudio.engine.trainer import Trainer
 
-PROBED = 64  # examples in a probe batch, at the least
+PROBED = 32  # examples in a probe batch, at the least
 _SEED = 6_000_011  # added to run.seed, beside the offsets of engine/generators.py
 
 
@@ -53,19 +53,24 @@ class Standin:
         """(parameters,)"""
         return _joined(torch.autograd.grad(self.loss(batch), self.parameters, materialize_grads=True, allow_unused=True))
 
-    def curvature(self, batch: Batch) -> Callable[[Tensor], Tensor]:
-        """What multiplies a vector with the Hessian of the loss: the gradient of (gradient . vector), by a second backward pass
-        (Pearlmutter 1994)."""
+    def curvature(self, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The gradient, and what multiplies a vector with the Hessian of the loss: the gradient of (gradient . vector), by a second backward
+        pass (Pearlmutter 1994)."""
         first = torch.autograd.grad(self.loss(batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True)
         gradient = _joined(first)
         if not gradient.requires_grad:
-            return torch.zeros_like
+            return gradient, torch.zeros_like
 
         def product(vector: Tensor) -> Tensor:
             second = torch.autograd.grad(gradient, self.parameters, vector.to(gradient), retain_graph=True, materialize_grads=True, allow_unused=True)
             return _joined(second)
 
-        return product
+        return gradient.detach(), product
+
+    @property
+    def weights(self) -> Tensor:
+        """(parameters,)"""
+        return _joined(tuple(parameter.detach() for parameter in self.parameters))
 
 
 class _TwiceDifferentiable(TorchFunctionMode):
