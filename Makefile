@@ -19,7 +19,7 @@ run: $(RUN)
 test: $(TEST) qt
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 types: $(TEST)
 	$(PY) -m pyright
