@@ -172,7 +172,7 @@ class Simulator:
         base = self.family.owner(self.run, step)
         if step > len(base.history) and not base.own and (parent := self.family.parent(base)):
             base = parent
-        if base is self.run and step == len(base.history) and not base.over:
+        if base is self.run and step == len(base.history) and not base.over and base.status != "running":  # else it would be elsewhere by then
             self.pause()
             return
         if base.over and step == len(base.history) >= base.experiment.run.steps:
