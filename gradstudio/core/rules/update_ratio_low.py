@@ -33,7 +33,7 @@ class UpdateRatioLow(Looking):
             return
         lr = history.value("lr", len(history) - 1)
         fit = fitting_rate(history)
-        remedies = (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else (f"optimizer.lr={100 * lr:.2g}",) if lr > 0 else ()
+        remedies = (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else ()  # remedies.py adds the usual one
         self.tell(
             history, "warning", "Updates too small",
             f"An update changes the weights by {number(ratio)} of their norm, at a rate of {number(lr)}; about 0.001 is usual. "
