@@ -346,7 +346,7 @@ def test_a_run_that_broke_is_told_and_not_raised() -> None:
     one, prober = after(2)
     one.flat.weights.data[3] = math.nan
     for name in ("sharpness", "noise_scale", "overshoot"):
-        with pytest.raises(Unmeasurable):
+        with pytest.raises(Unmeasurable, match="not finite here"):
             prober.measure(name)
     assert prober.measure("exponents").nonfinite > 0
 

@@ -15,6 +15,8 @@ def measure(trainer: Trainer, standin: Standin, batch: Batch) -> Overshoot:
     """Losses at the weights before the update plus AT times what it added. In float64: the curvature of a small step is less than the
     rounding of a float32."""
     before, added = trainer._before, trainer._added
+    if not trainer.weights_are_finite():
+        raise Unmeasurable("The weights are not finite here.")
     if not torch.equal(torch.sub(trainer.flat.weights.data, before), added):  # of none, or of another course of the run
         raise Unmeasurable("There is no update to look along here: make a step.")
     if not added.any():
