@@ -63,6 +63,10 @@ class GaugeCard(QFrame):
         self._shown = things
         return True
 
+    def show_picture(self, shown: bool) -> None:
+        if self.picture is not None:
+            self.picture.setVisible(shown)
+
     def say(self, figure: str, when: str, text: str) -> None:
         self.figure.setText(figure)
         self.when.setText(when)
@@ -133,7 +137,7 @@ class GaugesPanel(QWidget):
             samples, problem = run.probes.get(name), run.probe_problems.get(name, "")
             if not card.is_new(run, samples, problem, run.over):
                 continue
-            card.picture.setVisible(bool(samples) and not problem)
+            card.show_picture(bool(samples) and not problem)
             if problem:
                 card.say("", "", problem)
             elif samples:

@@ -63,7 +63,7 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(kind: str, dtype:
         pytest.skip(str(fault))
     prober, found = Prober(probed), set()
     assert [name for name in NAMES if measured(prober, name) is None] == ["overshoot"], "before the first step"
-    for step, one, other in zip(range(8), probed.steps(), alone.steps(), strict=False):
+    for step, one, other in zip(range(6), probed.steps(), alone.steps(), strict=False):
         figures = [(row.loss, row.grad_norm, row.update_ratio, row.scale, row.skipped, row.layers.tobytes()) for row in (one, other)]
         assert repr(figures[0]) == repr(figures[1]), step
         assert bits(probed) == bits(alone), step
@@ -205,7 +205,7 @@ def test_gradient_descent_comes_to_the_edge_of_stability() -> None:
     batch = probe_batch(one)
     one._draw = lambda: [batch]
     first = prober.measure("sharpness")
-    list(islice(one.steps(), 4000))
+    list(islice(one.steps(), 3000))
     last = [prober.measure("sharpness") for _ in range(3)][-1]
     assert first.value < last.value < 1.2 * last.limit
 

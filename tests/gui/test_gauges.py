@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from gradstudio.core.probes import NAMES, Exponents, Shares, Sharpness
 from gradstudio.gui.gauges_panel import GaugeCard
-from gradstudio.gui.plots.pictures import ExponentBars, Sparkline
+from gradstudio.gui.plots.pictures import ExponentBars, Sparkline, scale_beside
 from gradstudio.gui.side_panel import PAGES
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
@@ -216,7 +216,7 @@ def test_bars_stand_where_their_exponents_are_and_the_outline_beside_them(qtbot:
     bars.show_of(spread(scale, *exponents))
     image = bars.pixmap().toImage()
     assert image != blank and image.width() == 400
-    assert bars.scale == (1024.0 if scale == 1 else scale)
+    assert scale_beside(bars._shown) == (1024.0 if scale == 1 else scale)
 
 
 def test_bars_are_filled_from_the_foot_up(qtbot: QtBot) -> None:

@@ -27,7 +27,8 @@ class Standin:
         self.model = copy.deepcopy(trainer.model).to(device, dtype)
         for module in self.model.modules():
             if hasattr(module, "checkpointing"):
-                module.checkpointing = False  # the same numbers, without a second forward pass for every product
+                # The same numbers, without a second forward pass for every product.
+                module.checkpointing = False  # pyright: ignore[reportArgumentType]
         self.parameters = [parameter for _, parameter in models.named_parameters(self.model)]
         self._trainer = trainer
 

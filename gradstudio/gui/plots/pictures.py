@@ -68,15 +68,11 @@ class ExponentBars(Picture):
             self._shown = found
             self.draw()
 
-    @property
-    def scale(self) -> float:
-        """What the outline is scaled by: the loss scale in force, or the best one where there is none."""
-        return self._shown.best_scale if self._shown.scale == 1 else self._shown.scale
-
     def paint(self, painter: QPainter, width: float, height: float) -> None:
         if self._shown is None:
             return
-        counts, moved = self._shown.counts, round(math.log2(self.scale)) if self.scale > 0 else 0
+        counts, scale = self._shown.counts, scale_beside(self._shown)
+        moved = round(math.log2(scale)) if scale > 0 else 0
         there = np.flatnonzero(counts) + LOWEST
         low = min([self.LEAST, *(there[:1] - 1 + min(moved, 0))])
         high = max([self.MOST, *(there[-1:] + 2 + max(moved, 0))])
@@ -90,31 +86,16 @@ class ExponentBars(Picture):
         for first, last, alpha in ((FP16_SUBNORMAL, FP16_NORMAL, 18), (FP16_NORMAL, 16, 40)):
             painter.fillRect(QRectF(at(first), top, at(last) - at(first), foot - top), theme.color("good", alpha))
         tallest = max(int(counts.max()), 1)
-        self._bars(painter, at, tallest, top, foot)
+        for place in np.flatnonzero(counts).tolist():
+            left, size = at(place + LOWEST), max((foot - top) * counts[place] / tallest, 1.0)
+            painter.fillRect(QRectF(left, foot - size, max(at(place + LOWEST + 1) - left - 0.5, 1), size), theme.color("accent", 190))
         if moved and len(there):
             painter.setPen(QPen(theme.color("text"), 1))
-            painter.drawPath(self._outline(at, moved, tallest, top, foot))
+            painter.drawPath(_outline(counts, at, moved, tallest, top, foot))
         painter.setPen(theme.color("dim"))
         painter.drawLine(QPointF(0, foot), QPointF(width, foot))
         self._ticks(painter, at, foot, width, line)
-        self._legend(painter, width, line, bool(moved))
-
-    def _bars(self, painter: QPainter, at: Callable[[float], float], tallest: int, top: float, foot: float) -> None:
-        counts = self._shown.counts
-        for place in np.flatnonzero(counts).tolist():
-            left, high = at(place + LOWEST), max((foot - top) * counts[place] / tallest, 1.0)
-            painter.fillRect(QRectF(left, foot - high, max(at(place + LOWEST + 1) - left - 0.5, 1), high), theme.color("accent", 190))
-
-    def _outline(self, at: Callable[[float], float], moved: int, tallest: int, top: float, foot: float) -> QPainterPath:
-        counts = self._shown.counts
-        there = np.flatnonzero(counts)
-        path = QPainterPath(QPointF(at(there[0] + LOWEST + moved), foot))
-        for place in range(there[0], there[-1] + 1):
-            level = foot - (foot - top) * float(counts[place]) / tallest
-            path.lineTo(at(place + LOWEST + moved), level)
-            path.lineTo(at(place + LOWEST + moved + 1), level)
-        path.lineTo(at(there[-1] + LOWEST + moved + 1), foot)
-        return path
+        self._legend(painter, width, line, factor(scale) if moved else "")
 
     def _ticks(self, painter: QPainter, at: Callable[[float], float], foot: float, width: float, line: int) -> None:
         beyond = [FP16_SUBNORMAL - 32 * count for count in range(1, 4) if at(FP16_SUBNORMAL - 32 * count) >= 0]
@@ -125,9 +106,9 @@ class ExponentBars(Picture):
             left = min(max(at(exponent) - wide / 2, 0), width - wide)
             painter.drawText(QRectF(left, foot + 3, wide + 2, line), Qt.AlignmentFlag.AlignLeft, text)
 
-    def _legend(self, painter: QPainter, width: float, line: int, scaled: bool) -> None:
+    def _legend(self, painter: QPainter, width: float, line: int, scaled: str) -> None:
         x, side = 0.0, line * 0.55
-        entries = [("as it is", True), *([(f"times {factor(self.scale)}", False)] if scaled else [])]
+        entries = [("as it is", True), *([(f"times {scaled}", False)] if scaled else [])]
         for text, filled in entries:
             box = QRectF(x + 0.5, (line - side) / 2 + 0.5, side, side)
             if filled:
@@ -140,6 +121,23 @@ class ExponentBars(Picture):
             x += side + 5 + painter.fontMetrics().horizontalAdvance(text) + 12
         painter.fillRect(QRectF(x, (line - side) / 2, side, side), theme.color("good", 58))
         painter.drawText(QRectF(x + side + 5, 0, width, line), Qt.AlignmentFlag.AlignVCenter, "fp16 holds")
+
+
+def scale_beside(found: Exponents) -> float:
+    """What the outline is scaled by: the loss scale in force, or the best one where there is none."""
+    return found.best_scale if found.scale == 1 else found.scale
+
+
+def _outline(counts: np.ndarray, at: Callable[[float], float], moved: int, tallest: int, top: float, foot: float) -> QPainterPath:
+    """Along the tops of the bars, so many powers of two beside them."""
+    there = np.flatnonzero(counts) + LOWEST + moved
+    path = QPainterPath(QPointF(at(there[0]), foot))
+    for exponent in range(there[0], there[-1] + 1):
+        level = foot - (foot - top) * float(counts[exponent - moved - LOWEST]) / tallest
+        path.lineTo(at(exponent), level)
+        path.lineTo(at(exponent + 1), level)
+    path.lineTo(at(there[-1] + 1), foot)
+    return path
 
 
 class Sparkline(Picture):
