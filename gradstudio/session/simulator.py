@@ -70,7 +70,7 @@ class Simulator:
         """Ask for a value. A live knob acts at the next step, any other on restart. KnobError where it is not allowed.
         Gives what else had to be asked for with it, so that the values go together."""
         before = self.requested
-        self._ask(combinations.with_companions(before, name, value))
+        self._ask(combinations.with_companions(before, name, value), name)
         if self.requested != before:
             self._asked.append(differing(self.requested, before))
         return {other: new for other, new in differing(before, self.requested).items() if other != name}
@@ -293,8 +293,9 @@ class Simulator:
             and (self._sent.get(name) == self.requested[name] if knob.live and not run.over else self.requested[name] != run.experiment[name])
         }
 
-    def _ask(self, wanted: Experiment) -> None:
+    def _ask(self, wanted: Experiment, *named: str) -> None:
         new = differing(self.requested, wanted)
+        new |= {name: wanted[name] for name in named if wanted[name] != self.run.in_force[name]}  # it may have changed as planned
         self.requested = wanted
         if not self.started:
             self._take_up(self._new_run())
