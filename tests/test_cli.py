@@ -112,10 +112,6 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
         (["run", "{small}", "--compare", "6"], "--compare 6 comes after the end of the run; its last step is 5"),
         (["run", "{small}", "--compare", "-1"], "--compare"),
         (["run", "{small}", "--set", "problem.task=ring"], "model.kind = mlp is not allowed with problem.task = ring; allowed: gan"),
-        (
-            ["run", "{small}", "--set", "model.kind=lstm", "--at", "2:precision.dtype=bf16"],
-            "timeline at step 2: precision.dtype = bf16 is not allowed",
-        ),
         (["script", "nope"], "no preset nope; there are: "),
         (["script", "{small}", "--set", "optimizer.lr=fast"], "optimizer.lr = fast is not allowed"),
         (["script", "{small}", "--at", "6:optimizer.lr=1"], "its last step is 5"),
@@ -136,6 +132,18 @@ def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str
     assert answer.err.startswith("error: ")
     assert said in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_a_planned_change_that_the_device_refuses_is_a_wrong_request(gradstudio: Callable, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradstudio.engine import precision
+
+    assert gradstudio("run", small, "-q").code == 0
+    monkeypatch.setattr(precision, "possible", lambda model, sample, knobs, device: "not here" if knobs.dtype == "bf16" else "")
+    for words in (["run", small, "--at", "2:precision.dtype=bf16"], ["branch", "last", "--step", "2", "--set", "precision.dtype=bf16"]):
+        answer = gradstudio(*words)
+        assert (answer.code, answer.out) == (2, "")
+        assert answer.err.startswith("error: timeline at step 2: precision.dtype = bf16 is not allowed") and answer.err.count("\n") == 1
+    assert len(json.loads(gradstudio("runs", "--json").out)) == 1
 
 
 def test_a_device_that_is_not_there_leaves_no_files(gradstudio: Callable, small: Path, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ PLANNED = '[[timeline]]\nstep = 8\nknob = "accumulation.steps"\nvalue = 3\n[[tim
 
 SOURCES = {
     "plain": ("small", [], 6, 12, ["optimizer.lr=0.01"]),
+    "long enough for samples": ("small", [], 130, 260, ["optimizer.lr=0.5"]),
     "the first step": ("small", [], 0, 6, ["optimizer.lr=0.01"]),
     "at a planned change": ("planned", [], 5, 12, ["optimizer.lr=0.02"]),
     "across a change of accumulation": ("planned", [], 6, 14, ["clipping.kind=norm", "clipping.max_norm=0.5"]),

@@ -46,7 +46,7 @@ def fixed(run: Run) -> dict[str, Any]:
         "id": clean(run.id), "preset_id": clean(run.preset.id), "preset": clean(presets.to_toml(run.preset)),
         "experiment": clean(presets.to_toml(Preset(id=run.id, title=run.title, experiment=run.experiment))),
         "planned": dumps([_values(change) for change in run.planned]), "compare_at": dumps(list(run.compare_at)), "started": run.started,
-        "parent": run.parent or None, "parent_step": run.parent_step if run.parent else None,
+        "parent": clean(run.parent) or None, "parent_step": run.parent_step if run.parent else None,
     }  # fmt: skip
 
 
