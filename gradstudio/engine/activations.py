@@ -69,7 +69,9 @@ def _noting(seen: list[_Seen], layer: str, kind: str, units: int, function: Call
     return outputs
 
 
-def _note_states(seen: list[_Seen], name: str, kind: str, module: nn.Module, given: tuple[Tensor, ...], made: tuple[Tensor, ...]) -> None:
+def _note_states(
+    seen: list[_Seen], name: str, kind: str, module: nn.RNNBase | RecurrentStack, given: tuple[Tensor, ...], made: tuple[Tensor, ...]
+) -> None:
     """The states of a recurrent network, layer by layer; it must return None, as what a hook returns takes the place of the outputs."""
     layers = module.num_layers if isinstance(module, nn.RNNBase) else module.depth
     kind = "tanh" if isinstance(module, (nn.LSTM, nn.GRU)) else kind
@@ -96,7 +98,7 @@ def _measure(seen: list[_Seen]) -> tuple[Activation, ...]:
             low, high = _SATURATED[kind]
             saturated = ((outputs < low) | (outputs > high)).float().mean((1, 2))
         if kind in _DEAD_BELOW and not (without_sums and kind != "relu"):
-            sums = outputs if kind == "relu" else torch.stack([seen[place].sums for place in places]).flatten(1, -2)
+            sums = outputs if kind == "relu" else torch.stack([sums for place in places if (sums := seen[place].sums) is not None]).flatten(1, -2)
             dead = (sums.amax(1) <= _DEAD_BELOW[kind]).float().mean(1)
         for place, values in zip(places, torch.stack([mean, std, saturated, dead], 1).tolist(), strict=True):
             measured[place] = Activation(seen[place].layer, *(float(f"{value:.4g}") for value in values))

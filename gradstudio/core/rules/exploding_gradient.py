@@ -31,6 +31,7 @@ class ExplodingGradient:
     growing: int = 3
     least: float = 1.0  # a tenfold growth below this norm is no explosion
     loss_times: float = 2.0
+    loss_height: float = 0.2  # of the loss at the start: a leap at the foot of the valley is no explosion
     patience: int = 5
     window: int = 100
     rested: int = 50
@@ -55,7 +56,7 @@ class ExplodingGradient:
             self._keep(history, step, "info")
         if step <= self._loose_until and self._finding:
             loss = history.value("loss", step)
-            left = not math.isfinite(loss) or loss > self.loss_times * self._median_loss
+            left = not math.isfinite(loss) or loss > max(self.loss_times * self._median_loss, self.loss_height * progress(history).start)
             self._keep(history, self._finding.last_step, "critical" if left else "info")
         if self._finding and history.due and step > self._finding.last_step + self.rested:
             self._rest(progress(history))

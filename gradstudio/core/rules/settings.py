@@ -114,4 +114,4 @@ def _makers() -> dict[str, Callable[..., Rule]]:
         SaturatedActivation, UpdateRatioHigh, UpdateRatioLow, PoorInitialization, ClippingAlways, ClippingNever, Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
     )  # fmt: skip
-    return {maker.rule: maker for maker in made}
+    return {maker.rule: maker for maker in made}  # type: ignore[return-value]
