@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -50,6 +50,18 @@ def no_training_thread_is_left() -> Iterator[None]:
         thread.join(timeout=2)
     running = [thread.name for thread in left if thread.is_alive()]
     assert not running, f"left running: {', '.join(running)}"
+
+
+@pytest.fixture
+def an_lstm_knows_only_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch's own does on the CPU, unless the processor is one of those that know bf16."""
+    from gradstudio.engine import precision
+
+    def possible(model: Any, sample: Any, knobs: Any, device: str) -> str:
+        return "could not create a primitive" if hasattr(model, "lstm") and knobs.dtype != "fp32" else found(model, sample, knobs, device)
+
+    found = precision.possible
+    monkeypatch.setattr(precision, "possible", possible)
 
 
 SMALL = """schema = 1

@@ -89,6 +89,7 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
     assert json.loads(answer.out)["findings"][0]["rule"] == "vanishing_gradient"
 
 
+@pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

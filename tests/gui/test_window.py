@@ -149,6 +149,7 @@ def test_a_task_brings_its_model_and_says_so(qtbot: QtBot, window: Window) -> No
     assert window.knobs.rows["model.kind"].editor.value == "gan"
 
 
+@pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 def test_what_the_device_refuses_is_said_and_the_form_goes_back(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = make_window(model__kind="lstm", run__steps=1_000_000)
     press(qtbot, window.top.step)

@@ -56,9 +56,10 @@ def trained(experiment: Experiment, planned: tuple[Change, ...] = ()) -> Run:
     return run
 
 
-GATED = {"model__kind": "lstm", "problem__task": "sequential_digits", "problem__seq_len": 8}  # torch's LSTM knows only fp32 on the CPU
+GATED = {"model__kind": "lstm", "problem__task": "sequential_digits", "problem__seq_len": 8}
 
 
+@pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 def test_a_live_change_that_the_device_refuses_does_not_end_the_run(simulator: Callable[..., Simulator]) -> None:
     one = simulator(**GATED)
     one.step()
@@ -76,6 +77,7 @@ def test_a_live_change_that_the_device_refuses_does_not_end_the_run(simulator: C
     assert one.run.status == "finished" and one.run.timeline == []
 
 
+@pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 def test_another_wish_made_meanwhile_is_not_taken_back(simulator: Callable[..., Simulator]) -> None:
     one = simulator(**GATED)
     one.step()
@@ -86,6 +88,7 @@ def test_another_wish_made_meanwhile_is_not_taken_back(simulator: Callable[..., 
     assert len(one.refusals()) == 1 and one.requested.precision.dtype == "fp16"
 
 
+@pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 def test_a_planned_change_that_the_device_refuses_ends_the_run_before_it_begins() -> None:
     values = SMALL | {name.replace("__", "."): value for name, value in GATED.items()}
     run = trained(Experiment().with_values(values), (Change(3, "optimizer.lr", 0.5), Change(5, "precision.dtype", "bf16")))
