@@ -97,6 +97,7 @@ class Lane:
             self.trainer.compare_next |= len(run.history) in self._compare_at
             self._measure_if_due()
             run.status = status
+            self.probing.before_step(self.trainer)
             row = next(self._steps)
             run.record(row)
             if row.accumulated is not None and math.isfinite(row.accumulated.difference):  # not where a loss scale overflowed
@@ -108,8 +109,6 @@ class Lane:
                 self.outcome = "nonfinite"
             else:
                 self._end_at_the_last()
-            if self.outcome is None:
-                self.probing.after_step(self.trainer)
 
     def stand(self, interrupted: Callable[[], bool]) -> None:
         """The run stands; whoever looks at gauges wants them of here."""

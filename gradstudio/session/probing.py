@@ -38,12 +38,14 @@ class Probing:
         if not self._wanted and self._prober:
             self._prober.rest()
 
-    def after_step(self, trainer: Trainer) -> None:
-        """Measure the gauge that is most overdue, if any is."""
+    def before_step(self, trainer: Trainer) -> None:
+        """Measure the gauge that is most overdue, if any is: so that a run which breaks at once was looked at too."""
+        if not self._wanted:
+            return
         now = time.perf_counter()
         over = {name: now - self._latest[name][-1] - self._interval(name) if name in self._latest else math.inf for name in self._wanted}
-        name = max(over, key=lambda each: over[each], default="")
-        if name and over[name] >= 0:
+        name = max(over, key=lambda each: over[each])
+        if over[name] >= 0 and self._is_new(trainer, name):
             self._measure(trainer, name)
 
     def standing(self, trainer: Trainer, interrupted: Callable[[], bool]) -> None:
@@ -51,9 +53,13 @@ class Probing:
         for name in self._wanted:
             if interrupted():
                 return
-            step, values, _ = self._latest.get(name, (-1, None, 0.0))
-            if step != trainer.step or values is not trainer.experiment:
+            if self._is_new(trainer, name):
                 self._measure(trainer, name)
+
+    def _is_new(self, trainer: Trainer, name: str) -> bool:
+        """Whether the trainer stands elsewhere, or under other values, than when this gauge was last measured."""
+        step, values, _ = self._latest.get(name, (-1, None, 0.0))
+        return step != trainer.step or values is not trainer.experiment
 
     def end(self) -> None:
         self._prober = None

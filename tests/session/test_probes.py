@@ -164,6 +164,7 @@ def test_a_run_that_breaks_under_the_eyes_of_somebody_ends_as_it_does_alone() ->
     worker = Worker(looked_at)
     worker.send(Probe(frozenset(NAMES)))
     worker.run()
+    assert looked_at.probes["exponents"][0][0] == 0
     assert alone.status == looked_at.status == "nonfinite" and alone.first_nonfinite_step == looked_at.first_nonfinite_step
 
 
