@@ -34,22 +34,27 @@ def exponents(found: Exponents, run: Run) -> str:
     """How much fp16 loses of the gradient, and how a loss scale moves it."""
     dtype, told = run.in_force.precision.dtype, []
     scale, scaled = (found.scale, found.scaled) if found.scale != 1 else (found.best_scale, found.best)
+    lost = _lost(found.plain)
+    lost = lost[0].upper() + lost[1:]
     if found.entries == 0:
         told.append("No entry is finite and not 0.")
     elif dtype == "fp16" and found.scale != 1:
-        told.append(f"{_lost(found.plain)} of the entries are below what fp16 can hold; scaled by {factor(scale)}, {_lost(scaled)}.")
+        if found.plain.lost or scaled.lost:
+            told.append(f"{lost} of the entries are below what fp16 can hold; scaled by {factor(scale)}, {_lost(scaled)}.")
+        else:
+            told.append("No entry is below what fp16 can hold, without the loss scale and with it.")
         if scaled.over:
             told.append(f"But {share(scaled.over)} are then above 65504, the largest number of fp16: an overflow.")
         if scaled.lost > found.best.lost + 0.01:
             told.append(f"{factor(found.best_scale)} would leave {_lost(found.best)}.")
-    elif dtype == "fp16":
-        told.append(f"{_lost(found.plain)} of the entries are below what fp16 can hold, and there is no loss scale.")
+    elif dtype == "fp16" and found.plain.lost:
+        told.append(f"{lost} of the entries are below what fp16 can hold, and there is no loss scale.")
         if scale != 1:
             told.append(f"Scaled by {factor(scale)} it would be {_lost(scaled)}.")
-    elif found.plain.lost or found.plain.over:
-        told.append(f"{_lost(found.plain)} of the entries are below what fp16 could hold; scaled by {factor(scale)} it would be {_lost(scaled)}.")
+    elif found.plain.lost:
+        told.append(f"{lost} of the entries are below what fp16 could hold; scaled by {factor(scale)} it would be {_lost(scaled)}.")
         told.append(f"{dtype} holds them as they are.")
-    else:
+    elif not found.plain.over:
         told.append("Every entry is within what fp16 can hold, without a loss scale.")
     if found.plain.over and found.scale == 1:
         told.append(f"{share(found.plain.over)} are above 65504, the largest number of fp16.")

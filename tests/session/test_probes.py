@@ -191,6 +191,10 @@ LOST, FEW = Shares(0.31, 0.2, 0.0), Shares(0.002, 0.1, 0.0)
         ("fp32", spread(LOST, 1.0, LOST, 1024.0, FEW), "31 % of the entries are below what fp16 could hold; scaled by 2¹⁰ it would be 0.2 %. fp32 holds them as they are."),
         ("fp32", spread(Shares(0, 0, 0)), "Every entry is within what fp16 can hold, without a loss scale."),
         ("fp16", spread(FEW, 3.0, Shares(0.0, 0.0, 0.5)), "0.2 % of the entries are below what fp16 can hold; scaled by 3, none. But 50 % are then above 65504, the largest number of fp16: an overflow."),
+        ("fp16", spread(Shares(1e-6, 0, 0), 8.0, Shares(0, 0, 0)), "Less than 0.01 % of the entries are below what fp16 can hold; scaled by 2³, none."),
+        ("fp16", spread(Shares(0, 0, 0), 8.0, Shares(0, 0, 0.5)), "No entry is below what fp16 can hold, without the loss scale and with it. But 50 % are then above 65504, the largest number of fp16: an overflow."),
+        ("fp16", spread(Shares(0, 0, 0.1)), "10 % are above 65504, the largest number of fp16."),
+        ("fp16", spread(Shares(0, 0, 0)), "Every entry is within what fp16 can hold, without a loss scale."),
         ("fp32", spread(Shares(0, 0, 0), zeros=277, nonfinite=1), "Every entry is within what fp16 can hold, without a loss scale. 1 entry is NaN or Inf. 50 % of all are exactly 0, and not counted."),
     ],
 )  # fmt: skip
