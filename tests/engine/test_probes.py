@@ -165,6 +165,14 @@ def test_where_a_direction_curves_down_more_steeply_the_largest_is_found_all_the
         sharpness.largest(lambda vector: vector * math.nan, torch.ones(4), 3)
 
 
+def test_a_start_across_the_steepest_direction_finds_it_all_the_same() -> None:
+    """At first glance the second steepest is all there is."""
+    values = torch.cat([torch.tensor([3.0, 1.4]), torch.linspace(0, 0.1, 20)])
+    start = torch.cat([torch.tensor([1e-3, 1.0]), torch.full((20,), 0.01)])
+    assert sharpness.largest(lambda vector: values * vector, start, 30).value == pytest.approx(1.4, rel=0.01)
+    assert sharpness.largest(lambda vector: values * vector, start, 30, sharpness.LEAST).value == pytest.approx(3, rel=0.01)
+
+
 def test_the_eigenvector_of_the_last_time_saves_products() -> None:
     one, prober = after(30, "model.width=32", "optimizer.lr=0.05")
     steps, counts = one.steps(), []

@@ -50,7 +50,8 @@ class Prober:
         like = standin.parameters[0].detach()
         entries = sum(parameter.numel() for parameter in standin.parameters)
         start = sharpness.begin(entries, like, self._steepest, self._chance)
-        found = self._steepest = sharpness.largest(product, start, sharpness.COLD if self._steepest is None else sharpness.WARM)
+        most, least = (sharpness.COLD, sharpness.LEAST) if self._steepest is None else (sharpness.WARM, 1)
+        found = self._steepest = sharpness.largest(product, start, most, least)
         lr = knobs.lr * schedules.factor(trainer.experiment.schedule, trainer.taken)
         return Sharpness(found.value, sharpness.limit(knobs, lr), lr, divisor is not None, found.converged, found.products)
 

@@ -22,6 +22,7 @@ from gradstudio.engine.trainer import Trainer
 
 CLOSE = 0.02  # the value is right to this share of itself: |H v - s v| <= CLOSE |s| bounds the distance to an eigenvalue
 COLD, WARM = 30, 12  # products with the Hessian at the most, at first and with the eigenvector of the last time to begin with
+LEAST = 6  # products at first: a start that happens to lie across the steepest direction finds the second steepest sooner
 SECONDS = 1.0  # and time at the most: the run waits
 STIR = 0.1  # of chance that is added to that vector, or an eigenvector that has become the largest since would never be seen
 
@@ -71,7 +72,7 @@ def as_stepped(product: Product, divisor: Tensor | None, decay: float) -> Produc
     return stepped
 
 
-def largest(product: Product, start: Tensor, most: int, seconds: float = SECONDS) -> Found:
+def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds: float = SECONDS) -> Found:
     """The largest eigenvalue of a symmetric matrix, by Lanczos' method: as dear as power iteration and closer after every product, and where
     that would find the eigenvalue that is largest without its sign, this finds the largest."""
     end = time.perf_counter() + seconds
@@ -92,7 +93,8 @@ def largest(product: Product, start: Tensor, most: int, seconds: float = SECONDS
         values, vectors = torch.linalg.eigh(matrix)
         residual = length * abs(vectors[-1, -1].item())
         size = max(abs(values[0].item()), abs(values[-1].item()))
-        converged = residual <= max(CLOSE * abs(values[-1].item()), 1e-6 * size)
+        exhausted = length <= 1e-6 * size  # nothing is left that the start could lead to
+        converged = exhausted or (residual <= CLOSE * abs(values[-1].item()) and len(basis) >= least)
         if converged or len(basis) == min(most, len(start)) or time.perf_counter() > end:
             return Found(values[-1].item(), held.T @ vectors[:, -1].to(held), converged or len(basis) == len(start), len(basis))
         beside.append(length)
