@@ -78,8 +78,9 @@ def sharpness(found: Sharpness, run: Run) -> str:
     """Whether the step is short enough for the steepest direction."""
     seen = f", as {OPTIMIZERS[run.in_force.optimizer.kind]} sees it," if found.preconditioned else ""
     value = f"Sharpness {'' if found.converged else 'at least '}{number(found.value)}{seen}"
+    alone = value.removesuffix(",")  # before another stop
     if not math.isfinite(found.limit):
-        return f"{value}; the learning rate is 0, so nothing moves."
+        return f"{alone}; the learning rate is 0, so nothing moves."
     limit = f"{rule(found)} = {number(found.limit)}"
     if found.value > (1 + NEAR) * found.limit:
         clipped = len(run.history) and run.history.value("clip_coef", len(run.history) - 1) < 1
@@ -88,9 +89,9 @@ def sharpness(found: Sharpness, run: Run) -> str:
     if found.value >= (1 - NEAR) * found.limit:
         return f"{value} is at {limit}, the edge of stability: along the steepest direction the weights swing to and fro, no further each time."
     if found.value <= 0:
-        return f"{value}: no direction curves upward, so no step is too long here."
+        return f"{alone}: no direction curves upward, so no step is too long here."
     if not found.converged:
-        return f"{value}, against {limit}: it takes more samples to say more."
+        return f"{alone}, against {limit}: it takes more samples to say more."
     return f"{value} is under {limit}: the step is short enough for the steepest direction."
 
 

@@ -209,6 +209,8 @@ def test_exponents_in_words(dtype: str, found: Exponents, told: str) -> None:
         ("adam", Sharpness(41, 380, 0.1, True, True, 3), "Sharpness 41, as Adam sees it, is under 38/lr = 380: the step is short enough"),
         ("sgd", Sharpness(20.5, 20, 0.1, False, True, 3), "Sharpness 20.5 is at 2/lr = 20, the edge of stability"),
         ("sgd", Sharpness(12, 20, 0.1, False, False, 3), "Sharpness at least 12, against 2/lr = 20: it takes more samples"),
+        ("adam", Sharpness(12, 380, 0.1, True, False, 3), "Sharpness at least 12, as Adam sees it, against 38/lr = 380"),
+        ("rmsprop", Sharpness(-1, 20, 0.1, True, True, 3), "Sharpness -1, as RMSprop sees it: no direction"),
         ("sgd", Sharpness(-0.5, 20, 0.1, False, True, 3), "Sharpness -0.5: no direction curves upward"),
         ("sgd", Sharpness(41, math.inf, 0.0, False, True, 3), "Sharpness 41; the learning rate is 0"),
     ],
