@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +25,11 @@ class Replay:
         self._run, self._snapshots = run, snapshots
         self._kept_at = 0.0  # seconds of the run in steps, at the latest snapshot
 
-    def keep_if_due(self, trainer: Trainer, rules: list[Rule], findings: dict[str, Finding], seconds: float) -> None:
-        """Take a snapshot where it is time for one, before anything is changed for the next step; `seconds` were spent in the run's steps."""
+    def keep_if_due(
+        self, trainer: Trainer, rules: list[Rule], findings: dict[str, Finding], seconds: float, history: History | None = None
+    ) -> None:  # fmt: skip
+        """Take a snapshot where it is time for one, before anything is changed for the next step; `seconds` were spent in the run's steps,
+        and `history` is what the rules were shown, the run's own by default."""
         if trainer.step and not self._snapshots.due(seconds - self._kept_at):
             return
         from gradstudio.engine.runtime import out_of_memory
@@ -39,7 +42,8 @@ class Replay:
             if not out_of_memory(fault):
                 raise
             return  # there is one less to go back to
-        kept = Kept(self._run.owner(trainer.step), trainer.step, state, copy.deepcopy(rules), dict(findings), seconds)
+        progress = copy.copy((history or self._run.history).progress)
+        kept = Kept(self._run.owner(trainer.step), trainer.step, state, copy.deepcopy(rules), dict(findings), seconds, progress)
         self._snapshots.add(kept, time.perf_counter() - started)
 
     def stand(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> Trainer:
@@ -57,14 +61,18 @@ class Replay:
         if kept is None and trainer is taken_over:
             trainer = taken_over = None
             trainer = Trainer(run.experiment)
-        rules, findings = all_rules(), {}
+        rules, findings, progress = all_rules(), {}, None
         if kept is not None:
             kept.state.restore(trainer)
-            rules, findings = (copy.deepcopy(kept.rules), dict(kept.findings)) if kept.rules else self._seen_until(kept.step)
+            known = (copy.deepcopy(kept.rules), dict(kept.findings), copy.copy(kept.progress)) if kept.rules else self._seen_until(kept.step, stopped)
+            rules, findings, progress = known
             self._kept_at = kept.seconds
+        else:
+            self.keep_if_due(trainer, rules, findings, 0.0)
         changes = [change for change in run.timeline if change.step >= trainer.step]
         seconds = np.cumsum(run.history.column("step_seconds", 0, end)).tolist()
         for history in run.history.as_it_grew(trainer.step, end):
+            history.progress = history.progress or progress
             run.replayed = step = trainer.step
             while changes and changes[0].step == step:
                 change = changes.pop(0)
@@ -75,24 +83,28 @@ class Replay:
             _follow(rules, history, findings)
             if run.differs_at is None and not _same(row.loss, history.value("loss", step)):
                 run.differs_at = step
-            self.keep_if_due(trainer, rules, findings, seconds[step])
+            self.keep_if_due(trainer, rules, findings, seconds[step], history)
+            progress = history.progress
         for change in changes:
             trainer.change(change.knob, change.value)
-        run.replayed = None
+        run.replayed, run.history.progress = None, progress
         run.resume(rules, findings)
         return trainer
 
-    def _seen_until(self, step: int) -> tuple[list[Rule], dict[str, Finding]]:
-        """The rules as they were before a step, and what they had found."""
-        rules, findings = all_rules(), {}
+    def _seen_until(self, step: int, stopped: Callable[[], bool]) -> tuple[list[Rule], dict[str, Finding], Any]:
+        """The rules as they were before a step, what they had found, and what they share."""
+        rules, findings, progress = all_rules(), {}, None
         for history in self._run.history.as_it_grew(0, step):
+            if stopped():
+                break
             _follow(rules, history, findings)
-        return rules, findings
+            progress = history.progress
+        return rules, findings, progress
 
 
 def _follow(rules: list[Rule], history: History, findings: dict[str, Finding]) -> None:
     """What the rules find in the latest row of a history."""
-    for rule in rules:
+    for rule in rules if history.due or history.broken else [rule for rule in rules if rule.every_row]:  # as a run asks them
         if (finding := rule.update(history)) is not None:
             findings[finding.rule] = finding
 

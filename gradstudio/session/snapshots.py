@@ -36,6 +36,7 @@ class Kept:
     rules: list[Rule] | None
     findings: dict[str, Finding]
     seconds: float
+    progress: Any = None  # what rules share; it is worked out again where it is not there
 
 
 class Stored(NamedTuple):

@@ -90,7 +90,7 @@ def progress(history: History) -> Progress:
     """How the run stands; the same whether it is asked often or once."""
     known = history.progress
     if known is None:
-        known = history.progress = Progress()
+        known = history.progress = Progress(broken=_has_broken(history))
     count = len(history)
     if known.count != count or not count:
         for grid in range(known._grid + LOOK_EVERY, count + 1, LOOK_EVERY):
@@ -121,6 +121,12 @@ def _take(known: Progress, history: History, count: int) -> None:
         known.before, known.later = np.sort(settled[:half]).item(half // 2), np.sort(settled[half:]).item(half // 2)
     known.accuracy = float(history.column("accuracy", count - WINDOW, count).sum()) / size
     known.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
+
+
+def _has_broken(history: History) -> bool:
+    """At any row so far."""
+    losses, nonfinite, skipped = (history.column(name) for name in ("loss", "nonfinite", "skipped"))
+    return not bool((np.isfinite(losses) & ((nonfinite == 0) | (skipped != 0))).all())
 
 
 def _broke(history: History) -> bool:
