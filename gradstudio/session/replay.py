@@ -42,7 +42,7 @@ class Replay:
             if not out_of_memory(fault):
                 raise
             return  # there is one less to go back to
-        progress = copy.copy((history or self._run.history).progress)
+        progress = copy.copy((self._run.history if history is None else history).progress)
         kept = Kept(self._run.owner(trainer.step), trainer.step, state, copy.deepcopy(rules), dict(findings), seconds, progress)
         self._snapshots.add(kept, time.perf_counter() - started)
 
@@ -68,7 +68,7 @@ class Replay:
             rules, findings, progress = known
             self._kept_at = kept.seconds
         else:
-            self.keep_if_due(trainer, rules, findings, 0.0)
+            self.keep_if_due(trainer, rules, findings, 0.0, run.history.until(0))
         changes = [change for change in run.timeline if change.step >= trainer.step]
         seconds = np.cumsum(run.history.column("step_seconds", 0, end)).tolist()
         for history in run.history.as_it_grew(trainer.step, end):

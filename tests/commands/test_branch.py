@@ -67,6 +67,8 @@ SOURCES = {
     "at a planned change": ("planned", [], 5, 12, ["optimizer.lr=0.02"]),
     "across a change of accumulation": ("planned", [], 6, 14, ["clipping.kind=norm", "clipping.max_norm=0.5"]),
     "within warmup": ("small", ["schedule.warmup_steps=10", "schedule.kind=cosine", "schedule.total_steps=30"], 6, 20, ["optimizer.lr=0.3"]),
+    "that breaks at once": ("fp16-overflow", ["model.width=8"], 0, 6, ["optimizer.lr=0.01"]),
+    "that breaks soon": ("small", ["problem.noise=0.1"], 6, 30, ["optimizer.lr=1e6", "loss.weight=1e20"]),
     "across skipped steps": ("fp16-overflow", ["precision.scaling=dynamic", "model.width=16", "model.depth=2"], 4, 30, ["optimizer.lr=0.01"]),
     "into fp16": ("small", ["precision.init_scale=1e7"], 5, 20, ["precision.dtype=fp16"]),
     "bf16": ("small", ["precision.dtype=bf16", "optimizer.kind=adamw", "model.norm=batch"], 5, 12, ["gradients.noise_std=0.01"]),
