@@ -92,9 +92,14 @@ def state(scaler: Scaler) -> dict[str, float]:
 
 
 def restore(scaler: Scaler, state: dict[str, float]) -> None:
-    """Bring a scaler of the same knobs to a state that it had, in place."""
+    """Bring a scaler of the same knobs to a state that it had, in place, between two steps."""
     if isinstance(scaler, torch.amp.GradScaler):
         scaler.load_state_dict(state)
+
+
+def in_mid_step(scaler: Scaler) -> bool:
+    """Whether a step broke off between its unscale and its update."""
+    return isinstance(scaler, torch.amp.GradScaler) and bool(scaler._per_optimizer_states)
 
 
 def possible(model: nn.Module, sample: Tensor, knobs: Precision, device: str) -> str:

@@ -56,11 +56,11 @@ class Snapshot:
         )  # fmt: skip
 
     def restore(self, trainer: Trainer) -> None:
-        """Bring a trainer of the same run back to this state, between two steps. Tensors are written in place: recorded passes read them."""
+        """Bring a trainer of the same run back to this state. Tensors are written in place: recorded passes read them."""
         task, before = trainer.task, trainer.experiment
         trainer.experiment = self.experiment
         trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
-        trainer.compare_next = False
+        trainer.compare_next = trainer.check_accumulation_next = trainer.sample_activations_next = False
         trainer.flat.weights.data.copy_(self.weights)
         trainer.flat.gradients.copy_(self.gradients)
         trainer.flat.cleared = False
@@ -70,7 +70,8 @@ class Snapshot:
             name: value.clone() if isinstance(value, Tensor) else value for name, value in self.optimizer.items()
         }
         optimizers.change(trainer.optimizer, self.experiment.optimizer)
-        if (before.loss, before.precision) != (self.experiment.loss, self.experiment.precision):
+        changed = (before.loss, before.precision) != (self.experiment.loss, self.experiment.precision)
+        if changed or precision.in_mid_step(trainer.scaler):
             trainer.scaler = precision.build_scaler(self.experiment.precision, trainer.device)
             trainer.passes.forget()
         precision.restore(trainer.scaler, self.scaler)

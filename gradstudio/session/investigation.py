@@ -26,23 +26,30 @@ PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass"
 
 
 def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
-    """Where the first non-finite value of a run was born. The trainer stands behind the run's last row before and afterwards. None where it
-    cannot be found, for want of a snapshot or of time."""
+    """Where the first non-finite value of a run was born. The trainer stands behind the run's last row before and afterwards, even where
+    this raises. None where it cannot be found, for want of a snapshot or of time."""
+    from gradstudio.engine.snapshot import Snapshot
+
+    there = Snapshot.take(trainer)
+    try:
+        found = _find(run, trainer, snapshots, stopped)
+    finally:
+        there.restore(trainer)
+    return found and replace(found, led_up=led_up(run, found))
+
+
+def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
+    """Leaves the trainer at another step, or within one."""
     from gradstudio.engine.provenance import explain
 
-    broke, end = run.first_nonfinite_step, trainer.step
+    broke = run.first_nonfinite_step
     assert broke is not None
-    found = None
     for step in range(broke, max(broke - BACK, -1), -1):
         if not _bring(run, trainer, snapshots, step, stopped):
             return None
         if trainer.weights_are_finite():  # else an update before this step broke them
-            found = explain(trainer)
-            break
-    while trainer.step < end:
-        _change_as_then(run, trainer)
-        next(trainer.steps())
-    return found and replace(found, led_up=led_up(run, found))
+            return explain(trainer)
+    return None
 
 
 def _bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: Callable[[], bool]) -> bool:

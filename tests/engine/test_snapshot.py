@@ -272,12 +272,27 @@ def test_random_courses_are_taken_back_and_repeated(build):
         assert again == rows and state(straight) == state(trainer), f"seed {seed}"
 
 
-def test_a_comparison_that_was_asked_for_is_not_made_elsewhere(build):
+def test_a_measurement_that_was_asked_for_is_not_made_elsewhere(build):
     trainer = build("accumulation.steps=2")
     taken = Snapshot.take(trainer)
-    trainer.compare_next = True
+    trainer.compare_next = trainer.check_accumulation_next = trainer.sample_activations_next = True
     taken.restore(trainer)
-    assert next(trainer.steps()).joined_difference is None
+    row = next(trainer.steps())
+    assert row.joined_difference is row.accumulated is row.activations is None
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_a_step_that_broke_off_leaves_nothing_behind(build, steps):
+    """Between unscaling and updating, where torch's scaler notes what it has done."""
+    trainer, plain = build(*OVERFLOWING), build(*OVERFLOWING)
+    go_on(trainer, steps)
+    before = Snapshot.take(trainer)
+    trainer.change("mistakes.unscale_twice", True)
+    with pytest.raises(RuntimeError, match="already been called"):
+        next(trainer.steps())
+    before.restore(trainer)
+    go_on(plain, steps)
+    assert go_on(trainer, 7) == go_on(plain, 7)
 
 
 def test_what_it_takes_is_what_it_says(build):

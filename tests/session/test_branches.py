@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from gradstudio.core import presets
 from gradstudio.core.events import Change
@@ -17,7 +18,7 @@ from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
-from gradstudio.engine import passes
+from gradstudio.engine import passes, provenance
 from gradstudio.session.branches import fork
 from gradstudio.session.lane import Lane
 from gradstudio.session.library.keeper import Keeper
@@ -255,6 +256,42 @@ def test_a_branch_of_a_run_that_went_non_finite(broken: dict[str, object], stops
         after = branched(run, broke + 2, ("loss.weight", 2.0), snapshots=snapshots)
         assert after.first_nonfinite_step == broke
         same(after, trained(of, Change(broke + 2, "loss.weight", 2.0)))
+
+
+# Each breaks at step 4: an overflow that no scaler skips, and 0/0 where the gradient was always 0.
+BREAKING = {
+    "fp16": (preset(precision__dtype="fp16", run__stop_on_nonfinite=False), [("mistakes.step_without_scaler", True), ("loss.weight", 1e30)]),
+    "adam": (preset(optimizer__kind="adam", run__stop_on_nonfinite=False, problem__noise=0.0), [("optimizer.eps", 0.0)]),
+}
+
+
+@pytest.mark.parametrize("calls", [None, 0, 50, 150])
+@pytest.mark.parametrize("name", BREAKING)
+def test_looking_for_the_birth_of_a_nan_leaves_no_trace_even_where_it_fails(monkeypatch: pytest.MonkeyPatch, name: str, calls: int | None) -> None:
+    """For want of time, or by a fault of its own after so many calls: the run goes on where it stood."""
+    of, changes = BREAKING[name]
+    planned = tuple(Change(4, *change) for change in changes)
+    plain = trained(of, *planned, snapshots=Often(0))
+    assert plain.provenance is not None and len(plain.history) == 12
+    values_of, made = provenance.values_of, 0
+
+    def broken(tensor: Tensor) -> provenance.Values:
+        nonlocal made
+        made += 1
+        if calls is not None and made > calls:
+            raise RuntimeError("the watch broke")
+        return values_of(tensor)
+
+    monkeypatch.setattr(provenance, "values_of", broken)
+    run = Run(of, of.experiment, planned)
+    lane = Lane(run, Often(0))
+    lane.begin(None, lambda: calls is None and len(run.history) == plain.first_nonfinite_step + 1)
+    while lane.outcome is None:
+        lane.change_as_planned()
+        lane.step("running")
+    lane.end(leaving=False)
+    assert run.provenance is None
+    same(run, plain)
 
 
 def test_a_branch_of_a_run_that_failed() -> None:
