@@ -1,12 +1,30 @@
 from __future__ import annotations
 
+import gc
 import math
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History, Layer, Row
+from gradstudio.core import files
+from gradstudio.core import history as histories
+from gradstudio.core.history import (
+    BLOCK,
+    COLUMNS,
+    LAYER_METRICS,
+    LOOK_EVERY,
+    Accumulated,
+    Activation,
+    Activations,
+    History,
+    Layer,
+    Row,
+    Settings,
+)
+from gradstudio.core.loop_order import Loop
+from gradstudio.core.spill import Spilled
 
 LAYERS = (Layer("first.weight", "weight", 6), Layer("first.bias", "bias", 3))
 
@@ -115,3 +133,128 @@ def test_a_reader_beside_the_writer_never_sees_garbage() -> None:
 )
 def test_went_nonfinite(loss: float, nonfinite: int, skipped: bool, went: bool) -> None:
     assert row(0, loss, nonfinite=nonfinite, skipped=skipped).went_nonfinite is went
+
+
+# ---- parts of a history that go on by themselves, and a history as it grew
+
+SHORT = 16  # rows of a block
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(histories, "BLOCK", SHORT)
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
+
+
+def grow(history: History, count: int, salt: int = 0) -> History:
+    """Rows that tell where they are from, with notes of every kind now and then, and some that are not finite."""
+    for step in range(len(history), len(history) + count):
+        random = np.random.default_rng([salt, step])
+        loss = (math.nan, math.inf, 1.0)[step % 3] if step % 11 < 2 else random.random()
+        calls = (("zero_grad", "step") if step % 7 < 4 else ("step",), 1 + step // 20, False, "none", step % 5 == 0)
+        history.append(
+            Row(
+                step, loss, *random.random(6).tolist()[:4], float(2 ** (step % 9)), step % 5 == 0, int(step % 13 == 0), *random.random(4).tolist(),
+                layers=random.standard_normal((len(LAYER_METRICS), len(LAYERS))).astype(np.float32), loop=Loop(*calls),
+                settings=Settings(("none", "norm")[step // 9 % 2], float(salt), "fp32"),
+                accumulated=Accumulated(step, random.random(), 1e-3) if step % 6 == 1 else None,
+                activations=Activations(step, (Activation("first.weight", *random.random(4).tolist()),)) if step % 8 == 3 else None,
+            )
+        )  # fmt: skip
+    return history
+
+
+def content(history: History, stop: int | None = None) -> list[object]:
+    """Every bit of the rows before `stop`, and what is noted of them."""
+    stop = len(history) if stop is None else stop
+    bits = [history.column(name, 0, stop).tobytes() for name in COLUMNS] + [history.layer_metric(name, 0, stop).tobytes() for name in LAYER_METRICS]
+    notes = [[note for note in noted if note[0] < stop] for noted in (history.loops, history.settings, history.accumulated, history.activations)]
+    return [stop, history.layers, *bits, *notes]
+
+
+def spilled(history: History) -> int:
+    return sum(isinstance(block, Spilled) for block in history._layers)
+
+
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize("step", [0, 1, 2, SHORT - 1, SHORT, SHORT + 1, 2 * SHORT, 3 * SHORT - 1, 3 * SHORT, 3 * SHORT + 1, 4 * SHORT + 5])
+def test_a_part_is_what_there_was_before_a_step_and_goes_on_by_itself(step: int) -> None:
+    whole, again = grow(History(LAYERS), 4 * SHORT + 5), grow(History(LAYERS), 4 * SHORT + 5)
+    assert spilled(whole) == 3
+    part = whole.until(step)
+    assert content(part) == content(whole, step)
+    grow(part, 5 * SHORT, salt=1)  # other rows than those of the whole
+    grow(whole, 5 * SHORT, salt=2)
+    assert content(whole) == content(grow(again, 5 * SHORT, salt=2))
+    straight = grow(grow(History(LAYERS), step), 5 * SHORT, salt=1)
+    assert content(part) == content(straight)
+    assert (part.due, part.broken) == (straight.due, straight.broken)
+    assert spilled(part) >= 3 and spilled(whole) >= 7
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_a_part_of_a_part_outlives_both() -> None:
+    whole = grow(History(LAYERS), 6 * SHORT + 3)
+    part = grow(whole.until(5 * SHORT + 2), 3 * SHORT, salt=1)
+    last = part.until(7 * SHORT + 1)
+    del whole, part
+    gc.collect()
+    grow(last, 3 * SHORT, salt=2)
+    straight = grow(grow(grow(History(LAYERS), 5 * SHORT + 2), 2 * SHORT - 1, salt=1), 3 * SHORT, salt=2)
+    assert content(last) == content(straight)
+    assert content(last.until(3 * SHORT)) == content(straight, 3 * SHORT), "whose blocks are all on disk"
+
+
+@pytest.mark.usefixtures("short_blocks")
+def test_full_blocks_are_shared_and_the_last_one_is_not() -> None:
+    whole = grow(History(LAYERS), 3 * SHORT + 5)
+    part = whole.until(3 * SHORT + 2)
+    assert [one is other for one, other in zip(part._rows, whole._rows, strict=True)] == [True, True, True, False]
+    assert [one is other for one, other in zip(part._layers, whole._layers, strict=True)] == [True, True, True, False]
+    before = content(whole)
+    part._rows[-1][:] = 0
+    part._filling[:] = 0
+    assert content(whole) == before
+    exact = whole.until(2 * SHORT)
+    assert len(exact._rows) == 2 and len(grow(exact, 1)._rows) == 3
+
+
+def test_a_part_of_a_history_that_grows_meanwhile() -> None:
+    whole, total = History(LAYERS), 2 * BLOCK + 100
+    writer = threading.Thread(target=lambda: [whole.append(row(step, step + 1.0, step + 1.0)) for step in range(total)])
+    writer.start()
+    seen = 0
+    while seen < total:
+        seen = len(whole)
+        part = whole.until(max(seen - 3, 0))
+        assert len(part) == max(seen - 3, 0)
+        assert (part.column("loss") == np.arange(len(part)) + 1.0).all()
+        assert (part.layer_metric("grad_norm") == np.arange(len(part))[:, None] + 1.0).all()
+    writer.join()
+
+
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize("start", [0, 1, 9, 10, 11, 12, 13, 3 * SHORT, 70])
+def test_a_history_as_it_grew_is_what_a_run_had_at_each_row(start: int) -> None:
+    """Rows, notes, and when rules look."""
+    whole, live, seen = grow(History(LAYERS), 5 * SHORT), grow(History(LAYERS), start), start
+    for grown in whole.as_it_grew(start, 77):
+        grow(live, 1)
+        seen += 1
+        assert len(grown) == seen and content(grown) == content(live)
+        assert (grown.due, grown.broken) == (live.due, live.broken)
+        assert grown.value("loss", seen - 1) == live.value("loss", seen - 1) or math.isnan(live.value("loss", seen - 1))
+    assert seen == 77 and any((step + 1) % LOOK_EVERY for step in range(77) if whole.went_nonfinite_at(step))
+
+
+def test_a_history_as_it_grew_ends_where_it_ended() -> None:
+    history = filled(5)
+    assert [len(grown) for grown in history.as_it_grew(3, 100)] == [4, 5]
+    assert [len(grown) for grown in history.as_it_grew(5, 5)] == [] == [len(grown) for grown in History().as_it_grew(0, 3)]
+
+
+def test_a_part_of_a_run_that_broke_knows_whether_it_had() -> None:
+    history = filled(4)
+    history.append(row(4, math.nan))
+    history.append(row(5, 1.0))
+    assert [history.until(step).broken for step in range(7)] == [False] * 5 + [True, False]
