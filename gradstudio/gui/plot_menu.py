@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from gradstudio.gui.window import Window
 
 LARGEST_COPY = 50_000_000  # characters that are put on the clipboard: what is more goes to a file
-_NAMES = {"Loss": "loss", "Layers × steps": "layers", "Loss scale · learning rate": "scale", "Timeline": "events", "Difference of the twins": "difference"}
+_NAMES = {
+    "Loss": "loss",
+    "Layers × steps": "layers",
+    "Loss scale · learning rate": "scale",
+    "Timeline": "events",
+    "Difference of the twins": "difference",
+}
 
 
 def attach(window: Window) -> None:
