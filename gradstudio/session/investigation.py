@@ -133,5 +133,6 @@ def as_json(found: Provenance | None) -> dict[str, Any] | None:
     return {
         "step": found.step, "phase": found.phase, "module": found.module, "operation": found.operation, "cause": found.cause,
         "micro_batch": found.micro_batch, "time_step": found.time_step, "layers": list(found.layers), "led_up": found.led_up,
+        "growth_along": found.growth_along, "growth": [list(each) for each in found.growth],
         "chain": [vars(operation) | {"produced": operation.produced} for operation in found.chain],
     }  # fmt: skip
