@@ -90,9 +90,9 @@ class Snapshot:
 
     @cached_property
     def nbytes(self) -> int:
-        """Memory that it holds by itself."""
-        held = [self.weights, self.gradients, *self.buffers, *self.generators, *(v for v in self.optimizer.values() if isinstance(v, Tensor))]
-        return sum(tensor.nbytes for tensor in held)
+        """Memory that it holds. The order of an epoch is counted in each of its snapshots, though they share it."""
+        held = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.optimizer.values()]
+        return sum(tensor.nbytes for tensor in held if isinstance(tensor, Tensor))
 
     def pack(self) -> bytes:
         """As bytes, tensors and plain values only; `unpack` gives the same again."""

@@ -44,7 +44,7 @@ class Replay:
             return  # there is one less to go back to
         progress = copy.copy((self._run.history if history is None else history).progress)
         kept = Kept(self._run.owner(trainer.step), trainer.step, state, copy.deepcopy(rules), dict(findings), seconds, progress)
-        self._snapshots.add(kept, time.perf_counter() - started)
+        self._snapshots.add(kept, time.perf_counter() - started, self._run.ancestors)
 
     def stand(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> Trainer:
         """A trainer that stands where the run goes on, behind its last row, or where it was stopped on the way there; `trainer` is one of

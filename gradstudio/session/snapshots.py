@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ BUDGET = 256 << 20  # bytes
 GAP = 0.12  # seconds of training between two, at the least: what it takes to get from one to any step before the next
 COST = 1 / 100  # of the time of training that taking them may cost
 LATEST = 1000  # steps that are thinned last, so that any of them is near
-OLDER = 0.3  # of the budget, which what is older than those may always have
+OLDER = 0.2  # of the budget, which what is older than those has at the most where there is no room for all
 MOST = 600
 
 
@@ -55,7 +56,9 @@ class Snapshots:
         """`stored` gives what was written of runs."""
         self.budget, self.used = budget, 0  # bytes
         self._stored, self._fetched = stored, set[str]()
-        self._gap, self._cost = gap, 0.0  # seconds
+        self._gap = gap  # seconds
+        self._costs = deque[float](maxlen=5)  # seconds that the latest took
+        self._line: dict[str, float] = {}  # the runs that the latest one's run has steps of, and up to which
         self._kept: dict[int, Kept] = {}  # by how many were taken before, in that order
         self._taken = 0
         self._lock = threading.Lock()
@@ -69,11 +72,14 @@ class Snapshots:
 
     def due(self, seconds: float) -> bool:
         """Whether it is time for the next one, after so many seconds in steps."""
-        return seconds >= max(self._gap, self._cost / COST)
+        cost = min(self._costs) if len(self._costs) > 2 else 0.0  # the dearer of them were held up by something else
+        return seconds >= max(self._gap, cost / COST)
 
-    def add(self, kept: Kept, cost: float) -> None:
-        """Keep this one, which took so many seconds to take; others may have to go for it."""
-        self._cost += 0.2 * (cost - self._cost) if self._cost else cost
+    def add(self, kept: Kept, cost: float, ancestors: Mapping[str, int] | None = None) -> None:
+        """Keep this one, which took so many seconds to take; others may have to go for it. `ancestors` are those of the run that it was
+        taken of."""
+        self._costs.append(cost)
+        self._line = {kept.run: np.inf, **(ancestors or {})}
         self._put(kept)
 
     def fetch(self, run: Run, trainer: Trainer) -> None:
@@ -129,25 +135,28 @@ class Snapshots:
             self.used -= self._kept.pop(self._least()).state.nbytes
 
     def _least(self) -> int:
+        """Those of the latest steps lie evenly, as near to each other as there is room for; those before them the thinner the older."""
         kept = list(self._kept.values())
-        numbers, sizes = np.array(list(self._kept)), np.array([each.state.nbytes for each in kept])
-        seconds, steps, runs = (
-            np.array([each.seconds for each in kept]),
-            np.array([each.step for each in kept]),
-            np.array([each.run for each in kept]),
-        )
-        worth = np.empty(len(kept))
-        for run in set(runs):
-            own = np.flatnonzero(runs == run)
-            own = own[np.argsort(steps[own], kind="stable")]
-            worth[own] = np.diff(seconds[own], append=seconds[own[-1]] + self._gap) + np.diff(seconds[own], prepend=0.0)
-        worth /= self._taken - numbers  # their age
-        worth[-1] = np.inf  # now
-        old = (runs != runs[-1]) | (steps < steps[-1] - LATEST)
-        if sizes[old].sum() > OLDER * self.budget or (len(kept) > MOST and old.sum() > OLDER * MOST):
-            worth[~old] = np.inf
+        numbers, steps, sizes = (np.array(each) for each in (list(self._kept), [each.step for each in kept], [each.state.nbytes for each in kept]))
+        latest = np.array([kept[-1].step - LATEST <= each.step <= self._line.get(each.run, -1) for each in kept])
+        ages = self._taken - numbers
+        worth = np.where(latest, 1.0, ages[latest].max() / ages) * _lost(kept, self._gap)
         worth[steps == 0] *= 1e9
+        if sizes[~latest].sum() > OLDER * self.budget or (~latest).sum() > OLDER * MOST:
+            worth[latest] = np.inf
+        worth[-1] = np.inf  # now
         return int(numbers[worth.argmin()])
+
+
+def _lost(kept: list[Kept], gap: float) -> np.ndarray:
+    """For each the seconds from the one before it to the one after it, of the same run."""
+    seconds, steps, runs = (np.array(each) for each in ([each.seconds for each in kept], [each.step for each in kept], [each.run for each in kept]))
+    lost = np.empty(len(kept))
+    for run in set(runs):
+        own = np.flatnonzero(runs == run)
+        own = own[np.argsort(steps[own], kind="stable")]
+        lost[own] = np.diff(seconds[own], append=seconds[own[-1]] + gap) + np.diff(seconds[own], prepend=0.0)
+    return lost
 
 
 def same_kind(one: Experiment, other: Experiment) -> bool:
