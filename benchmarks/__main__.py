@@ -1,4 +1,4 @@
-"""python -m benchmarks [step window drawing startup memory faults]: measure, and print a table in Markdown. On an otherwise quiet machine.
+"""python -m benchmarks [step window drawing startup memory travel faults]: measure, and print a table in Markdown. On an otherwise quiet machine.
 
 faults takes ten minutes, and comes only where it is asked for."""
 
@@ -9,7 +9,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "window", "drawing", "startup", "memory", "faults")
+PARTS = ("step", "window", "drawing", "startup", "memory", "travel", "faults")
 
 
 def main(asked: list[str]) -> int:
