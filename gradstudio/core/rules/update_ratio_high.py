@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.history import History
+from gradstudio.core.rules import Severity
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.progress import Progress
 from gradstudio.core.rules.rates import lower
@@ -55,10 +56,11 @@ class UpdateRatioHigh(Looking):
             return
         far = state.struggling and self._peak > self.once
         blamed = (state.failing or far) and not (state.broken and self._latest < len(history) - 1 - self.recent)
-        if not len(high) and self._finding is not None and blamed == (self._finding.severity != "info"):
+        severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
+        if not len(high) and self._finding is not None and severity == self._finding.severity:
             return
         self.tell(
-            history, "info" if not blamed else "critical" if state.failing else "warning", "Updates too large" if blamed else "Large updates",
+            history, severity, "Updates too large" if blamed else "Large updates",
             f"{plural(self._count, 'update', 'updates')} changed the weights by more than {number(self.ratio)} of their norm, "
             f"that of step {self._peak_step:,} by {number(self._peak)}. About 0.001 is usual.",
             "The learning rate is too high for these gradients: each step goes past what it should reach.",
