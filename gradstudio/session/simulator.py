@@ -40,6 +40,7 @@ class Simulator:
         self._probed: frozenset[str] = frozenset()  # gauges that somebody looks at
         self._asked: list[dict[str, Value]] = []  # what each change that was asked for took the place of
         self._sent: dict[str, Value] = {}  # live values that the worker was asked for
+        self._later: dict[str, Value] = {}  # and those that are for the time when a run that was stopped goes on
         self._refusals = 0  # of the run, that were heard
         self.load(preset)
 
@@ -121,9 +122,10 @@ class Simulator:
         if not self.started:
             self._start(paused=False)
         elif self.can_resume:
-            wanted = self.requested
+            restart = {name: value for name, value in differing(self.run.in_force, self.requested).items() if not KNOBS[name].live}
+            wanted = restart | self._later
             self.rewind(len(self.run.history))
-            self._ask(wanted)  # what was changed while it was stopped
+            self._ask(self.requested.with_values(wanted))
         if self._worker:
             self._worker.send(Resume())
 
@@ -236,7 +238,7 @@ class Simulator:
         self.run = run
         self.requested = run.in_force
         self._refusals = len(run.refusals)
-        self._asked, self._sent = [], {}
+        self._asked, self._sent, self._later = [], {}, {}
 
     def stop(self) -> None:
         if self._worker:
@@ -301,7 +303,9 @@ class Simulator:
             self._take_up(self._new_run())
             return
         for name, value in new.items():
-            if self._worker and KNOBS[name].live and not self.run.over:
+            if KNOBS[name].live and self.run.over:
+                self._later[name] = value
+            elif self._worker and KNOBS[name].live:
                 self._sent[name] = value
                 self._worker.send(SetKnob(name, value))
 
@@ -312,6 +316,7 @@ class Simulator:
         self.snapshots = Snapshots(self.snapshots.budget, stored=self._stored)
         self._refusals = len(run.refusals)
         self._left: set[str] = set()  # runs that were stopped to show another one
+        self._later = {}
 
     def _new_run(self) -> Run:
         return Run(self.preset, self.requested, self.preset.timeline)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
+from gradstudio.core import history as histories
 from gradstudio.core import presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment
@@ -566,6 +567,64 @@ def test_a_run_that_was_left_goes_on_as_if_it_never_was(simulator: Callable[...,
     other = trained(plain, *timeline, Change(10, "loss.weight", 3.0))
     same(root, other, events=False)
     assert len(one.family.members) == 3
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(simulator: Callable[..., Simulator]) -> None:
+    """Its accuracy was found meanwhile; what was changed while it was stopped acts where it goes on."""
+    of = preset(Change(3, "optimizer.lr", 0.3), Change(6, "clipping.kind", "norm"), problem__noise=0.2, model__norm="batch", run__steps=100_000)
+    one = simulator(of)
+    for wish in (("loss.weight", 3.0), ("model.width", 16), ("optimizer.momentum", 0.5), ("clipping.kind", "none")):
+        make_steps(one, 4)
+        one.stop()
+        until(lambda: one.run.over)
+        assert one.run.status == "stopped" and one.run.accuracy is not None
+        one.set(*wish)
+        one.play()
+        assert one.requested[wish[0]] == wish[1]
+        until(lambda: one.run.own > 0 and one.run.status == "running")
+        one.pause()
+        until(lambda: one.run.status == "paused")
+        assert one.run.in_force.optimizer.lr == 0.3, "what was planned is not taken back"
+    one.stop()
+    until(lambda: one.run.over)
+    made = {change.knob for change in one.run.timeline}
+    assert not one.run.parent and made == {"loss.weight", "optimizer.lr", "clipping.kind", "optimizer.momentum"}
+    assert one.waiting() == {"model.width"}
+    same_course(one.run)
+
+
+@pytest.mark.parametrize(("name", "value"), [("optimizer.lr", 0.01), ("model.init", "zeros"), ("optimizer.kind", "adam")])
+def test_either_of_twins_is_taken_back(simulator: Callable[..., Simulator], name: str, value: Value) -> None:
+    of = preset(Change(5, "loss.weight", 2.0), problem__noise=0.1)
+    twin = of.model_copy(update={"experiment": of.experiment.with_value(name, value)})
+    changed = [trained(each, Change(7, "clipping.kind", "value")) for each in (of, twin)]
+    one = simulator(of)
+    one.start_twins(name, value)
+    twins = one.twins
+    until(lambda: twins.one.over and twins.other.over)
+    for run, wanted in zip((twins.other, twins.one, twins.other), (*changed[::-1], changed[1]), strict=True):
+        one.show(run)
+        go_back(one, 7)
+        change(one, "clipping.kind", "value")
+        same(finish(one), wanted)
+
+
+def test_a_branch_of_a_history_whose_blocks_are_on_disk(monkeypatch: pytest.MonkeyPatch, simulator: Callable[..., Simulator]) -> None:
+    monkeypatch.setattr(histories, "BLOCK", 8)
+    of = preset(Change(30, "optimizer.lr", 0.02), run__steps=60, accumulation__steps=2, problem__outlier_every=9)
+    changed = {step: trained(of, Change(step, "clipping.kind", "norm")) for step in (0, 7, 8, 9, 31, 40, 59)}
+    twice = trained(of, Change(31, "clipping.kind", "norm"), Change(48, "optimizer.momentum", 0.5))
+    one = simulator(of)
+    root = finish(one)
+    for step, wanted in changed.items():
+        one.show(root)
+        go_back(one, step)
+        change(one, "clipping.kind", "norm")
+        same(finish(one), wanted)
+        if step == 31:
+            go_back(one, 48)
+            change(one, "optimizer.momentum", 0.5)
+            same(finish(one), twice)
 
 
 def test_a_run_of_the_library_is_taken_back(simulator: Callable[..., Simulator]) -> None:
