@@ -148,3 +148,24 @@ def test_presets_are_read_without_numpy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
+def test_a_run_does_not_import_torchs_compiler(optimizer: str) -> None:
+    """It takes as long as torch itself, and nothing here is compiled. The run records its passes, breaks, and is explained."""
+    script = f"""
+import sys
+from gradstudio.core import presets
+from gradstudio.session.run import Run
+from gradstudio.session.snapshots import Snapshots
+from gradstudio.session.worker import Worker
+preset = presets.load("root-at-zero")
+experiment = preset.experiment.with_texts(["run.steps=70", "run.device=cpu", "optimizer.kind={optimizer}"])
+worker = Worker(run := Run(preset, experiment), snapshots=Snapshots())
+worker.start()
+worker.join()
+import torch
+print(run.status, run.provenance is not None, torch.are_deterministic_algorithms_enabled(), "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["nonfinite", "True", "True", "False"], done.stderr

@@ -21,11 +21,16 @@ def groups(knobs: experiment.Optimizer) -> dict[str, object]:
     return common | {"momentum": knobs.momentum}
 
 
+def _without_compiler(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """The same optimizer. torch wraps this method so that its compiler leaves it alone, and the first call imports that compiler for it."""
+    return type(kind.__name__, (kind,), {"add_param_group": inspect.unwrap(kind.add_param_group)})
+
+
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "rmsprop": torch.optim.RMSprop,
+    "sgd": _without_compiler(torch.optim.SGD),
+    "adam": _without_compiler(torch.optim.Adam),
+    "adamw": _without_compiler(torch.optim.AdamW),
+    "rmsprop": _without_compiler(torch.optim.RMSprop),
 }
 
 

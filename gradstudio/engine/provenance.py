@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradstudio.core.provenance import Operation, Phase, Provenance
 from gradstudio.core.text import number, plural
 from gradstudio.engine.models.rnn import RecurrentStack
 from gradstudio.engine.trainer import Trainer
-from gradstudio.engine.watching import Call, storage_of, tensors_in
+from gradstudio.engine.watching import Call, SeesOperations, storage_of, tensors_in
 
 LONGEST = 12  # operations of a chain that are told
 # What makes an Inf on purpose, such as a mask: no birth of anything.
@@ -72,7 +71,7 @@ class Watched(NamedTuple):
         return self.name.split(".")[1] if self.name.count(".") else self.name
 
 
-class Watcher(TorchDispatchMode):
+class Watcher(SeesOperations):
     """Sees every operation of a trainer's step."""
 
     def __init__(self, trainer: Trainer) -> None:

@@ -10,7 +10,8 @@ from gradstudio.engine import THREADS
 def prepare(deterministic: bool) -> None:
     """Set torch up for a run. These switches belong to the process, so the run that starts last decides."""
     torch.set_num_threads(int(THREADS))
-    torch.use_deterministic_algorithms(deterministic, warn_only=False)
+    # As torch.use_deterministic_algorithms does, which imports torch's compiler besides: a second, for what nobody uses here.
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
     # torch would fill every fresh tensor with NaN, which costs time and finds only faults in torch itself.

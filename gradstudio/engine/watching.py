@@ -49,7 +49,15 @@ class Call(NamedTuple):
                 yield from tensors_in(self.given(argument.name))
 
 
-class Watch(TorchDispatchMode):
+class SeesOperations(TorchDispatchMode):
+    """Sees every operation of torch. Its compiler is not kept away, which would import it, for a second: nothing is compiled here."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Watch(SeesOperations):
     """Keeps every operation with its arguments and results, so that none of their memory is used twice."""
 
     def __init__(self) -> None:
