@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,6 +17,14 @@ from gradstudio.engine.tasks.task import Batch
 def kept(micro_batches: int) -> int:
     """How many are left where the second half is dropped; the first always stays."""
     return micro_batches - micro_batches // 2
+
+
+def means(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The loss and the accuracy of a step, from the loss, the accuracy and the largest absolute output of each of its passes. The accuracy is
+    NaN where an output is not finite."""
+    losses = [loss for loss, _, _ in passes]
+    loss = losses[0] if len(losses) == 1 else torch.tensor(losses, dtype=torch.float64).mean().item()
+    return loss, sum(right if math.isfinite(largest) else math.nan for _, right, largest in passes) / len(passes)
 
 
 class UnclippedSum:

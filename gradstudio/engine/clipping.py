@@ -17,12 +17,22 @@ from gradstudio.engine.models import in_head
 def norm(flat: Flat, knobs: Clipping) -> bool:
     """All gradients times max_norm / (their common norm + 1e-6), where that is below 1 (Pascanu 2013). To the last bit what
     torch.nn.utils.clip_grad_norm_ does: it takes the norm of the tensors' norms, each summed in float32."""
-    common = torch.linalg.vector_norm(foreach.norms(flat.grads))
-    coefficient = torch.clamp((common + 1e-6).reciprocal() * knobs.max_norm, max=1.0)  # as torch divides a number by a tensor
+    coefficient = _coefficient(flat, knobs)
     if coefficient.item() == 1:
         return False
     flat.gradients.mul_(coefficient)
     return True
+
+
+def norm_on_device(flat: Flat, knobs: Clipping) -> bool:
+    """The same bits, and the host does not wait to see the norm: a coefficient of exactly 1 multiplies too, which changes nothing."""
+    flat.gradients.mul_(_coefficient(flat, knobs))
+    return True
+
+
+def _coefficient(flat: Flat, knobs: Clipping) -> Tensor:
+    common = torch.linalg.vector_norm(foreach.norms(flat.grads))
+    return torch.clamp((common + 1e-6).reciprocal() * knobs.max_norm, max=1.0)  # as torch divides a number by a tensor
 
 
 def value(flat: Flat, knobs: Clipping) -> bool:
@@ -66,3 +76,6 @@ CLIPPING: dict[str, Callable[[Flat, Clipping], bool]] = {
     "agc": agc,
     "per_layer": per_layer,
 }
+
+# Those for which the host never waits for the device.
+CLIPPING_ON_DEVICE = CLIPPING | {"norm": norm_on_device}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from gradstudio.core.knobs import KnobError
 
@@ -41,6 +42,12 @@ def resolve(choice: str) -> str:
         hint = "" if len(ids) > 1 else " (no accelerator was found)"
         raise KnobError(f"run.device = {choice} is not allowed; allowed here: {', '.join(['auto', *ids])}{hint}")
     return wanted
+
+
+def placed(tensor: Tensor, device: str) -> Tensor:
+    """A tensor of the CPU on a device. CUDA copies only from pinned memory without the host waiting for what the device still has to do;
+    torch gives that memory to no one else before it is copied."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)
 
 
 def processor() -> str:

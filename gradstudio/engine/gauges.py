@@ -112,6 +112,11 @@ def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
     return divided if np.all(weight) else np.where(np.equal(weight, 0) & np.equal(move, 0), 0.0, divided)
 
 
+def coefficient(before: float, after: float) -> float:
+    """Norm after clipping / norm before; 1 where it did nothing."""
+    return 1.0 if before == after else after / before if before else math.inf
+
+
 def by_layer(gradient: Gradient, change: Change) -> np.ndarray:
     """(metrics, layers) in the order of history.LAYER_METRICS."""
     metrics = {

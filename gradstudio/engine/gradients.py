@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from gradstudio.engine.devices import placed
+
 
 def centralize(grads: Iterable[Tensor]) -> None:
     """Take from each row of a gradient (outputs, inputs...) its mean (Yong 2020, arXiv 2004.01461). Vectors stay as they are."""
@@ -18,4 +20,4 @@ def centralize(grads: Iterable[Tensor]) -> None:
 def add_noise(grads: Iterable[Tensor], deviation: float, source: torch.Generator) -> None:
     """Add Gaussian noise to every entry (Neelakantan 2015). `source` is on the CPU, wherever the gradients are."""
     for grad in grads:
-        grad.add_(torch.randn(grad.shape, generator=source).to(grad.device), alpha=deviation)
+        grad.add_(placed(torch.randn(grad.shape, generator=source), str(grad.device)), alpha=deviation)

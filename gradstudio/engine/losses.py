@@ -122,7 +122,7 @@ def right_neighbour(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def modes_hit(outputs: Tensor, unused: Tensor) -> Tensor:
     """Share of the ring's clusters to which a drawn point came near."""
-    return (torch.cdist(outputs[:, 3:], ring_centers().to(outputs)) < ON_MODE).any(0).float().mean()
+    return (torch.cdist(outputs[:, 3:], ring_centers(outputs.device).to(outputs)) < ON_MODE).any(0).float().mean()
 
 
 def lasted(outputs: Tensor, targets: Tensor) -> Tensor:

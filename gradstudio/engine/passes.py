@@ -27,7 +27,7 @@ class Passes:
         self._flat, self._state = flat, state
         self._fresh = flat.new()
         self._fresh_grads = flat.layout.views(self._fresh, flat.parameters)
-        self._watched = False
+        self.watched = False  # whether each goes through autograd, for someone to see its operations
         self._known: dict[Hashable, int | Recording | None] = {}  # how many were made, or what was recorded, or that it cannot be
 
     def forget(self) -> None:
@@ -37,17 +37,17 @@ class Passes:
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Every pass in here goes through autograd."""
-        self._watched = True
+        self.watched = True
         try:
             yield
         finally:
-            self._watched = False
+            self.watched = False
 
     def make(self, kind: Hashable, compute: Callable[..., Results], inputs: Sequence[Tensor]) -> Results:
         """compute(*inputs), whose first result is differentiated. A `kind` of pass differs from itself in nothing but the data.
         The results are valid until the next pass."""
         first, self._flat.cleared = self._flat.cleared, False
-        if self._watched:
+        if self.watched:
             return _through_autograd(compute, inputs)
         kind = (kind, first, *((tensor.shape, tensor.dtype) for tensor in inputs))
         known = self._known.pop(kind, 0)

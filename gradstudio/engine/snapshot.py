@@ -58,6 +58,7 @@ class Snapshot:
     def restore(self, trainer: Trainer) -> None:
         """Bring a trainer of the same run back to this state. Tensors are written in place: recorded passes read them."""
         task, before = trainer.task, trainer.experiment
+        trainer.settle()  # rows that nobody read are of steps that are taken back
         trainer.experiment = self.experiment
         trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
         trainer.compare_next = trainer.check_accumulation_next = trainer.sample_activations_next = False

@@ -30,6 +30,7 @@ from gradstudio.engine import (
     schedules,
 )
 from gradstudio.engine.clipping import CLIPPING
+from gradstudio.engine.deferred import Deferred
 from gradstudio.engine.flat import Flat
 from gradstudio.engine.generators import generator
 from gradstudio.engine.initialization import initialize
@@ -76,6 +77,7 @@ class Trainer:
         self.step = 0
         self.taken = 0
         self.passed = 0
+        self._deferred = Deferred.of(self.flat, self.device)
         self.forget_changes()
         self.compare_next = False  # whether the next step also computes the gradient of its micro-batches joined into one
         self.check_accumulation_next = False  # or the mean of their own
@@ -118,9 +120,19 @@ class Trainer:
         self.scaler = precision.change_scaler(scaler, before, self.experiment.precision, self.device)
 
     def steps(self) -> Iterator[Row]:
-        """Train without end, a row an optimizer step."""
+        """Train without end, a row an optimizer step, read as soon as the step is made."""
         while True:
-            yield self._step()
+            yield from self.advance()
+            yield from self.settle()
+
+    def advance(self) -> list[Row]:
+        """Make one step. Gives the rows that are there by then: on the CPU its own; of a device whose rows are read later (deferred.py), that
+        of some steps before, or none, or all that were still to be read."""
+        return [self._step()] if self._deferred is None else self._deferred.advance(self)
+
+    def settle(self) -> list[Row]:
+        """The rows of the steps that were made and not read yet, in order. The host waits for the device."""
+        return [] if self._deferred is None else self._deferred.settle()
 
     def evaluate(self) -> float:
         """Share of the test set that is right; NaN where any output is not finite."""
@@ -143,8 +155,6 @@ class Trainer:
         mean = self._mean_gradient(batches) if self.check_accumulation_next else None
         loss, right, unclipped = self._accumulate(batches)
         accumulated = None if mean is None else Accumulated(self.step, accumulation.difference(self.flat.grads, mean), self._rounding)
-        if self._settings[0] is not self.experiment:
-            self._settings = (self.experiment, settings(self.experiment))
         scale, scaling = self.scaler.get_scale(), precision.scales(self.scaler)
         gradient, clip_coef, clipped_norm, difference = self._finish_gradient(unclipped, scale, joined)
         lr, skipped, change = self._update()
@@ -154,11 +164,16 @@ class Trainer:
             accuracy=right, step_seconds=time.perf_counter() - started, layers=gauges.by_layer(gradient, change),
             loop=Loop(tuple(self._calls), len(batches), self.experiment.clipping.kind != "none", scaling, skipped),
             joined_difference=difference, joined_problem=joined_problem,
-            settings=self._settings[1], accumulated=accumulated, activations=sampled,
+            settings=self._settings_now(), accumulated=accumulated, activations=sampled,
         )  # fmt: skip
         self.step += 1
         self.compare_next = self.check_accumulation_next = self.sample_activations_next = False
         return row
+
+    def _settings_now(self) -> Settings:
+        if self._settings[0] is not self.experiment:
+            self._settings = (self.experiment, settings(self.experiment))
+        return self._settings[1]
 
     def _batches(self) -> list[Batch]:
         """The step's micro-batches. What is to be passed over goes first: only now, so that a change taken back before leaves no trace."""
@@ -179,7 +194,7 @@ class Trainer:
         """Forward and backward for every micro-batch. Afterwards .grad holds the step's gradient, times the loss scale.
         Gives the loss, the accuracy and, where micro-batches are clipped one by one, the sum as it would be without."""
         mistakes = self.experiment.mistakes
-        values, right = [], []
+        passes = []
         if not mistakes.never_zero_grad:
             self._zero_grad()
         unclipped = accumulation.UnclippedSum(self.flat.gradients) if mistakes.clip_each_micro_batch else None
@@ -191,14 +206,11 @@ class Trainer:
                 self._advance_schedule()
             if unclipped is not None:
                 unclipped.set_aside()
-            loss, accuracy = self._pass(batch, 1 if mistakes.unscaled_accumulation else len(batches))
+            passes.append(self._pass(batch, 1 if mistakes.unscaled_accumulation else len(batches)).tolist())
             if unclipped is not None:
                 unclipped.put_back()
                 self._clip()
-            values.append(loss)
-            right.append(accuracy)
-        loss = values[0] if len(values) == 1 else torch.tensor(values, dtype=torch.float64).mean().item()
-        return loss, sum(right) / len(right), unclipped and unclipped.sum
+        return *accumulation.means(passes), unclipped and unclipped.sum
 
     def _finish_gradient(
         self, unclipped: Tensor | None, scale: float, joined: list[Tensor] | None
@@ -209,7 +221,7 @@ class Trainer:
         gradient, clip_coef = None, 1.0
         if unclipped is not None:
             gradient = measure.measure_gradient(unclipped, scale)
-            clip_coef = 1.0 if self.experiment.clipping.kind == "none" else _coefficient(measure.norm(unclipped), measure.norm(flat.gradients))
+            clip_coef = 1.0 if self.experiment.clipping.kind == "none" else gauges.coefficient(measure.norm(unclipped), measure.norm(flat.gradients))
         if mistakes.clip_before_unscale:
             gradient = gradient or measure.measure_gradient(flat.gradients, scale)
             clip_coef *= self._clip(measure.norm(flat.gradients))[0]
@@ -229,8 +241,12 @@ class Trainer:
         return gradient, clip_coef, norm, difference
 
     def _update(self) -> tuple[float, bool, gauges.Change]:
-        """Let the optimizer change the weights, unless the scaler skips. Gives the learning rate, whether the update was
-        skipped, and the change's measures."""
+        """Gives the learning rate, whether the update was skipped, and the change's measures."""
+        lr, skipped = self._move()
+        return lr, skipped, self.gauges.measure_change(self._change)
+
+    def _move(self) -> tuple[float, bool]:
+        """Let the optimizer change the weights, unless the scaler skips. Gives the learning rate, and whether the update was skipped."""
         knobs, mistakes, made = self.experiment, self.experiment.mistakes, self.updates.made
         lr = knobs.optimizer.lr * schedules.factor(knobs.schedule, self.taken)
         for group in self.optimizer.param_groups:
@@ -245,7 +261,7 @@ class Trainer:
         if not skipped:
             self._advance_schedule()
         torch.sub(weights, self._before, out=self._added)
-        return lr, skipped, self.gauges.measure_change(self._change)
+        return lr, skipped
 
     # ---- the calls of a training loop, each noted as it is made
 
@@ -253,11 +269,10 @@ class Trainer:
         self._calls.append("zero_grad")
         self.flat.clear()
 
-    def _pass(self, batch: Batch, divisor: int) -> tuple[float, float]:
-        """Forward and backward. Gives the loss and the accuracy."""
+    def _pass(self, batch: Batch, divisor: int) -> Tensor:
+        """Forward and backward. Gives the loss, the accuracy and the largest absolute output, (3,), on the device and until the next pass."""
         self._calls += ["forward", "backward"]
-        loss, right, largest = self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1].tolist()
-        return loss, right if math.isfinite(largest) else math.nan
+        return self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1]
 
     def _unscale(self) -> None:
         if precision.scales(self.scaler) != "none":
@@ -273,7 +288,7 @@ class Trainer:
         if not CLIPPING[knobs.kind](self.flat, knobs):
             return 1.0, before
         after = self.gauges.norm(self.flat.gradients)
-        return _coefficient(before, after), after
+        return gauges.coefficient(before, after), after
 
     def _take_step(self, *, around_scaler: bool) -> None:
         if around_scaler and precision.scales(self.scaler) == "dynamic":
@@ -346,8 +361,3 @@ def settings(knobs: Experiment) -> Settings:
     clipping = knobs.clipping
     limits = {"none": 0.0, "value": clipping.clip_value, "agc": clipping.agc_factor}
     return Settings(clipping.kind, limits.get(clipping.kind, clipping.max_norm), knobs.precision.dtype)
-
-
-def _coefficient(before: float, after: float) -> float:
-    """Norm after clipping / norm before; 1 where it did nothing."""
-    return 1.0 if before == after else after / before if before else math.inf

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Problem
+from gradstudio.engine.devices import placed
 from gradstudio.engine.generators import generator
 from gradstudio.engine.shape import Shape
 
@@ -56,17 +57,17 @@ class Task:
 
     def outliers(self, inputs: Tensor, scale: float) -> Tensor:
         """Gaussian noise of deviation `scale` in the shape of `inputs`."""
-        return torch.randn(inputs.shape, generator=self.outlier_generator).to(self.device) * scale
+        return placed(torch.randn(inputs.shape, generator=self.outlier_generator), self.device) * scale
 
     def _placed(self, batch: Batch) -> Batch:
         """Scaled by input_scale, on the device."""
         inputs = batch.inputs if self.problem.input_scale == 1 else batch.inputs * self.problem.input_scale
-        return Batch(inputs.to(self.device), batch.targets.to(self.device))
+        return Batch(placed(inputs, self.device), placed(batch.targets, self.device))
 
     def _noisy(self, batch: Batch, source: torch.Generator) -> Batch:
         if self.problem.noise == 0:
             return batch
-        noise = torch.randn(batch.inputs.shape, generator=source).to(self.device) * self.problem.noise
+        noise = placed(torch.randn(batch.inputs.shape, generator=source), self.device) * self.problem.noise
         return Batch(batch.inputs + noise, batch.targets)
 
 
@@ -87,7 +88,7 @@ class Dataset(Task):
         if self.position + self.problem.batch_size > len(self.order):
             self.order = torch.randperm(len(inputs), generator=self.order_generator)
             self.position = 0
-        chosen = self.order[self.position : self.position + self.problem.batch_size].to(self.device)
+        chosen = placed(self.order[self.position : self.position + self.problem.batch_size], self.device)
         self.position += self.problem.batch_size
         return self._noisy(Batch(inputs[chosen], targets[chosen]), self.noise_generator)
 
