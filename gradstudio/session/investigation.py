@@ -26,8 +26,8 @@ PHASES = {"forward": "forward pass", "loss": "loss", "backward": "backward pass"
 
 
 def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
-    """Where the first non-finite value of a run was born. The trainer stands behind the run's last row before and afterwards, even where
-    this raises. None where it cannot be found, for want of a snapshot or of time."""
+    """Where the first non-finite value of a run was born. The trainer, which has no rows to be read, stands afterwards where it stood before,
+    even where this raises. None where it cannot be found, for want of a snapshot or of time."""
     from gradstudio.engine.snapshot import Snapshot
 
     there = Snapshot.take(trainer)
@@ -45,14 +45,14 @@ def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[]
     broke = run.first_nonfinite_step
     assert broke is not None
     for step in range(broke, max(broke - BACK, -1), -1):
-        if not _bring(run, trainer, snapshots, step, stopped):
+        if not bring(run, trainer, snapshots, step, stopped):
             return None
         if trainer.weights_are_finite():  # else an update before this step broke them
             return explain(trainer)
     return None
 
 
-def _bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: Callable[[], bool]) -> bool:
+def bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: Callable[[], bool]) -> bool:
     """Stand before a step, with the changes that act from it on. Whether that could be."""
     kept = snapshots.nearest(run, step)
     if kept is None:

@@ -1,11 +1,16 @@
-"""A run and its trainer, brought forward step by step: any exception that training can raise becomes its status."""
+"""A run and its trainer, brought forward step by step: any exception that training can raise becomes its status.
+
+Where a device works beside the host, the rows come some steps after they were made (engine/deferred.py), and the trainer is ahead of the run.
+All that needs the two at the same step settles first: it waits for the rows. What a trainer did beyond a row that ends its run never
+belonged to that run: its rows are dropped, and it is taken back.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +18,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.session import torch_library
-from gradstudio.session.investigation import investigate
+from gradstudio.session.investigation import bring, investigate
 from gradstudio.session.probing import Probing
 from gradstudio.session.replay import Replay
 from gradstudio.session.run import Run, Status
@@ -64,19 +69,21 @@ class Lane:
                 self._check_plan(self.trainer)
                 run.begin(self.trainer.layers, self.trainer.environment)
                 run.keep(partial(self._replay.keep_if_due, self.trainer))
-            self._steps: Iterator[Row] = self.trainer.steps()
             self._keep = partial(self._replay.keep_if_due, self.trainer)
             self._stands = True
             self._end_at_the_last()
 
     def change_as_planned(self) -> None:
-        while self._planned and self._planned[0].step <= len(self.run.history):
+        while self._planned and self._planned[0].step <= self.trainer.step:
             change = self._planned.pop(0)
             self.change(change.knob, change.value)
 
     def change(self, name: str, value: Value) -> None:
         """A live knob changes; what the device or the knob does not allow is refused, and the run goes on as it was."""
         if self.run.in_force[name] == value:
+            return
+        self.settle()
+        if self.outcome is not None:
             return
         with self._caught():
             try:
@@ -94,21 +101,52 @@ class Lane:
         """One optimizer step, made while the run has this status."""
         run = self.run
         with self._caught():
-            self.trainer.compare_next |= len(run.history) in self._compare_at
+            gauge = self.probing.due(self.trainer)
+            if gauge:
+                self.settle()
+                if self.outcome is not None:
+                    return
+            self.trainer.compare_next |= self.trainer.step in self._compare_at
             self._measure_if_due()
             run.status = status
-            self.probing.before_step(self.trainer)
-            row = next(self._steps)
+            if gauge:
+                self.probing.measure(self.trainer, gauge)
+            self._record(self.trainer.advance())
+            ahead = self.trainer.step > len(run.history)
+            if ahead and (self.trainer.step >= run.experiment.run.steps or self._replay.due(run.seconds)):
+                self.settle()
+
+    def settle(self) -> None:
+        """The run has every row that was made. It may turn out to be over."""
+        if self.outcome is None:
+            with self._caught():
+                self._record(self.trainer.settle())
+
+    def _record(self, rows: Sequence[Row]) -> None:
+        run, rows = self.run, list(rows)
+        while rows:
+            row = rows.pop(0)
             run.record(row)
             if row.accumulated is not None and math.isfinite(row.accumulated.difference):  # not where a loss scale overflowed
                 self._accumulation = self._accumulating
-            run.keep(self._keep)
+            if self.trainer.step == len(run.history):
+                run.keep(self._keep)
             if run.first_nonfinite_step == row.step:
+                rows += self.trainer.settle()  # before the trainer is used to look for the cause
                 self._investigate()
             if row.went_nonfinite and run.in_force.run.stop_on_nonfinite:
                 self.outcome = "nonfinite"
-            else:
-                self._end_at_the_last()
+                self._take_back()
+                return
+            self._end_at_the_last()
+
+    def _take_back(self) -> None:
+        """Stand behind the last row, where the trainer has gone beyond it."""
+        self.trainer.settle()
+        if self.trainer.step > len(self.run.history):
+            self._stands = False
+            with contextlib.suppress(Exception):  # it is no fault of the run
+                self._stands = bring(self.run, self.trainer, self._snapshots, len(self.run.history), self._stopped)
 
     def stand(self, interrupted: Callable[[], bool]) -> None:
         """The run stands; whoever looks at gauges wants them of here."""
@@ -117,7 +155,7 @@ class Lane:
 
     def _measure_if_due(self) -> None:
         """What is measured now and then, beside the step: activations, and once in every way of accumulating whether the sum is right."""
-        self.trainer.sample_activations_next = len(self.run.history) % SAMPLE_EVERY == 0
+        self.trainer.sample_activations_next = self.trainer.step % SAMPLE_EVERY == 0
         if self.run.in_force is not self._looked_at:
             self._looked_at = self.run.in_force
             self._accumulating = _way_of_accumulating(self._looked_at)
@@ -130,6 +168,8 @@ class Lane:
         self._told = True
         run, accuracy = self.run, None
         self.probing.end()
+        if self.trainer and self._stands:
+            self._read_the_rest()
         self.outcome = self.outcome or "stopped"
         if self.trainer and self._stands and self.outcome != "failed" and len(run.history) and not (leaving and self.outcome == "stopped"):
             with self._caught():
@@ -142,6 +182,15 @@ class Lane:
         if self.outcome == "failed":
             self.trainer = None  # it may have been left in mid-step
         run.end(self.outcome, self._message, accuracy)
+
+    def _read_the_rest(self) -> None:
+        """What was made before it was stopped, or before a step failed; one that was not finite may be why that failed."""
+        self.settle()
+        if self.outcome == "failed":
+            with contextlib.suppress(Exception):
+                self._record(self.trainer.settle())
+            if self.outcome != "failed":
+                self._message = self.failure = ""
 
     def _check_plan(self, trainer: Trainer) -> None:
         """KnobError where the device cannot do what changes that are to come ask for, before a single step is made."""

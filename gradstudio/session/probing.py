@@ -38,15 +38,15 @@ class Probing:
         if not self._wanted and self._prober:
             self._prober.rest()
 
-    def before_step(self, trainer: Trainer) -> None:
-        """Measure the gauge that is most overdue, if any is: so that a run which breaks at once was looked at too."""
+    def due(self, trainer: Trainer) -> str:
+        """The gauge that is to be measured before the next step: that which is most overdue, if any is. So a run which breaks at once was
+        looked at too."""
         if not self._wanted:
-            return
+            return ""
         now = time.perf_counter()
         over = {name: now - self._latest[name][-1] - self._interval(name) if name in self._latest else math.inf for name in self._wanted}
         name = max(over, key=lambda each: over[each])
-        if over[name] >= 0 and self._is_new(trainer, name):
-            self._measure(trainer, name)
+        return name if over[name] >= 0 and self._is_new(trainer, name) else ""
 
     def standing(self, trainer: Trainer, interrupted: Callable[[], bool]) -> None:
         """The run stands: measure what was not measured here yet."""
@@ -54,7 +54,7 @@ class Probing:
             if interrupted():
                 return
             if self._is_new(trainer, name):
-                self._measure(trainer, name)
+                self.measure(trainer, name)
 
     def _is_new(self, trainer: Trainer, name: str) -> bool:
         """Whether the trainer stands elsewhere, or under other values, than when this gauge was last measured."""
@@ -70,7 +70,7 @@ class Probing:
         roots = sum(math.sqrt(self._costs.get(each, 0.0)) for each in self._wanted)
         return max(math.sqrt(self._costs[name]) * roots / SHARE, SOONEST)
 
-    def _measure(self, trainer: Trainer, name: str) -> None:
+    def measure(self, trainer: Trainer, name: str) -> None:
         """Whatever goes wrong is said beside the gauge, and is no fault of the run."""
         run, started = self._run, time.perf_counter()
         try:

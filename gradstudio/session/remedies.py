@@ -244,6 +244,7 @@ class Trials(threading.Thread):
         while lane.outcome is None and not self._stopping and len(run.history) < self.end and not run.refusals:
             lane.change_as_planned()
             lane.step("running")
+            lane.settle()  # its rows say where it ends
             if run.first_nonfinite_step is not None or self._found_again(run):
                 break
         lane.end(leaving=True)

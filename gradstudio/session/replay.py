@@ -25,12 +25,16 @@ class Replay:
         self._run, self._snapshots = run, snapshots
         self._kept_at = 0.0  # seconds of the run in steps, at the latest snapshot
 
+    def due(self, seconds: float) -> bool:
+        """Whether it is time for a snapshot, after so many seconds in the run's steps."""
+        return self._snapshots.due(seconds - self._kept_at)
+
     def keep_if_due(
         self, trainer: Trainer, rules: list[Rule], findings: dict[str, Finding], seconds: float, history: History | None = None
     ) -> None:  # fmt: skip
         """Take a snapshot where it is time for one, before anything is changed for the next step; `seconds` were spent in the run's steps,
         and `history` is what the rules were shown, the run's own by default."""
-        if trainer.step and not self._snapshots.due(seconds - self._kept_at):
+        if trainer.step and not self.due(seconds):
             return
         from gradstudio.engine.runtime import out_of_memory
         from gradstudio.engine.snapshot import Snapshot

@@ -135,26 +135,38 @@ class Worker(threading.Thread):
 
     def _train(self) -> None:
         last = time.perf_counter()
-        while going := [lane for lane in self._lanes if lane.outcome is None]:
+        while going := self._going():
             self._obey(going)
             if self._stopping:
                 return
-            if self._paused and not self._steps_due:
+            now, pace = time.perf_counter(), 1 / self._speed
+            stands = self._paused and not self._steps_due
+            early = bool(pace) and not self._paused and last + pace > now
+            if stands or early:  # there is time to read every row
+                for lane in going:
+                    lane.settle()
+            if any(lane.outcome is not None for lane in going):
+                continue
+            if stands:
                 for lane in going:
                     lane.run.status = "paused"
                 going[0].stand(lambda: not self._commands.empty())
                 self._wait(going, None)
                 continue
-            now, pace = time.perf_counter(), 1 / self._speed
-            if pace and not self._paused and last + pace > now:
+            if early:
                 self._wait(going, last + pace - now)
                 continue
             last = max(last + pace, now - pace)
             self._steps_due = max(self._steps_due - 1, 0)
             for lane in going:
                 lane.step("paused" if self._paused else "running")
-                if lane.outcome is not None:
-                    lane.end(leaving=False)
+
+    def _going(self) -> list[Lane]:
+        """The lanes whose runs go on; the others are told what came of them."""
+        for lane in self._lanes:
+            if lane.outcome is not None:
+                lane.end(leaving=False)
+        return [lane for lane in self._lanes if lane.outcome is None]
 
     def _taken_over(self) -> Trainer | None:
         """The trainer of the worker before this one."""

@@ -119,7 +119,7 @@ def test_they_take_a_tenth_of_the_time() -> None:
     run = new_run(run__steps=10**6, model__width=64, model__depth=3)
     worker = Worker(run, speed=200)
     spent: list[float] = []
-    measure = Probing._measure
+    measure = Probing.measure
 
     def timed(self: Probing, trainer: object, name: str) -> None:
         begin = time.perf_counter()
@@ -127,7 +127,7 @@ def test_they_take_a_tenth_of_the_time() -> None:
         spent.append(time.perf_counter() - begin)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Probing, "_measure", timed)
+        patch.setattr(Probing, "measure", timed)
         worker.send(Probe(frozenset(NAMES)))
         worker.start()
         until(lambda: len(spent) >= 8)
