@@ -46,6 +46,7 @@ class _Frames:
 
         self.app = application()
         self.window = Window(presets.load("deep-sigmoid-vanishing"))
+        self.window.furnish()
         self.window.resize(1440, 900)
         self.window.show()
         rows = _rows(self.window.simulator.run)

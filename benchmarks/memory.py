@@ -92,6 +92,7 @@ def watched_run() -> dict[str, float]:
 
     application()
     window = Window(Preset(id="memory", title="Memory", experiment=Experiment()))
+    window.furnish()
     window.heartbeat.start()
     window.show()
     run = window.simulator.run = new_run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float | None]] = {
 
 def figures() -> Iterator[Figure]:
     calls = {"python -c pass": NOTHING, **{name: words for name, (words, _) in COMMANDS.items()}}
-    rounds = [{name: seconds_of(words) for name, words in calls.items()} for _ in range(ROUNDS)]
+    rounds = [{name: seconds_of(words) for name, words in calls.items()} for _ in range(ROUNDS + 1)][1:]
     taken = {name: statistics.median(each[name] for each in rounds) for name in calls}
     nothing = taken["python -c pass"]
     for name, (_, most) in COMMANDS.items():
@@ -32,5 +33,10 @@ def figures() -> Iterator[Figure]:
 
 def seconds_of(words: tuple[str, ...]) -> float:
     started = time.perf_counter()
-    subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, *words], env=with_bytecode(), check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started
+
+
+def with_bytecode() -> dict[str, str]:
+    """This environment, but for the wish to compile every module at every start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -1,4 +1,4 @@
-"""Opening the app: what must be there is checked, then the window is shown, and torch is loaded behind it."""
+"""Opening the app: what must be there is checked, then the window is shown, and the rest of it and torch are loaded behind it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import traceback
+from importlib.util import find_spec
 from types import TracebackType
 
 from gradstudio.core import presets
@@ -23,6 +24,9 @@ def launch(source: str | None = None) -> int:
         preset = presets.load(source or FIRST_PRESET)
         check()
         from gradstudio.gui.window import Window  # Qt is loaded here
+
+        if find_spec("pyqtgraph") is None:  # which the window needs only once it is seen
+            raise ModuleNotFoundError(name="pyqtgraph")
     except (presets.PresetError, NoWindow) as fault:
         return _refuse(str(fault))
     except ModuleNotFoundError as fault:
@@ -30,8 +34,7 @@ def launch(source: str | None = None) -> int:
     except ImportError as fault:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
-    from PySide6.QtCore import QTimer
-
+    from gradstudio.gui.first_paint import after_first_paint
     from gradstudio.gui.theme import theme
 
     app = application()
@@ -40,9 +43,14 @@ def launch(source: str | None = None) -> int:
     window = Window(preset)
     theme.apply()  # once for the whole window: every widget would be dressed anew each time that it is put into another
     sys.excepthook = _hook(window)
-    window.heartbeat.start()
+
+    def furnish() -> None:
+        window.furnish()
+        window.heartbeat.start()
+        window.machine.look()
+
+    after_first_paint(window, furnish)
     window.show()
-    QTimer.singleShot(100, window.machine.look)  # after the first paint
     code = app.exec()
     if window.simulator.busy:
         # A step that does not end holds the training thread; nothing is left to save, and Python must not wait for it.
@@ -82,6 +90,7 @@ def _refuse(text: str) -> int:
 
 def _hook(window):
     """A fault of the window itself is told in the window, which goes on."""
+    from PySide6.QtWidgets import QApplication
 
     def told(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
@@ -89,6 +98,9 @@ def _hook(window):
             return
         details = "".join(traceback.format_exception(kind, fault, trace))
         print(details, file=sys.stderr)
+        if not window.furnished:  # nothing can be told there, and nothing done
+            QApplication.exit(1)
+            return
         window.message.show_error(f"Something went wrong in the window: {kind.__name__}: {str(fault)[:200]}", details)
 
     return told

@@ -134,7 +134,7 @@ def _run(window: Window, menu: QMenu) -> None:
 
 
 def _view(window: Window, menu: QMenu) -> None:
-    _add(menu, "Whole run", window.plots.fit, "Home")
+    _add(menu, "Whole run", lambda: window.plots.fit(), "Home")
     menu.addSeparator()
     group = QActionGroup(menu)
     modes: tuple[tuple[str, Mode], ...] = (("Light or dark as the system", "system"), ("Light", "light"), ("Dark", "dark"))

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from gradstudio.gui.branches_panel import BranchesPanel
 from gradstudio.gui.code_panel import CodePanel
 from gradstudio.gui.gauges_panel import GaugesPanel
+from gradstudio.gui.pages import PAGES, Page
 from gradstudio.gui.runs_panel import RunsPanel
 from gradstudio.gui.words_panel import WordsPanel
-
-Page = Literal["words", "branches", "code", "runs", "gauges"]
-PAGES: dict[Page, tuple[str, str]] = {
-    "words": ("Words", "What is happening, and the lesson (Ctrl+2)"),
-    "branches": ("Branches", "What branched from this run, and what changed at each fork (Ctrl+5)"),
-    "code": ("Code", "The knobs as a plain PyTorch program (Ctrl+3)"),
-    "runs": ("Runs", "Every run that was ever made: find, open, compare (Ctrl+4)"),
-    "gauges": ("Gauges", "What is measured while one looks: exponents against fp16, sharpness, noise, overshoot, activations (Ctrl+6)"),
-}
 
 
 class SidePanel(QWidget):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QByteArray, QSettings
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtWidgets import QSplitter, QWidget
 
-from gradstudio.gui.side_panel import PAGES, Page, SidePanel
+from gradstudio.gui.pages import PAGES, Page
 from gradstudio.gui.theme import theme
+
+if TYPE_CHECKING:
+    from gradstudio.gui.side_panel import SidePanel
 
 WIDTHS = (286, 800, 326)  # at first: knobs, plots, words
 LEAST = (240, 420, 240)
@@ -14,17 +19,31 @@ SHARES: dict[Page, float] = {"code": 0.39, "runs": 0.27}  # of the width of all,
 
 
 class Sides(QSplitter):
-    def __init__(self, knobs: QWidget, plots: QWidget, right: SidePanel) -> None:
+    def __init__(self, knobs: QWidget) -> None:
         super().__init__()
-        self._knobs, self._right = knobs, right
+        self._knobs = knobs
+        self._page: Page = "words"  # at first
         self._widths: dict[Page, int] = {}  # of the right side, as a person left them
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
-        for widget, least in zip((knobs, plots, right), LEAST, strict=True):
+        panel = QWidget()
+        panel.setObjectName("right")
+        panel.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        for widget, least in zip((knobs, QWidget(), panel), LEAST, strict=True):
             widget.setMinimumWidth(least)
             self.addWidget(widget)
         self.setStretchFactor(1, 1)
         self.setSizes(list(WIDTHS))
+
+    def fill(self, plots: QWidget, right: SidePanel) -> None:
+        """Put these where there was room left for them."""
+        self._right = right
+        for place, widget in ((1, plots), (2, right)):
+            room = self.widget(place)
+            widget.setMinimumWidth(room.minimumWidth())
+            self.replaceWidget(place, widget)  # hidden where the room was
+            room.deleteLater()
+        right.show_page(self._page)
         right.page_chosen.connect(self.show_page)
 
     def toggle_knobs(self) -> None:
@@ -58,8 +77,8 @@ class Sides(QSplitter):
 
     def fit(self) -> None:
         """Give the sides the room that their text needs."""
-        for widget, least in ((self._knobs, LEAST[0]), (self._right, LEAST[2] + 10)):
-            widget.setMinimumWidth(round(least * theme.zoom))
+        for place, least in ((0, LEAST[0]), (2, LEAST[2] + 10)):
+            self.widget(place).setMinimumWidth(round(least * theme.zoom))
 
     def restore(self, settings: QSettings) -> None:
         """As they were left by the last window."""
@@ -67,8 +86,7 @@ class Sides(QSplitter):
             width = str(settings.value(f"width/{page}", ""))
             if width.isdecimal():
                 self._widths[page] = int(width)
-        page = settings.value("page")
-        self._right.show_page(next((known for known in PAGES if known == page), "words"))
+        self._page = next((known for known in PAGES if known == settings.value("page")), "words")
         state = settings.value("splitter")
         if isinstance(state, QByteArray):
             self.restoreState(state)

@@ -7,7 +7,6 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-import pyqtgraph as pg
 from PySide6.QtCore import QObject, QSettings, Qt, QTemporaryDir, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QIcon, QPainter, QPalette, QPixmap
 from PySide6.QtWidgets import QApplication
@@ -68,7 +67,6 @@ class Theme(QObject):
         app.setFont(self.font())
         app.setPalette(self._palette())
         app.setStyleSheet(self._style())
-        pg.setConfigOptions(background=self.colors.plot, foreground=self.colors.dim, antialias=False)
         self.changed.emit()
 
     def font(self, size: float = 1.0, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:

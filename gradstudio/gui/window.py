@@ -1,11 +1,16 @@
-"""The window: panels around a simulator. It draws what the simulator holds and hands on what a person asks for."""
+"""The window: panels around a simulator. It draws what the simulator holds and hands on what a person asks for.
+
+It comes in two parts, so that it is soon there: top bar, knobs and menus at once, and plots and pages, which take as long to load, when
+a person sees the first (`furnish`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, QSettings, QSize, Qt
+from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QSettings, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
 
@@ -13,21 +18,11 @@ from gradstudio.core import files, presets
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural
-from gradstudio.gui import about, file_dialogs, menus, plot_menu, rewinding
-from gradstudio.gui.branches_desk import BranchesDesk
-from gradstudio.gui.companions import Companions
+from gradstudio.gui import about, file_dialogs, menus, rewinding
 from gradstudio.gui.exporting import EventsExport, Export, content
 from gradstudio.gui.figures_bar import FiguresBar
-from gradstudio.gui.fixes_desk import FixesDesk
-from gradstudio.gui.gauges_desk import GaugesDesk
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
-from gradstudio.gui.librarian import Librarian
-from gradstudio.gui.message_bar import MessageBar
-from gradstudio.gui.plots.stack import PlotStack
-from gradstudio.gui.reading import Reading
-from gradstudio.gui.runs_desk import RunsDesk
-from gradstudio.gui.side_panel import SidePanel
 from gradstudio.gui.sides import Sides
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import AT_FIRST, TopBar
@@ -36,6 +31,9 @@ from gradstudio.session.machine import Machine
 from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.state import describe
+
+if TYPE_CHECKING:
+    from gradstudio.gui.reading import Reading
 
 FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
@@ -48,23 +46,13 @@ WRITING = 20.0  # seconds that a file gets to be written whole
 class Window(QMainWindow):
     def __init__(self, preset: presets.Preset) -> None:
         super().__init__()
-        library = files.user_library()
-        self.simulator = Simulator(preset, library)
+        self._library = files.user_library()
+        self.simulator = Simulator(preset, self._library)
         self.simulator.set_speed(AT_FIRST)
         self.simulator.snapshots.resize(rewinding.budget())
         self.machine = Machine()
-        self.top, self.knobs, self.plots = TopBar(), KnobPanel(), PlotStack()
-        self.message = MessageBar(self.plots.scale_and_rate)  # of all the plots the one that is missed least
-        self.side = SidePanel()
-        self.sides = Sides(self.knobs, self.plots, self.side)
-        self.words = self.side.words
-        self.happening, self.lesson = self.words.happening, self.words.lesson
-        self.figures = FiguresBar()
-        self.companions = Companions(self.plots.overlays)
-        self.desk = RunsDesk(self, Librarian(library))
-        self.branches = BranchesDesk(self)
-        self.gauges = GaugesDesk(self)
-        self.fixes = FixesDesk(self)
+        self.top, self.knobs, self.figures = TopBar(), KnobPanel(), FiguresBar()
+        self.sides = Sides(self.knobs)
         self._exports: list[Export] = []
         self._readings: list[Reading] = []
         self._library_problem = ""  # that was told
@@ -73,14 +61,52 @@ class Window(QMainWindow):
         self._beats = 0
         self._status, self._shown = "", None  # of the run when the words were last brought up to date
         self._devices_shown = False
+        self.furnished = False
         self._lay_out()
+        theme.changed.connect(self.top.keep_widths)
+        theme.changed.connect(self.sides.fit)
+        theme.changed.connect(self.figures.update)
         menus.build(self)
+        self._restore()
+        self.top.refresh(self.simulator, None)
+        self.top.show_device(str(preset.experiment.run.device), "")
+        state = describe(self.simulator.run)
+        self.top.pill.show_state(state.tone, state.headline)
+        self.figures.refresh(self.simulator.run)
+        self.knobs.refresh(self.simulator)
+
+    def furnish(self) -> None:
+        """Put in the plots and the pages. Before it is done the window shows nothing of the run, and answers nothing."""
+        # pyqtgraph comes with these, for which the first paint does not wait.
+        from gradstudio.gui import plot_menu
+        from gradstudio.gui.branches_desk import BranchesDesk
+        from gradstudio.gui.companions import Companions
+        from gradstudio.gui.fixes_desk import FixesDesk
+        from gradstudio.gui.gauges_desk import GaugesDesk
+        from gradstudio.gui.librarian import Librarian
+        from gradstudio.gui.message_bar import MessageBar
+        from gradstudio.gui.plots.stack import PlotStack
+        from gradstudio.gui.runs_desk import RunsDesk
+        from gradstudio.gui.side_panel import SidePanel
+
+        self.plots, self.side = PlotStack(), SidePanel()
+        self.sides.fill(self.plots, self.side)
+        self.message = MessageBar(self.plots.scale_and_rate)  # of all the plots the one that is missed least
+        self.words = self.side.words
+        self.happening, self.lesson = self.words.happening, self.words.lesson
+        self.companions = Companions(self.plots.overlays)
+        self.desk = RunsDesk(self, Librarian(self._library))
+        self.branches = BranchesDesk(self)
+        self.gauges = GaugesDesk(self)
+        self.fixes = FixesDesk(self)
         plot_menu.attach(self)
         self._connect()
-        self._restore()
         self.heartbeat = Heartbeat(self.refresh, self)
         self.plots.loss.widget.setFocus()  # so that Space runs
+        self.furnished = True
         self.refresh()
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
+        self.words.balance()  # now that its texts know how wide they are
 
     # ---- what a person asks for
 
@@ -339,11 +365,8 @@ class Window(QMainWindow):
         self.knobs.slid.connect(self.slide)
         self.knobs.compare_asked.connect(self.compare)
         self.side.code.save_asked.connect(lambda: file_dialogs.save_code(self))
-        theme.changed.connect(self.top.keep_widths)
-        theme.changed.connect(self.sides.fit)
         self.happening.remedy_chosen.connect(self.ask_remedy)
         self.plots.gradient_norm.max_norm_moved.connect(self.limit_norm)
-        theme.changed.connect(self.figures.update)
 
     def _restore(self) -> None:
         settings = QSettings()
@@ -372,6 +395,9 @@ class Window(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         settings = QSettings()
         settings.setValue("geometry", self.saveGeometry())
+        if not self.furnished:
+            event.accept()
+            return
         self.sides.save(settings)
         self.hide()
         self.fixes.stop()  # the trials end while the run does

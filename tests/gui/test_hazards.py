@@ -112,6 +112,9 @@ from gradstudio.gui.window import Window
 window = Window(presets.load("rnn-explosion"))
 window.show()
 application.processEvents()
+assert "pyqtgraph" not in sys.modules
+window.furnish()
+application.processEvents()
 assert "torch" not in sys.modules and "matplotlib" not in sys.modules
 print("shown")
 """

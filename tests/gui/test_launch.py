@@ -105,3 +105,31 @@ def test_a_missing_system_library_is_named_with_its_package() -> None:
     sentence = platform.missing_library(fault)
     assert sentence and "libEGL.so.1" in sentence and "libegl1" in sentence
     assert platform.missing_library(ImportError("cannot import name 'x'")) is None
+
+
+def test_a_fault_behind_the_first_paint_ends_the_program() -> None:
+    code = """
+from gradstudio.gui import app, window
+def furnish(self):
+    raise RuntimeError("no plots")
+window.Window.furnish = furnish
+raise SystemExit(app.launch())
+"""
+    environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1 and "RuntimeError: no plots" in ended.stderr
+
+
+def test_a_window_that_is_closed_at_its_first_paint_ends_the_program() -> None:
+    code = """
+from PySide6.QtCore import QTimer
+from gradstudio.gui import app, window
+class Closing(window.Window):
+    def showEvent(self, event):
+        QTimer.singleShot(0, self.close)
+window.Window = Closing
+raise SystemExit(app.launch())
+"""
+    environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
