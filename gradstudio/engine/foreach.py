@@ -17,3 +17,8 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
 
 def multiply_(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
     torch._foreach_mul_(list(tensors), list(factors))
+
+
+def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    if targets:
+        torch._foreach_copy_(list(targets), list(sources))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,14 +31,15 @@ _SAME = {
     "_to_copy": lambda inputs, place, **memory: place.copy_(inputs),
 }
 
-Repeated = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+Results = tuple[Tensor, ...]
+_Repetition = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class Recording:
     """`results` is what `compute` returned, and the gradients are where they were wanted; `repeat` fills both anew."""
 
     def __init__(
-        self, compute: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], parameters: Sequence[Tensor],
+        self, compute: Callable[..., Results], inputs: Sequence[Tensor], parameters: Sequence[Tensor],
         grads: Sequence[Tensor], state: Sequence[Tensor] = (),
     ) -> None:  # fmt: skip
         """Watch `compute(*inputs)`, whose first result is differentiated by the `parameters`; the gradients go to `grads`. `state` is what
@@ -55,19 +56,9 @@ class Recording:
             with Watch() as watch:
                 results, found = differentiated(*self._inputs)
             self._place(watch.calls, results, found, grads)
-            # Whatever was read of the data past torch's operations would be taken for a constant: the same examples in another order tell.
-            for given in ([tensor.flip(0) for tensor in inputs], inputs):
-                _restore(state, before)
-                results, found = differentiated(*given)
-                after = [tensor.clone() for tensor in state]
-                _restore(state, before)
-                self.repeat(given)
-                there = [target for grad, target in zip(found, grads, strict=True) if grad is not None]
-                once = [*results, *(grad for grad in found if grad is not None), *after]
-                if not all(map(_same_bits, once, [*self.results, *there, *state])):
-                    raise Unrecordable("it gave other numbers")
+            hold_against_autograd(self, differentiated, inputs, grads, state, before)
         except BaseException:
-            _restore(state, before)
+            restore(state, before)
             raise
 
     @torch.no_grad()
@@ -87,6 +78,32 @@ class Recording:
             own.copy_(new)
         for function, args, kwargs in self._calls:
             function(*args, **kwargs)
+
+
+class Repeated(Protocol):
+    """A pass that can be done again."""
+
+    results: Results
+
+    def repeat(self, inputs: Sequence[Tensor]) -> None: ...
+
+
+def hold_against_autograd(
+    again: Repeated, differentiated: Callable[..., tuple[Sequence[Tensor], Sequence[Tensor | None]]], inputs: Sequence[Tensor],
+    grads: Sequence[Tensor], state: Sequence[Tensor], before: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Unrecordable where doing it again gives any other bit. Afterwards all is as if it had been done once since `state` was as `before`."""
+    # Whatever was read of the data past torch's operations would be taken for a constant: the same examples in another order tell.
+    for given in ([tensor.flip(0) for tensor in inputs], inputs):
+        restore(state, before)
+        results, found = differentiated(*given)
+        after = [tensor.clone() for tensor in state]
+        restore(state, before)
+        again.repeat(given)
+        there = [target for grad, target in zip(found, grads, strict=True) if grad is not None]
+        once = [*results, *(grad for grad in found if grad is not None), *after]
+        if not all(map(_same_bits, once, [*again.results, *there, *state])):
+            raise Unrecordable("it gave other numbers")
 
 
 # A tensor that stands for what an operation makes anew each time, and its size, stride and offset there where it is not all of it.
@@ -165,7 +182,7 @@ class _Places:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
-    def repeated(self, number: int, call: Call) -> Iterator[Repeated]:
+    def repeated(self, number: int, call: Call) -> Iterator[_Repetition]:
         """What does the call of that number again, if anything, and lets go of what was taken over and is not needed any more."""
         again = self._again(call)
         if again is not None:
@@ -173,7 +190,7 @@ class _Places:
         for key in self._ending[number]:
             yield _let_go, (self._taken_over[key],), {}
 
-    def _again(self, call: Call) -> Repeated | None:
+    def _again(self, call: Call) -> _Repetition | None:
         if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
             return None
         made = [result for result in call.results if self._makers.get(storage_of(result)) is call]
@@ -237,7 +254,7 @@ def _writes(call: Call) -> bool:
     return call.name in _SAME or len(writing_form(call.function)[1]) == len(call.results)
 
 
-def _restore(state: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+def restore(state: Sequence[Tensor], before: Sequence[Tensor]) -> None:
     for tensor, old in zip(state, before, strict=True):
         tensor.copy_(old)
 
