@@ -9,17 +9,20 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradstudio.core.history import COLUMNS, Row
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import deferred, device_gauges
+from gradstudio.engine import deferred, device_gauges, devices, gradients
 from gradstudio.engine.clipping import CLIPPING, CLIPPING_ON_DEVICE
 from gradstudio.engine.device_gauges import DeviceGauges
 from gradstudio.engine.flat import Layout
 from gradstudio.engine.gauges import Gauges
+from gradstudio.engine.losses import NAIVE
 from gradstudio.engine.models import MODELS
 from gradstudio.engine.optimizers import OPTIMIZERS
 from gradstudio.engine.snapshot import Snapshot
+from gradstudio.engine.tasks import task
 from gradstudio.engine.trainer import Trainer
 
 LAG, STEPS = 4, 9
@@ -165,6 +168,45 @@ def test_a_trainer_that_is_taken_back_forgets_what_was_not_read(pair):
     state.restore(late)
     check_rows(advanced(late, STEPS), list(islice(direct.steps(), STEPS)))
     check_weights(late, direct)
+
+
+class Crossings(TorchDispatchMode):
+    """Counts what is copied from the CPU to another device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.count += function is torch.ops.aten._to_copy.default and args[0].is_cpu and not result.is_cpu
+        return result
+
+
+@pytest.mark.parametrize("knobs", [
+    *(f"model.kind={kind} problem.task={TASKS.get(kind, 'digits')} accumulation.steps=2" for kind in MODELS if kind != "policy"),  # it acts on the host
+    *(f"clipping.kind={kind} gradients.centralize=true gradients.noise_std=0.1" for kind in CLIPPING), *(f"optimizer.kind={kind}" for kind in OPTIMIZERS),
+    *(f"loss.kind={kind} loss.eps=0.1 problem.task=spirals loss.weight=2" for kind in NAIVE), "model.norm=batch model.checkpointing=true",
+    "problem.noise=0.1 problem.outlier_every=1 problem.input_scale=2 problem.skip_batches=1",
+])  # fmt: skip
+def test_the_host_never_looks_at_what_is_on_the_device(build, monkeypatch, knobs):
+    """torch's meta device has no data: whoever looks at any fails. And all that goes there goes by devices.placed, which does not wait."""
+
+    def counted(tensor, device):
+        placed_there.append(tensor)
+        return tensor.to(device)
+
+    placed_there: list[torch.Tensor] = []
+    for module in (gradients, task):
+        monkeypatch.setattr(module, "placed", counted)
+    for kind in (task.Task, task.Dataset):
+        monkeypatch.setattr(kind, "sample", lambda *_: None)  # nothing can be read of it for the start, as nothing else can
+    monkeypatch.setattr("gradstudio.engine.trainer.initialize", lambda *_: None)
+    monkeypatch.setattr(devices, "available", lambda: [devices.Device("cpu", "CPU"), devices.Device("meta", "no data")])
+    monkeypatch.setitem(deferred.LAG, "meta", LAG)
+    made = build("run.device=auto", "problem.seq_len=8", *knobs.split())
+    placed_there.clear()
+    with Crossings() as crossings:
+        assert [made.advance() for _ in range(LAG)] == [[]] * LAG
+    assert crossings.count == len(placed_there) >= LAG
 
 
 def test_every_clipping_rule_gives_the_same_bits_on_a_device(build):
