@@ -1,10 +1,12 @@
 """A training step with everything measured, against the plain loop of the same experiment in the same run.
 
-Process CPU time of interleaved rounds, so that other programs and the clock of the processor fall out of the ratio.
+Process CPU time of interleaved rounds, so that other programs and the clock of the processor fall out of the ratio; on CUDA the time by
+the clock until the device has done its work.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 import time
@@ -35,7 +37,7 @@ def figures() -> Iterator[Figure]:
     for name, (texts, most) in CASES.items():
         experiment = Experiment().with_texts([*texts, *CLIP])
         plain, ours = compare(plain_step(experiment), our_step(experiment))
-        yield Figure(f"step, {name}", ours / plain, most=most, note=f"plain loop {1000 * plain:.2f} ms, GradStudio {1000 * ours:.2f} ms")
+        yield _figure(name, plain, ours, most)
     experiment = Experiment().with_texts([*CASES["MLP-20, SGD"][0], *CLIP])
     with tempfile.TemporaryDirectory() as folder:
         keeper = Keeper(Path(folder) / "library.sqlite3")
@@ -44,6 +46,28 @@ def figures() -> Iterator[Figure]:
     yield Figure(
         "step, MLP-20, SGD, written to the library / not", kept / alone, most=1.01, note="CPU of both threads; the other core does the writing"
     )
+    yield from on_cuda()
+
+
+def on_cuda() -> Iterator[Figure]:
+    """The same where there is a CUDA device: each pass through autograd, and as a CUDA graph."""
+    import torch
+
+    from gradstudio.engine import passes
+
+    if not torch.cuda.is_available():
+        yield Figure("step on CUDA", math.nan, note="not measured: there is no CUDA device here")
+        return
+    patience = passes.PATIENCE
+    for name, (texts, _) in CASES.items():
+        experiment = Experiment().with_texts([*texts, *CLIP, "run.device=cuda:0"])
+        for kind, passes.PATIENCE, most in (("eager", math.inf, 1.02), ("CUDA graph", patience, 0.5)):
+            plain, ours = compare(plain_step(experiment), our_step(experiment), timed=seconds_on_cuda)
+            yield _figure(f"{name}, on CUDA, {kind}", plain, ours, most)
+
+
+def _figure(name: str, plain: float, ours: float, most: float) -> Figure:
+    return Figure(f"step, {name}", ours / plain, most=most, note=f"plain loop {1000 * plain:.2f} ms, GradStudio {1000 * ours:.2f} ms")
 
 
 def our_step(experiment: Experiment, keeper: Keeper | None = None) -> Callable[[], None]:
@@ -55,18 +79,23 @@ def our_step(experiment: Experiment, keeper: Keeper | None = None) -> Callable[[
     run.begin(trainer.layers, trainer.environment)
     if keeper:
         keeper.follow(run)
-    steps = trainer.steps()
-    return lambda: run.record(next(steps))
+
+    def step() -> None:
+        for row in trainer.advance():
+            run.record(row)
+
+    return step
 
 
-def compare(*kinds: Callable[[], None], seconds: float = SECONDS) -> list[float]:
-    """Seconds of CPU a call of each, the median over interleaved rounds that take so many seconds each."""
+def compare(*kinds: Callable[[], None], seconds: float = SECONDS, timed: Callable[[Callable[[], None], int], float] | None = None) -> list[float]:
+    """Seconds a call of each, of CPU if not `timed` otherwise: the median over interleaved rounds that take so many seconds each."""
+    timed = timed or seconds_of
     calls = []
     for step in kinds:
         for _ in range(30):  # passes are recorded by then
             step()
-        calls.append(max(1, round(seconds / seconds_of(step, 5))))
-    rounds = [[seconds_of(step, count) for step, count in zip(kinds, calls, strict=True)] for _ in range(ROUNDS)]
+        calls.append(max(1, round(seconds / timed(step, 5))))
+    rounds = [[timed(step, count) for step, count in zip(kinds, calls, strict=True)] for _ in range(ROUNDS)]
     return [statistics.median(each) for each in zip(*rounds, strict=True)]
 
 
@@ -75,3 +104,15 @@ def seconds_of(step: Callable[[], None], calls: int) -> float:
     for _ in range(calls):
         step()
     return (time.process_time() - started) / calls
+
+
+def seconds_on_cuda(step: Callable[[], None], calls: int) -> float:
+    """By the clock, from and until there is nothing left for the device to do."""
+    import torch
+
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(calls):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - started) / calls

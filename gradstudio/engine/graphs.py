@@ -9,6 +9,7 @@ No CUDA device was at hand when this was written: `on_cuda` never ran. All the r
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import torch
@@ -19,16 +20,18 @@ from gradstudio.engine.recording import Results, hold_against_autograd, restore
 
 WARM_UP = 3  # passes on the capturing stream before the capture, in which libraries set themselves up
 
+_capturing = threading.Lock()  # one at a time in a process; runs train in one thread and fixes are tried in another
+
 # Captures what a function does: gives its results, and what does it all again, on the same memory.
 Capture = Callable[[Callable[[], Results]], tuple[Results, Callable[[], None]]]
 
 
 def on_cuda(function: Callable[[], Results]) -> tuple[Results, Callable[[], None]]:
-    """A capture on a stream of its own. torch.cuda.graph is not used: until torch 2.9 it runs Python's garbage collector, which must not
+    """A capture on a stream of its own. torch.cuda.graph is not used: in older versions it runs Python's garbage collector, which must not
     run in a thread beside Qt. Other threads may use the device meanwhile. Raises what CUDA says where it cannot be captured."""
     stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
+    with _capturing, torch.cuda.stream(stream):
+        torch.cuda.synchronize()
         for _ in range(WARM_UP):
             function()
         torch.cuda.synchronize()
@@ -38,7 +41,7 @@ def on_cuda(function: Callable[[], Results]) -> tuple[Results, Callable[[], None
             results = function()
         finally:
             graph.capture_end()
-    torch.cuda.synchronize()
+        torch.cuda.synchronize()
     return results, graph.replay
 
 
