@@ -156,6 +156,44 @@ class Label(QGraphicsRectItem):
         self.setRect(QRectF(0, 0, inner.width() + around if self._text.text() else 0, inner.height() + around))
 
 
+def _symbol(canvas: Canvas, name: str, size: int, line: QColor | None, fill: QColor, width: float) -> QPixmap:
+    """`width`: px of the line around."""
+    pen = pg.mkPen(None) if line is None else pg.mkPen(line, width=width)
+    screen = canvas.box.scene().views()[0].devicePixelRatioF() if canvas.box.scene() else 1.0
+    scale = canvas.sharp or screen
+    symbol = QPixmap.fromImage(renderSymbol(name, size, pen, pg.mkBrush(fill), dpr=scale))
+    symbol.setDevicePixelRatio(scale)
+    return symbol
+
+
+class Mark(QGraphicsPixmapItem):
+    """One symbol at one step, at half the plot's height. It moves thirty times a second."""
+
+    def __init__(self, canvas: Canvas, symbol: str, size: int, z: float) -> None:
+        super().__init__(canvas.frame)
+        self._canvas, self._name, self._size = canvas, symbol, size
+        self.step: float | None = None
+        self.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
+        self.setZValue(z)
+        self.hide()
+        canvas.box.sigTransformChanged.connect(self._place)
+
+    def dress(self, line: QColor, fill: QColor, width: float = 2) -> None:
+        symbol = _symbol(self._canvas, self._name, self._size, line, fill, width)
+        self.setPixmap(symbol)
+        self.setOffset(-symbol.deviceIndependentSize().width() / 2, -symbol.deviceIndependentSize().height() / 2)
+
+    def show_at(self, step: float | None) -> None:
+        """None hides it."""
+        self.step = step
+        self.setVisible(step is not None)
+        self._place()
+
+    def _place(self) -> None:
+        if self.step is not None:
+            self.setPos(round(self._canvas.across(self.step)), round(self._canvas.size[1] / 2))
+
+
 class Marks(QGraphicsPixmapItem):
     """One symbol at any number of steps, all at one height: a strip as wide as the plot."""
 
@@ -173,12 +211,7 @@ class Marks(QGraphicsPixmapItem):
 
     def dress(self, line: QColor | None, fill: QColor, width: float = 2) -> None:
         """`width`: px of the line around."""
-        pen = pg.mkPen(None) if line is None else pg.mkPen(line, width=width)
-        screen = self._canvas.box.scene().views()[0].devicePixelRatioF() if self._canvas.box.scene() else 1.0
-        scale = self._canvas.sharp or screen
-        image = renderSymbol(self._name, self._size, pen, pg.mkBrush(fill), dpr=scale)
-        self._symbol = QPixmap.fromImage(image)
-        self._symbol.setDevicePixelRatio(scale)
+        self._symbol = _symbol(self._canvas, self._name, self._size, line, fill, width)
         self._drawn = ()
         self._draw()
 

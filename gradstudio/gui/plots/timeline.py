@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QGraphicsRectItem, QPushButton
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import plural
 from gradstudio.gui.plots.axes import Axis
-from gradstudio.gui.plots.canvas import Marks
+from gradstudio.gui.plots.canvas import Mark, Marks
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot, changed_at
 from gradstudio.gui.plots.view_box import RewindBox
@@ -42,7 +42,7 @@ class Timeline(StepPlot):
             item.setZValue(60 + z)
         self._dots = Marks(self.canvas, "o", 10, z=64)
         self._cross = Marks(self.canvas, "x", 12, z=65)
-        self._handle = Marks(self.canvas, "o", 15, z=66)
+        self._handle = Mark(self.canvas, "o", 15, z=66)
         bottom = self.plot.getAxis("bottom")
         bottom.linkToView(self.box)
         bottom.setStyle(showValues=True)
@@ -63,8 +63,10 @@ class Timeline(StepPlot):
     def show_reach(self, reach: int, used: int, budget: int) -> None:
         """One can go to so many steps; snapshots take so many bytes of those that they may."""
         if (reach, used // MEGABYTE, budget) != (self.reach, self._memory[0] // MEGABYTE, self._memory[1]):
+            beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)  # else it is drawn with the run's new rows
             self.reach, self._memory, self._unsaid = reach, (used, budget), True
-            self._draw_bars()
+            if beyond:
+                self._draw_bars()
 
     def _show_whether_following(self) -> None:
         self._follow.setVisible(not self.steps.following)
@@ -96,7 +98,7 @@ class Timeline(StepPlot):
         self._bars["grid"].setRect(0, top, max(self.reach, count), THICK)
         self._bars["dim"].setRect(0, top, run.parent_step, THICK)
         self._bars["accent"].setRect(run.parent_step, top, count - run.parent_step, THICK)
-        self._handle.show_at(np.array([count if self._held is None else self._held] if count or self.reach else [], float))
+        self._handle.show_at((count if self._held is None else self._held) if count or self.reach else None)
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
