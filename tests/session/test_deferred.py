@@ -291,7 +291,7 @@ def test_twins_in_lockstep(both):
 
 def test_fixes_end_where_they_should(both):
     def made():
-        run = new_run(*BREAKING)
+        run = new_run(*BREAKING, "run.steps=400")
         snapshots = Always()
         Worker(run, snapshots=snapshots).run()
         trials = Trials(run, snapshots, ["clipping.kind=norm", "loss.eps=0.01", "loss.kind=auto"])
