@@ -40,25 +40,26 @@ def export(window: Window, name: str) -> None:
     if not len(run.history) and name not in ("experiment.toml", "train.py"):
         window.message.show_error("There is nothing to export yet: press Run first.")
         return
-    ask_where(window, f"Export {name}", f"{run.preset.id}-{name}", partial(window.export_to, name))
+    ask_where(window, f"Export {name}", f"{run.preset.id}-{name}", partial(window.errands.export, run, name))
 
 
 def export_events(window: Window) -> None:
     """Into which folder to write the run's event file for TensorBoard."""
-    if not len(window.simulator.run.history):
+    run = window.simulator.run
+    if not len(run.history):
         window.message.show_error("There is nothing to export yet: press Run first.")
         return
     dialog = QFileDialog(window, "Folder for TensorBoard", folder())
     dialog.setFileMode(QFileDialog.FileMode.Directory)
     dialog.setOption(QFileDialog.Option.ShowDirsOnly)
-    dialog.fileSelected.connect(window.export_events_to)
+    dialog.fileSelected.connect(partial(window.errands.export_events, run))
     dialog.open()
 
 
 def save_code(window: Window) -> None:
     """Where to write the program as the code panel shows it now."""
     text = window.side.code.text
-    ask_where(window, "Save the program", f"{window.simulator.preset.id}-train.py", lambda path: window.write(lambda: text, path))
+    ask_where(window, "Save the program", f"{window.simulator.preset.id}-train.py", partial(window.errands.write, lambda: text))
 
 
 def ask_where(window: Window, title: str, name: str, chosen: Callable[[str], object]) -> None:

@@ -15,7 +15,6 @@ from gradstudio.gui import file_dialogs, run_words
 from gradstudio.gui.plots import figure
 from gradstudio.gui.plots.overlay import MOST, Overlaid
 from gradstudio.gui.plots.step_plot import StepPlot
-from gradstudio.gui.reading import Reading
 from gradstudio.session.curves import Curve
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def _save(window: Window, plot: StepPlot, suffix: str) -> None:
         content = figure.svg(plot) if suffix == "svg" else figure.data(plot, run)
         made = partial(_as_it_is, content)
     name = _NAMES.get(plot.title, "gradient-norm")
-    file_dialogs.ask_where(window, f"Save {name}.{suffix}", f"{run.preset.id}-{name}.{suffix}", partial(window.write, made))
+    file_dialogs.ask_where(window, f"Save {name}.{suffix}", f"{run.preset.id}-{name}.{suffix}", partial(window.errands.write, made))
 
 
 def _as_it_is(content: files.Content) -> files.Content:
@@ -109,7 +108,7 @@ def _ask_curve(window: Window, plot: StepPlot) -> None:
 
     def chosen(path: str) -> None:
         file_dialogs.remember(path)
-        window.read(Reading(Path(path), lambda curves: _choose(window, plot, Path(path), curves)))
+        window.errands.read(Path(path), lambda curves: _choose(window, plot, Path(path), curves))
 
     dialog = QFileDialog(
         window, "Import curve to compare", file_dialogs.folder(), "Tables and TensorBoard logs (*.csv *.tsv *.txt *tfevents*);;All files (*)"

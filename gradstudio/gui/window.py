@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QSettings, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
@@ -19,7 +18,7 @@ from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural
 from gradstudio.gui import about, file_dialogs, menus, rewinding
-from gradstudio.gui.exporting import EventsExport, Export, content
+from gradstudio.gui.errands import Errands
 from gradstudio.gui.figures_bar import FiguresBar
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knob_panel import KnobPanel
@@ -32,15 +31,11 @@ from gradstudio.session.run import Run
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.state import describe
 
-if TYPE_CHECKING:
-    from gradstudio.gui.reading import Reading
-
 FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
 CLOSING = 1.5  # seconds that a training thread gets to end
 DESK_CLOSING = 0.4  # seconds that what is asked of the library gets to end
 LEFT_STAYS = 20_000  # ms that a run which was left is offered
-WRITING = 20.0  # seconds that a file gets to be written whole
 
 
 class Window(QMainWindow):
@@ -53,8 +48,7 @@ class Window(QMainWindow):
         self.machine = Machine()
         self.top, self.knobs, self.figures = TopBar(), KnobPanel(), FiguresBar()
         self.sides = Sides(self.knobs)
-        self._exports: list[Export] = []
-        self._readings: list[Reading] = []
+        self.errands = Errands()
         self._library_problem = ""  # that was told
         self._reported: Run | None = None  # the run whose failure was told
         self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # of which run, which broke where
@@ -233,23 +227,6 @@ class Window(QMainWindow):
         self.knobs.forget()
         self.message.show_news(f"Saved as {path}")
 
-    def export_to(self, name: str, path: str) -> None:
-        """Write one of the run's files, in the background; the message bar says when it is there."""
-        run = self.simulator.run
-        self.write(lambda: content(run, name), path)
-
-    def export_events_to(self, folder: str) -> None:
-        """Write the run's event file for TensorBoard, in the background."""
-        self._exports.append(EventsExport(self.simulator.run, Path(folder)))
-
-    def write(self, made: Callable[[], files.Content], path: str) -> None:
-        """Write a file in the background."""
-        self._exports.append(Export(made, Path(path)))
-
-    def read(self, reading: Reading) -> None:
-        """Wait for a file that is read in the background."""
-        self._readings.append(reading)
-
     def find_knob(self) -> None:
         self.knobs.show()
         self.knobs.search.setFocus()
@@ -304,18 +281,7 @@ class Window(QMainWindow):
             self.message.show_error(run.message, self.simulator.failure)
         for refusal in self.simulator.refusals():
             self.message.show_error(refusal)
-        for export in [export for export in self._exports if export.done]:
-            self._exports.remove(export)
-            if export.problem:
-                self.message.show_error(export.problem, export.details)
-            else:
-                self.message.show_news(f"Written: {export.path}", export.path)
-        for reading in [reading for reading in self._readings if reading.done]:
-            self._readings.remove(reading)
-            if reading.problem:
-                self.message.show_error(reading.problem, reading.details)
-            else:
-                reading.taken(reading.curves)
+        self.errands.tell(self.message)
         if self.simulator.library_problem != self._library_problem:
             self._library_problem = self.simulator.library_problem
             if self._library_problem:
@@ -404,9 +370,8 @@ class Window(QMainWindow):
         ended = self.simulator.close(CLOSING)
         ended = self.fixes.close(DESK_CLOSING) and ended
         ended = self.desk.close(DESK_CLOSING) and ended
-        for export in self._exports:  # asked for and nearly there
-            export.join(WRITING)
-        self.heartbeat.stop(alone=ended and not self.machine.busy and not any(export.is_alive() for export in self._exports))
+        ended = self.errands.close() and ended
+        self.heartbeat.stop(alone=ended and not self.machine.busy)
         event.accept()
 
 

@@ -360,7 +360,7 @@ def test_knobs_are_saved_as_a_preset_and_found_again(window: Window) -> None:
 def test_export(qtbot: QtBot, window: Window, tmp_path: Path, name: str) -> None:
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window.export_to(name, str(tmp_path / name))
+    window.errands.export(window.simulator.run, name, str(tmp_path / name))
     qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
     assert window.message.text.text() == f"Written: {tmp_path / name}"
     assert (tmp_path / name).stat().st_size > 100
@@ -369,7 +369,7 @@ def test_export(qtbot: QtBot, window: Window, tmp_path: Path, name: str) -> None
 def test_export_to_tensorboard(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window.export_events_to(str(tmp_path))
+    window.errands.export_events(window.simulator.run, str(tmp_path))
     qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
     (events,) = tmp_path.glob("events.out.tfevents.*")
     assert window.message.text.text() == f"Written: {events}"
@@ -379,7 +379,7 @@ def test_an_export_that_cannot_be_written_says_so(qtbot: QtBot, window: Window, 
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     (tmp_path / "file").write_text("in the way")
-    window.export_to("metrics.csv", str(tmp_path / "file" / "metrics.csv"))
+    window.errands.export(window.simulator.run, "metrics.csv", str(tmp_path / "file" / "metrics.csv"))
     qtbot.waitUntil(lambda: window.message.isVisible(), timeout=LONG)
     assert "was not written" in window.message.text.text()
 
@@ -459,7 +459,7 @@ def test_space_after_a_click_on_restart_pauses(qtbot: QtBot, make_window: Callab
 def test_an_export_in_flight_is_finished_when_the_window_closes(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window.export_to("report.html", str(tmp_path / "report.html"))
+    window.errands.export(window.simulator.run, "report.html", str(tmp_path / "report.html"))
     window.close()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text().rstrip().endswith("</html>")
