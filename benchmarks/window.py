@@ -1,7 +1,7 @@
 """What the open window costs the training, how soon it answers meanwhile, and how soon it is there.
 
-Every measurement is a process of its own: training without Qt, the same beside the real window, or a launch. The two kinds of training
-take turns, so that a change in what else the machine does falls out of the ratio.
+Every measurement is a process of its own: training beside the real window, or a launch. The window takes turns with itself asleep, second
+by second, so that all else falls out of the ratio: where the memory of a process lies, and what else the machine does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.startup import with_bytecode
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
     from gradstudio.core.presets import Preset
     from gradstudio.gui.window import Window
 
-ROUNDS = 7
+ROUNDS = 5  # processes
+TURNS = 12  # of the window awake and asleep, in each
 LAUNCHES = 7
-SECONDS = 6  # of training in a measurement
+SECONDS = 0.8  # of training in a turn
+SETTLING = 0.1  # seconds before each that are not counted
 WARM_UP = 3  # seconds of training before, in which the step axis moves often
+PROBING = 6  # seconds in which the event loop is looked at
 PROBE = 5  # ms between two looks at the event loop
 CASES = {
     "a small MLP (3 x 64) at full speed": ["model.kind=mlp", "model.depth=3", "model.width=64", "problem.batch_size=64", "optimizer.lr=0.01"],
@@ -36,14 +41,14 @@ CASES = {
 def figures() -> Iterator[Figure]:
     platform = os.environ.get("QT_QPA_PLATFORM", "offscreen")
     for name, knobs in CASES.items():
-        rounds = [(_child("headless", *knobs), _child("window", *knobs), _child("headless", *knobs)) for _ in range(ROUNDS)]
-        windows = [window for _, window, _ in rounds]
-        ratios = [2 * window["rate"] / (before["rate"] + after["rate"]) for before, window, after in rounds]
-        headless = statistics.median(each["rate"] for before, _, after in rounds for each in (before, after))
+        windows = [_child("window", *knobs) for _ in range(ROUNDS)]
+        ratios = sorted(ratio for window in windows for ratio in window["ratios"])
+        alone = statistics.median(window["rate"] for window in windows)
         delays = sorted(delay for window in windows for delay in window["delays"])
         beats = statistics.median(window["beats"] for window in windows)
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {ROUNDS} rounds; {headless:.0f} steps/s without"
-        yield Figure(f"rate with the window open, {name}", statistics.median(ratios), least=0.95, note=f"{platform}, {spread}")
+        spread = f"middle half {ratios[len(ratios) // 4]:.2f} to {ratios[3 * len(ratios) // 4]:.2f} of {len(ratios)} turns"
+        note = f"{platform}, {spread}; {alone:.0f} steps/s while it sleeps"
+        yield Figure(f"rate with the window open, {name}", statistics.median(ratios), least=0.95, note=note)
         yield Figure("beats, each of all plots", beats, "/s", note="30 at the most; fewer where they would take more than their share of a core")
         yield Figure("Python on the GUI thread", 100 * statistics.median(window["python"] for window in windows), "% of a core")
         yield Figure("event-loop delay while training, 99th percentile", delays[int(0.99 * len(delays))], "ms", most=25)
@@ -57,9 +62,11 @@ def figures() -> Iterator[Figure]:
 
 def _child(*what: str) -> dict:
     """One measurement, in a process of its own."""
-    environment = {"QT_QPA_PLATFORM": "offscreen", "GRADSTUDIO_THREADS": "1"} | with_bytecode()
-    command = [sys.executable, "-m", "benchmarks.window", str(time.monotonic()), *what]
-    return json.loads(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout.splitlines()[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"QT_QPA_PLATFORM": "offscreen", "GRADSTUDIO_THREADS": "1", "GRADSTUDIO_LIBRARY": str(Path(folder) / "runs.sqlite3")}
+        command = [sys.executable, "-m", "benchmarks.window", str(time.monotonic()), *what]
+        answer = subprocess.run(command, env=own | with_bytecode(), capture_output=True, check=True, text=True).stdout
+        return json.loads(answer.splitlines()[-1])
 
 
 # ---- what such a process does
@@ -71,25 +78,6 @@ def _preset(knobs: list[str]) -> Preset:
 
     experiment = Experiment().with_texts([*knobs, "run.steps=10000000", "run.device=cpu", "run.stop_on_nonfinite=false"])
     return Preset(id="benchmark", title="Benchmark", experiment=experiment)
-
-
-def _headless(knobs: list[str]) -> dict:
-    from gradstudio.session.run import Run
-    from gradstudio.session.worker import Stop, Worker
-
-    preset = _preset(knobs)
-    run = Run(preset, preset.experiment)
-    worker = Worker(run)
-    worker.start()
-    while not len(run.history):
-        time.sleep(0.01)
-    time.sleep(WARM_UP)
-    steps, started = len(run.history), time.perf_counter()
-    time.sleep(SECONDS)
-    rate = (len(run.history) - steps) / (time.perf_counter() - started)
-    worker.send(Stop())
-    worker.join()
-    return {"rate": rate}
 
 
 def _window(knobs: list[str]) -> dict:
@@ -117,13 +105,26 @@ def _window(knobs: list[str]) -> dict:
         beats.append(time.thread_time() - started)
 
     window.heartbeat._refresh = timed
-    delays = probe(window)
-    steps, started = len(window.simulator.run.history), time.perf_counter()
-    pump(SECONDS)
-    seconds = time.perf_counter() - started
-    steps = len(window.simulator.run.history) - steps
+
+    def rate(spend: Callable[[float], None]) -> float:
+        spend(SETTLING)
+        steps, started = len(window.simulator.run.history), time.perf_counter()
+        spend(SECONDS)
+        return (len(window.simulator.run.history) - steps) / (time.perf_counter() - started)
+
+    asleep, awake = [], []
+    for _ in range(TURNS):
+        asleep.append(rate(time.sleep))
+        awake.append(rate(pump))
+    seconds = TURNS * (SETTLING + SECONDS)
+    number, python = len(beats), sum(beats)
+    delays = probe(window)  # not before: to look so often takes time from the training too
+    pump(PROBING)
     window.close()
-    return {"rate": steps / seconds, "delays": delays, "beats": len(beats) / seconds, "python": sum(beats) / seconds}
+    return {
+        "rate": statistics.median(asleep), "ratios": [with_it / without for with_it, without in zip(awake, asleep, strict=True)],
+        "delays": delays, "beats": number / seconds, "python": python / seconds,
+    }  # fmt: skip
 
 
 def _launch(began: float) -> dict:
@@ -209,7 +210,7 @@ def _Watcher(window: Window, began: float, found: dict) -> None:
 if __name__ == "__main__":
     began, kind, *rest = sys.argv[1:]
     print(
-        json.dumps({"headless": lambda: _headless(rest), "window": lambda: _window(rest), "launch": lambda: _launch(float(began))}[kind]()),
+        json.dumps({"window": lambda: _window(rest), "launch": lambda: _launch(float(began))}[kind]()),
         flush=True,
     )
     os._exit(0)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.flat import ALIGNED
+from gradstudio.engine.program import Operation, Program
 from gradstudio.engine.watching import Call, Unrecordable, Watch, storage_of, with_each, writing_form
 
 COPIED = 1 << 16  # bytes; a larger result is taken over where it is, as copying it would take longer
@@ -24,15 +25,20 @@ COPIED = 1 << 16  # bytes; a larger result is taken over where it is, as copying
 # Their results depend on nothing but the shapes of their arguments.
 _OF_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+
+
+def _copied(inputs: Tensor, place: Tensor) -> Operation:
+    return Operation(Tensor.copy_, (place, inputs), name="aten.copy_")
+
+
 # What torch does by another operation, which unlike it can write where it is told to.
-_SAME = {
-    "relu": lambda inputs, place: torch.clamp_min(inputs, 0, out=place),
-    "clone": lambda inputs, place, **memory: place.copy_(inputs),
-    "_to_copy": lambda inputs, place, **memory: place.copy_(inputs),
+_SAME: dict[str, Callable[[Tensor, Tensor], Operation]] = {
+    "relu": lambda inputs, place: Operation(torch.clamp_min, (inputs, 0), {"out": place}, "aten.clamp_min"),
+    "clone": _copied,
+    "_to_copy": _copied,
 }
 
 Results = tuple[Tensor, ...]
-_Repetition = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class Recording:
@@ -67,17 +73,18 @@ class Recording:
         copied = [(grad, target) for grad, target in zip(found, grads, strict=True) if grad is not None and not places.move(grad, target)]
         places.settle([*results, *(grad for grad, _ in copied)])
         self.results = tuple(places.of(result) for result in results)
-        self._calls = [repeated for number, call in enumerate(calls) for repeated in places.repeated(number, call)]
-        self._calls += [(target.copy_, (places.of(grad),), {}) for grad, target in copied]
-        self._calls += [(target.zero_, (), {}) for grad, target in zip(found, grads, strict=True) if grad is None]
+        self.operations = [repeated for number, call in enumerate(calls) for repeated in places.repeated(number, call)]
+        self.operations += [_copied(places.of(grad), target) for grad, target in copied]
+        missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
+        self.operations += [Operation(Tensor.zero_, (target,), name="aten.zero_") for target in missing]
+        self._program = Program(self.operations)
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
         """Do it all on these inputs, which must be of the recorded shapes."""
         # Not in no_grad, where some operations leave out what their backward needs; none of the recorded tensors asks for a gradient.
         for own, new in zip(self._inputs, inputs, strict=True):
             own.copy_(new)
-        for function, args, kwargs in self._calls:
-            function(*args, **kwargs)
+        self._program.run()
 
 
 class Repeated(Protocol):
@@ -182,31 +189,32 @@ class _Places:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
-    def repeated(self, number: int, call: Call) -> Iterator[_Repetition]:
+    def repeated(self, number: int, call: Call) -> Iterator[Operation]:
         """What does the call of that number again, if anything, and lets go of what was taken over and is not needed any more."""
         again = self._again(call)
         if again is not None:
             yield again
         for key in self._ending[number]:
-            yield _let_go, (self._taken_over[key],), {}
+            yield Operation(_let_go, (self._taken_over[key],))
 
-    def _again(self, call: Call) -> _Repetition | None:
+    def _again(self, call: Call) -> Operation | None:
         if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
             return None
         made = [result for result in call.results if self._makers.get(storage_of(result)) is call]
         args, kwargs = with_each((call.args, call.kwargs), self.of)
+        name = call.function._schema.name.replace("::", ".")
         if call.function._schema.is_mutable:
-            return call.function._op, args, kwargs
+            return Operation(call.function._op, args, kwargs, name)
         if not made or all(storage_of(result) in self._constant for result in made):
             return None  # a view of what has its place, or always the same
         places = [self.of(result) for result in call.results]
         if call.name in _SAME:
-            return _SAME[call.name], (*args, *places), kwargs
+            return _SAME[call.name](args[0], places[0])
         if not _writes(call):
             standing = [self._taken_over.get(storage_of(result)) for result in call.results]
-            return _keeping(call.function._op, list(zip(places, standing, strict=True))), args, kwargs
+            return Operation(_keeping(call.function._op, list(zip(places, standing, strict=True))), args, kwargs)
         writing, names = writing_form(call.function)
-        return writing, args, kwargs | dict(zip(names, places, strict=True))
+        return Operation(writing, args, kwargs | dict(zip(names, places, strict=True)), name)
 
     def _at_its_place(self, tensor: Tensor) -> Tensor:
         if storage_of(tensor) in self._taken_over:

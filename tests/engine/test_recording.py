@@ -128,7 +128,7 @@ def test_memory_is_shared_by_what_is_not_needed_at_once():
 
     inputs = torch.randn(1000, 4)
     repeated = record(compute, inputs)
-    places = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for _, args, _ in repeated._calls for tensor in args
+    places = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for _, args, *_ in repeated.operations for tensor in args
               if isinstance(tensor, Tensor)}  # fmt: skip
     assert max(places.values()) < 6 * inputs.nbytes, "the sixty results in between share their places"
     other = torch.randn(1000, 4)

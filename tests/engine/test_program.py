@@ -1,0 +1,91 @@
+"""A list of operations as a program: the same calls, in the same order, on the same memory."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+
+from gradstudio.engine.program import FEWEST, Operation, Program
+
+aten = torch.ops.aten
+
+
+def chain(x: Tensor, weight: Tensor, out: dict[str, Tensor]) -> list[Operation]:
+    """Every form that an argument can have: tensors, whole and broken numbers, infinities, None, lists, truth values, formats, words."""
+    return [
+        Operation(aten.mm.out, (x, weight), {"out": out["product"]}, "aten.mm"),
+        Operation(torch.clamp_min, (out["product"], -0.25), {"out": out["clamped"]}, "aten.clamp_min"),
+        Operation(aten.sum.IntList_out, (out["clamped"], [0], True), {"dtype": torch.float64, "out": out["sum"]}, "aten.sum"),
+        Operation(aten.stack.out, ([out["sum"], out["sum"]],), {"out": out["stacked"]}, "aten.stack"),
+        Operation(aten.linalg_vector_norm.out, (out["stacked"], math.inf), {"out": out["largest"]}, "aten.linalg_vector_norm"),
+        Operation(aten.clamp.out, (out["sum"], -math.inf, None), {"out": out["open"]}, "aten.clamp"),
+        Operation(aten.div.out_mode, (out["sum"], out["largest"]), {"rounding_mode": "floor", "out": out["whole"]}, "aten.div"),
+        Operation(Tensor.copy_, (out["copy"], out["clamped"]), name="aten.copy_"),
+    ]
+
+
+def places() -> dict[str, Tensor]:
+    shapes = {"product": (5, 3), "clamped": (5, 3), "copy": (5, 3)}
+    wide = {"sum": (1, 3), "stacked": (2, 1, 3), "largest": (), "open": (1, 3), "whole": (1, 3)}
+    return {name: torch.zeros(shape) for name, shape in shapes.items()} | {
+        name: torch.zeros(shape, dtype=torch.float64) for name, shape in wide.items()
+    }
+
+
+def test_it_does_what_the_operations_do_one_by_one() -> None:
+    x, weight, one, other = torch.randn(5, 4), torch.randn(4, 3), places(), places()
+    program = Program(chain(x, weight, one))
+    assert len(program._parts) == 1
+    for _ in range(3):
+        x.copy_(torch.randn(5, 4))
+        program.run()
+        for function, args, kwargs, _ in chain(x, weight, other):
+            function(*args, **kwargs)
+        for name, value in one.items():
+            assert torch.equal(value, other[name]) and value.abs().sum() > 0, name
+
+
+def test_what_only_python_knows_is_called_in_its_turn() -> None:
+    x = torch.zeros(3)
+    seen: list[float] = []
+    adding = [Operation(aten.add_.Tensor, (x, torch.ones(3)), name="aten.add_")] * FEWEST
+    looking = Operation(lambda tensor: seen.append(tensor[0].item()), (x,))
+    program = Program([*adding, looking, *adding[1:], looking])
+    program.run()
+    program.run()
+    assert seen == [FEWEST, 2 * FEWEST - 1, 3 * FEWEST - 1, 4 * FEWEST - 2]
+    assert len(program._parts) == 1 + 1 + (FEWEST - 1) + 1
+
+
+@pytest.mark.parametrize("place", [0, 5, 15])
+@pytest.mark.parametrize(("name", "factor"), [("aten.no_such_thing", 2.0), ("aten.mul_", complex(2))], ids=["unknown", "argument"])
+def test_what_torch_does_not_take_is_called_from_python(name: str, factor: complex, place: int) -> None:
+    x = torch.ones(3)
+    operations = [Operation(aten.add_.Tensor, (x, torch.ones(3)), name="aten.add_")] * 16
+    operations[place] = Operation(lambda tensor, factor: tensor.mul_(factor.real), (x, factor), name=name)
+    Program(operations).run()
+    assert x.tolist() == [(1 + place) * 2 + 15 - place] * 3
+
+
+def test_numbers_that_are_not_numbers() -> None:
+    x = torch.zeros(4)
+    fill = [Operation(aten.fill_.Scalar, (x[i : i + 1], value), name="aten.fill_") for i, value in enumerate((math.inf, -math.inf, math.nan, 1e-45))]
+    program = Program(fill)
+    program.run()
+    assert len(program._parts) == 1
+    assert x[:2].tolist() == [math.inf, -math.inf] and x[2] != x[2] and x[3] == 1e-45
+
+
+def test_the_way_in_which_others_compile_is_left_alone() -> None:
+    x = torch.zeros(3)
+    program = Program([Operation(aten.add_.Tensor, (x, torch.ones(3)), name="aten.add_")] * 5)
+    program.run()
+    assert torch._C._get_graph_executor_optimize()
+    thread = threading.Thread(target=program.run)
+    thread.start()
+    thread.join()
+    assert x.tolist() == [10.0] * 3
