@@ -8,7 +8,7 @@ Python, such as a window, is not waited for. Nothing is optimized, for that coul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -17,6 +17,18 @@ import torch
 from torch import Tensor
 
 FEWEST = 4  # operations that are worth a program: the call of one costs as much as two of them
+LET_GO = "let go"  # the name of an operation that frees memory, which a program does by itself
+
+# A tensor that stands for what an operation makes anew each time, and its size, stride and offset there where it is not all of it.
+Standing = tuple[Tensor, tuple[Sequence[int], Sequence[int], int] | None]
+
+
+class Made(NamedTuple):
+    """A result that an operation makes anew: which of its results that is, and what becomes of it."""
+
+    position: int
+    place: Tensor  # it is copied there
+    standing: Sequence[Standing] | None  # or these stand for it from then on
 
 
 class Operation(NamedTuple):
@@ -26,14 +38,18 @@ class Operation(NamedTuple):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = {}
     name: str = ""
+    made: tuple[Made, ...] = ()  # what `function` puts away, and TorchScript's operation gives back
+    results: int = 1  # that TorchScript's operation gives back
 
 
 class Program:
     """Calls operations in their order. Those that TorchScript does not know are called from Python."""
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
-        self._parts: list[Callable[[], Any]] = []
-        for scripted, group in groupby(operations, key=lambda operation: bool(_line(operation, {}))):
+    def __init__(self, operations: Sequence[Operation], *, whole: bool = True) -> None:
+        """`whole`: nobody else looks at tensors that stand for something, so that they need not be brought to Python."""
+        program = _compiled(operations) if whole else None
+        self._parts: list[Callable[[], Any]] = [program] if program else []
+        for scripted, group in groupby([] if program else operations, key=lambda each: bool(each.name) and each.name != LET_GO and not each.made):
             self._parts += _parts(list(group), scripted=scripted)
 
     def run(self) -> None:
@@ -52,43 +68,63 @@ def _parts(operations: Sequence[Operation], *, scripted: bool) -> list[Callable[
     return _parts(operations[:half], scripted=True) + _parts(operations[half:], scripted=True)
 
 
-def _compiled(operations: Iterable[Operation]) -> Callable[[], Any] | None:
+def _compiled(operations: Sequence[Operation]) -> Callable[[], Any] | None:
     """None where torch does not take them."""
-    names: dict[int, str] = {}
-    tensors: list[Tensor] = []
-    lines = [_line(operation, names, tensors) for operation in operations]
-    arguments = ", ".join(f"{name}: Tensor" for name in names.values())
+    text = _Text()
     try:
-        script = torch.jit.CompilationUnit(f"def program({arguments}) -> None:\n    " + "\n    ".join(lines) + "\n")
-    except RuntimeError:
+        for operation in operations:
+            text.write(operation)
+        arguments = ", ".join(f"t{number}: Tensor" for number in range(len(text.tensors)))
+        script = torch.jit.CompilationUnit(f"def program({arguments}) -> None:\n    " + "\n    ".join(text.lines) + "\n")
+    except (_Unwritable, RuntimeError):
         return None
-    return partial(script.program, *tensors)
+    return partial(script.program, *text.tensors)
 
 
-def _line(operation: Operation, names: dict[int, str], tensors: list[Tensor] | None = None) -> str:
-    """The operation as a line of TorchScript; empty where it has no such form. Tensors get `names` by their identity."""
-    if not operation.name:
-        return ""
-    tensors = [] if tensors is None else tensors
-    written = [_written(value, names, tensors) for value in operation.args]
-    named = {name: _written(value, names, tensors) for name, value in operation.kwargs.items()}
-    if None in written or None in named.values():
-        return ""
-    return f"torch.ops.{operation.name}({', '.join([*written, *(f'{name}={value}' for name, value in named.items())])})"
+class _Unwritable(Exception):
+    """There is no such thing in TorchScript."""
 
 
-def _written(value: Any, names: dict[int, str], tensors: list[Tensor]) -> str | None:
-    """An argument in TorchScript; None where it has no such form."""
-    if isinstance(value, Tensor):
-        if id(value) not in names:
-            names[id(value)] = f"t{len(names)}"
-            tensors.append(value)
-        return names[id(value)]
-    if isinstance(value, (list, tuple)):
-        parts = [_written(part, names, tensors) for part in value]
-        return None if None in parts or not parts else f"[{', '.join(parts)}]"
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else f'float("{value}")'
-    if value is None or isinstance(value, (bool, int, str, torch.dtype)):
-        return repr(value)
-    return None
+class _Text:
+    """`lines` of TorchScript, and the `tensors` that they call t0, t1 and so on."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.tensors: list[Tensor] = []
+        self._names: dict[int, str] = {}  # of tensors, by their identity
+
+    def write(self, operation: Operation) -> None:
+        if operation.name == LET_GO:
+            return
+        if not operation.name:
+            raise _Unwritable
+        arguments = [self._written(value) for value in operation.args]
+        arguments += [f"{name}={self._written(value)}" for name, value in operation.kwargs.items()]
+        call = f"torch.ops.{operation.name}({', '.join(arguments)})"
+        if not operation.made:
+            self.lines.append(call)
+            return
+        results = [f"r{len(self.lines)}_{position}" for position in range(operation.results)]
+        self.lines.append(f"{', '.join(results)} = {call}")
+        for position, place, standing in operation.made:
+            if standing is None:
+                self.lines.append(f"torch.ops.aten.copy_({self._written(place)}, {results[position]})")
+            for tensor, lies in standing or ():
+                whole = results[position]
+                self._names[id(tensor)] = (
+                    whole if lies is None else f"torch.ops.aten.as_strided({whole}, {list(lies[0])}, {list(lies[1])}, {lies[2]})"
+                )
+
+    def _written(self, value: Any) -> str:
+        if isinstance(value, Tensor):
+            if id(value) not in self._names:
+                self._names[id(value)] = f"t{len(self.tensors)}"
+                self.tensors.append(value)
+            return self._names[id(value)]
+        if isinstance(value, (list, tuple)) and len(value):
+            return f"[{', '.join(map(self._written, value))}]"
+        if isinstance(value, float):
+            return repr(value) if math.isfinite(value) else f'float("{value}")'
+        if value is None or isinstance(value, (bool, int, str, torch.dtype)):
+            return repr(value)
+        raise _Unwritable

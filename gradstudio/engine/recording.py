@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.flat import ALIGNED
-from gradstudio.engine.program import Operation, Program
+from gradstudio.engine.program import LET_GO, Made, Operation, Program, Standing
 from gradstudio.engine.watching import Call, Unrecordable, Watch, storage_of, with_each, writing_form
 
 COPIED = 1 << 16  # bytes; a larger result is taken over where it is, as copying it would take longer
@@ -77,7 +77,7 @@ class Recording:
         self.operations += [_copied(places.of(grad), target) for grad, target in copied]
         missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
         self.operations += [Operation(Tensor.zero_, (target,), name="aten.zero_") for target in missing]
-        self._program = Program(self.operations)
+        self._program = Program(self.operations, whole=not any(places.takes_over(result) for result in results))
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
         """Do it all on these inputs, which must be of the recorded shapes."""
@@ -113,10 +113,6 @@ def hold_against_autograd(
             raise Unrecordable("it gave other numbers")
 
 
-# A tensor that stands for what an operation makes anew each time, and its size, stride and offset there where it is not all of it.
-_Standing = tuple[Tensor, tuple[torch.Size, tuple[int, ...], int] | None]
-
-
 class _Places:
     """Where recorded tensors lie when their operations are repeated: what the operations made, in one tensor in which those share a
     place that are not needed at the same time; all others, and constants, where they are. Large results of operations that cannot write
@@ -130,7 +126,7 @@ class _Places:
         self._last: dict[int, int] = {}  # and of the last one that uses it
         self._elsewhere: dict[int, tuple[torch.UntypedStorage, int]] = {}  # where it is moved to, from which byte on
         self._moved: dict[Hashable, Tensor] = {}  # by what tells recorded tensors apart
-        self._taken_over: dict[int, list[_Standing]] = {}  # all that stand for a storage
+        self._taken_over: dict[int, list[Standing]] = {}  # all that stand for a storage
         self._ending: dict[int, list[int]] = defaultdict(list)  # which of these a call is the last to use
         found_there, written = set(), set()
         for number, call in enumerate(calls):
@@ -189,13 +185,17 @@ class _Places:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
+    def takes_over(self, tensor: Tensor) -> bool:
+        """Whether it has other memory each time."""
+        return storage_of(tensor) in self._taken_over
+
     def repeated(self, number: int, call: Call) -> Iterator[Operation]:
         """What does the call of that number again, if anything, and lets go of what was taken over and is not needed any more."""
         again = self._again(call)
         if again is not None:
             yield again
         for key in self._ending[number]:
-            yield Operation(_let_go, (self._taken_over[key],))
+            yield Operation(_let_go, (self._taken_over[key],), name=LET_GO)
 
     def _again(self, call: Call) -> Operation | None:
         if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
@@ -212,7 +212,11 @@ class _Places:
             return _SAME[call.name](args[0], places[0])
         if not _writes(call):
             standing = [self._taken_over.get(storage_of(result)) for result in call.results]
-            return Operation(_keeping(call.function._op, list(zip(places, standing, strict=True))), args, kwargs)
+            keeping = _keeping(call.function._op, list(zip(places, standing, strict=True)))
+            made = tuple(map(Made, call.positions, places, standing)) if len(call.positions) == len(places) else ()
+            returned = call.function._schema.returns
+            known = made and all(str(each.type) == "Tensor" for each in returned)
+            return Operation(keeping, args, kwargs, name if known else "", made, len(returned))
         writing, names = writing_form(call.function)
         return Operation(writing, args, kwargs | dict(zip(names, places, strict=True)), name)
 
@@ -230,7 +234,7 @@ class _Places:
         return torch.empty(0, dtype=tensor.dtype).set_(storage, offset, tensor.size(), tensor.stride())
 
 
-def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[_Standing] | None]]) -> Callable[..., None]:
+def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[Standing] | None]]) -> Callable[..., None]:
     """An operation that cannot write where it is told to: a result is copied to its place, or taken over by all that stand for it."""
 
     def kept(*args: Any, **kwargs: Any) -> None:
@@ -251,7 +255,7 @@ def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[_Stan
 _NOTHING = {dtype: torch.empty(0, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 
 
-def _let_go(standing: list[_Standing]) -> None:
+def _let_go(standing: list[Standing]) -> None:
     """So that the next operation gets this memory, which the processor still has at hand."""
     for tensor, _ in standing:
         tensor.data = _NOTHING[tensor.dtype]

@@ -25,6 +25,7 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: list[Tensor]  # but for those that are None
+    positions: tuple[int, ...] = ()  # which of the operation's results these are, where each is one
 
     @property
     def name(self) -> str:
@@ -70,7 +71,9 @@ class Watch(SeesOperations):
         kwargs = kwargs or {}
         taken = with_each((args, kwargs), Tensor.detach)  # as they are now, whatever becomes of their shapes
         results = function(*args, **kwargs)
-        self.calls.append(Call(function, *taken, [result.detach() for result in tensors_in(results)]))
+        given = results if isinstance(results, (tuple, list)) else (results,)
+        positions = tuple(number for number, result in enumerate(given) if isinstance(result, Tensor))
+        self.calls.append(Call(function, *taken, [result.detach() for result in tensors_in(results)], positions))
         self._check(self.calls[-1])
         return results
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradstudio.engine.program import FEWEST, Operation, Program
+from gradstudio.engine.program import FEWEST, LET_GO, Made, Operation, Program
 
 aten = torch.ops.aten
 
@@ -43,10 +43,37 @@ def test_it_does_what_the_operations_do_one_by_one() -> None:
     for _ in range(3):
         x.copy_(torch.randn(5, 4))
         program.run()
-        for function, args, kwargs, _ in chain(x, weight, other):
+        for function, args, kwargs, *_ in chain(x, weight, other):
             function(*args, **kwargs)
         for name, value in one.items():
             assert torch.equal(value, other[name]) and value.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_made_anew_is_put_where_it_is_wanted(whole: bool) -> None:
+    x, place, seen = torch.randn(6), torch.zeros(3), torch.zeros(3)
+    low, high = torch.zeros(3), torch.zeros(3)
+    every_other = torch.zeros(2)
+
+    def split(pairs: Tensor, dim: int) -> None:
+        least, greatest = torch.aminmax(pairs, dim=dim)
+        place.copy_(greatest)
+        low.data, every_other.data = least, least.as_strided((2,), (2,), 0)
+
+    made = (Made(1, place, None), Made(0, low, [(low, None), (every_other, ((2,), (2,), 0))]))
+    operations = [
+        Operation(split, (x.view(3, 2),), {"dim": 1}, "aten.aminmax", made, results=2),
+        Operation(torch.add, (low, place), {"out": seen}, "aten.add"),
+        Operation(torch.mul, (every_other, 2.0), {"out": high[:2]}, "aten.mul"),
+        Operation(lambda: None, (), name=LET_GO),
+    ]
+    program = Program(operations, whole=whole)
+    assert (len(program._parts) == 1) == whole
+    for _ in range(2):
+        x.copy_(torch.randn(6))
+        program.run()
+        least, greatest = torch.aminmax(x.view(3, 2), dim=1)
+        assert torch.equal(place, greatest) and torch.equal(seen, least + greatest) and torch.equal(high[:2], 2 * least[::2])
 
 
 def test_what_only_python_knows_is_called_in_its_turn() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import passes, recording, watching
+from gradstudio.engine import passes, program, recording, watching
 from gradstudio.engine.losses import NAIVE
 from gradstudio.engine.models import MODELS
 from gradstudio.engine.recording import Recording
@@ -136,14 +136,41 @@ def test_memory_is_shared_by_what_is_not_needed_at_once():
     assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
 
 
+@pytest.mark.parametrize("by_torch", [True, False], ids=["a program", "one by one"])
 @pytest.mark.parametrize("size", [8, 100_000])
-def test_results_that_cannot_be_told_where_are_copied_or_taken_over(size):
+def test_results_that_cannot_be_told_where_are_copied_or_taken_over(size, by_torch, monkeypatch):
     def compute(weight, x):
         folded = torch.nn.functional.conv1d(x.view(1, 1, -1), weight[:3].view(1, 1, 3))
         return (folded.squeeze() + folded.view(-1).flip(0)).square().mean()
 
+    if not by_torch:
+        monkeypatch.setattr(program, "_compiled", lambda operations: None)
     one, other = torch.randn(size), torch.randn(size)
     repeated = record(compute, one)
+    assert (len(repeated._program._parts) == 1) == by_torch
+    repeated.repeat([other])
+    assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
+
+
+def test_a_large_result_has_its_new_values_each_time():
+    def compute(weight, x):
+        folded = torch.nn.functional.conv1d(x.view(1, 1, -1), weight[:3].view(1, 1, 3))
+        return folded.square().mean(), folded
+
+    weight, one, other = torch.nn.Parameter(torch.arange(1.0, 5.0)), torch.randn(100_000), torch.randn(100_000)
+    repeated = Recording(lambda x: compute(weight, x), [one], [weight], [torch.zeros(4)])
+    for inputs in (other, one):
+        repeated.repeat([inputs])
+        assert torch.equal(repeated.results[1], compute(weight, inputs)[1])
+
+
+def test_what_torch_does_not_take_is_done_beside_the_rest():
+    def compute(weight, x):
+        return (weight.tanh() * x)[x.argsort()].exp().sum()  # of indices TorchScript has another notion
+
+    one, other = torch.randn(4), torch.randn(4)
+    repeated = record(compute, one)
+    assert len(repeated._program._parts) > 1
     repeated.repeat([other])
     assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
 
