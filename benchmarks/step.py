@@ -92,7 +92,7 @@ def compare(*kinds: Callable[[], None], seconds: float = SECONDS, timed: Callabl
     timed = timed or seconds_of
     calls = []
     for step in kinds:
-        for _ in range(30):  # passes are recorded by then
+        for _ in range(60):  # passes are recorded by then
             step()
         calls.append(max(1, round(seconds / timed(step, 5))))
     rounds = [[timed(step, count) for step, count in zip(kinds, calls, strict=True)] for _ in range(ROUNDS)]

@@ -113,9 +113,9 @@ def _window(knobs: list[str]) -> dict:
         return (len(window.simulator.run.history) - steps) / (time.perf_counter() - started)
 
     asleep, awake = [], []
-    for _ in range(TURNS):
-        asleep.append(rate(time.sleep))
-        awake.append(rate(pump))
+    for turn in range(TURNS):
+        for rates, spend in ((asleep, time.sleep), (awake, pump))[:: 1 if turn % 2 else -1]:
+            rates.append(rate(spend))
     seconds = TURNS * (SETTLING + SECONDS)
     number, python = len(beats), sum(beats)
     delays = probe(window)  # not before: to look so often takes time from the training too
@@ -138,7 +138,7 @@ def _launch(began: float) -> dict:
     def furnished(window: Window) -> None:
         found["paint"] = time.monotonic() - began  # it comes right behind the first one
         furnish(window)
-        _Watcher(window, began, found)
+        _time_paints(window, began, found)
 
     Window.furnish = furnished
     program.launch("deep-sigmoid-vanishing")
@@ -174,7 +174,7 @@ def probe(parent) -> list[float]:
     return delays
 
 
-def _Watcher(window: Window, began: float, found: dict) -> None:
+def _time_paints(window: Window, began: float, found: dict) -> None:
     from PySide6.QtCore import QEvent, QObject, QTimer
 
     class Watcher(QObject):

@@ -11,8 +11,8 @@ from gradstudio.engine.flat import Flat
 from gradstudio.engine.graphs import Graph
 from gradstudio.engine.recording import Recording, Results
 
-# Of a kind that go through autograd before one is recorded, which costs as much as about twenty: then no course of things, such as a
-# slider that is dragged, is dearer than twice the cheapest.
+# Of a kind that go through autograd before one is recorded, which costs as much as ten to forty: then no course of things, such as a
+# slider that is dragged, is dearer than three times the cheapest.
 PATIENCE = 20
 MOST = 4  # kinds that are kept, those made last: a task whose batches come in many shapes goes through autograd
 # What makes a pass that can be done again, by the type of the device; on others every pass goes through autograd.

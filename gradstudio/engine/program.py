@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 FEWEST = 4  # operations that are worth a program: the call of one costs as much as two of them
+LONGEST = 1000  # operations in one: torch holds the interpreter lock while it compiles them, a tenth of a second
+_CAUSE = "\nRuntimeError: "  # what stands before it where TorchScript tells of one
 LET_GO = "let go"  # the name of an operation that frees memory, which a program does by itself
 
 # A tensor that stands for what an operation makes anew each time, and its size, stride and offset there where it is not all of it.
@@ -47,22 +49,26 @@ class Program:
 
     def __init__(self, operations: Sequence[Operation], *, whole: bool = True) -> None:
         """`whole`: nobody else looks at tensors that stand for something, so that they need not be brought to Python."""
-        program = _compiled(operations) if whole else None
+        program = _compiled(operations) if whole and len(operations) <= LONGEST else None
         self._parts: list[Callable[[], Any]] = [program] if program else []
         for scripted, group in groupby([] if program else operations, key=lambda each: bool(each.name) and each.name != LET_GO and not each.made):
             self._parts += _parts(list(group), scripted=scripted)
 
     def run(self) -> None:
-        with torch.jit.optimized_execution(False):  # of this thread
-            for part in self._parts:
-                part()
+        """RuntimeError as the operation itself raises it."""
+        try:
+            with torch.jit.optimized_execution(False):  # of this thread
+                for part in self._parts:
+                    part()
+        except RuntimeError as fault:
+            raise RuntimeError(str(fault).rpartition(_CAUSE)[2].strip()) from fault
 
 
 def _parts(operations: Sequence[Operation], *, scripted: bool) -> list[Callable[[], Any]]:
     """What to call one after the other. Where torch does not take a line, it is left out of the program."""
     if not scripted or len(operations) < FEWEST:
         return [partial(each.function, *each.args, **each.kwargs) for each in operations]
-    if program := _compiled(operations):
+    if len(operations) <= LONGEST and (program := _compiled(operations)):
         return [program]
     half = len(operations) // 2
     return _parts(operations[:half], scripted=True) + _parts(operations[half:], scripted=True)
@@ -75,10 +81,15 @@ def _compiled(operations: Sequence[Operation]) -> Callable[[], Any] | None:
         for operation in operations:
             text.write(operation)
         arguments = ", ".join(f"t{number}: Tensor" for number in range(len(text.tensors)))
-        script = torch.jit.CompilationUnit(f"def program({arguments}) -> None:\n    " + "\n    ".join(text.lines) + "\n")
+        script = _script(f"def program({arguments}) -> None:\n    " + "\n    ".join(text.lines) + "\n")
     except (_Unwritable, RuntimeError):
         return None
     return partial(script.program, *text.tensors)
+
+
+def _script(text: str) -> Any:
+    """Here torch holds on to all that the calling function knows, so that knows nothing else."""
+    return torch.jit.CompilationUnit(text)
 
 
 class _Unwritable(Exception):

@@ -77,6 +77,8 @@ class Recording:
         self.operations += [_copied(places.of(grad), target) for grad, target in copied]
         missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
         self.operations += [Operation(Tensor.zero_, (target,), name="aten.zero_") for target in missing]
+        for standing in places.taken_over:
+            _let_go(standing)  # of what was watched
         self._program = Program(self.operations, whole=not any(places.takes_over(result) for result in results))
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
@@ -184,6 +186,11 @@ class _Places:
         if described not in self._moved:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
+
+    @property
+    def taken_over(self) -> Iterable[list[Standing]]:
+        """All that stand for a storage, of each that has other memory each time."""
+        return self._taken_over.values()
 
     def takes_over(self, tensor: Tensor) -> bool:
         """Whether it has other memory each time."""

@@ -52,8 +52,9 @@ def launch(source: str | None = None) -> int:
     after_first_paint(window, furnish)
     window.show()
     code = app.exec()
-    if window.simulator.busy:
-        # A step that does not end holds the training thread; nothing is left to save, and Python must not wait for it.
+    if window.simulator.busy or not window.furnished:
+        # A step that does not end holds the training thread; nothing is left to save, and Python must not wait for it, nor take a window
+        # apart that was left half made.
         sys.stdout.flush()
         os._exit(code)
     return code

@@ -34,12 +34,8 @@ class Errand(threading.Thread):
         self.details = ""
 
     def run(self) -> None:
-        from gradstudio.session.curves import CurveError
-
         try:
             self._do()
-        except CurveError as fault:
-            self.problem = str(fault)
         except OSError as fault:
             self.problem = f"{self.path} {self.failed}: {(fault.strerror or str(fault)).lower()}"
         except Exception as fault:  # whatever a report or a foreign file stumbles over must not take the window with it
@@ -71,7 +67,10 @@ class Reading(Errand):
     def _read(self) -> None:
         from gradstudio.session import curves
 
-        self._curves = curves.read(self.path)
+        try:
+            self._curves = curves.read(self.path)
+        except curves.CurveError as fault:  # it names the file
+            self.problem = str(fault)
 
     def told(self, message: MessageBar) -> None:
         self._taken(self._curves)

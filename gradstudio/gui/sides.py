@@ -41,8 +41,9 @@ class Sides(QSplitter):
         for place, widget in ((1, plots), (2, right)):
             room = self.widget(place)
             widget.setMinimumWidth(room.minimumWidth())
-            self.replaceWidget(place, widget)  # hidden where the room was
+            self.replaceWidget(place, widget)
             room.deleteLater()
+        self.setStretchFactor(1, 1)  # it is the widget's
         right.show_page(self._page)
         right.page_chosen.connect(self.show_page)
 

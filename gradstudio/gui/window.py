@@ -70,7 +70,7 @@ class Window(QMainWindow):
         self.knobs.refresh(self.simulator)
 
     def furnish(self) -> None:
-        """Put in the plots and the pages. Before it is done the window shows nothing of the run, and answers nothing."""
+        """Put in the plots and the pages. Before it is done the window cannot be used: app.py keeps from it what a person does."""
         # pyqtgraph comes with these, for which the first paint does not wait.
         from gradstudio.gui import plot_menu
         from gradstudio.gui.branches_desk import BranchesDesk
@@ -84,7 +84,6 @@ class Window(QMainWindow):
         from gradstudio.gui.side_panel import SidePanel
 
         self.plots, self.side = PlotStack(), SidePanel()
-        self.sides.fill(self.plots, self.side)
         self.message = MessageBar(self.plots.scale_and_rate)  # of all the plots the one that is missed least
         self.words = self.side.words
         self.happening, self.lesson = self.words.happening, self.words.lesson
@@ -95,6 +94,7 @@ class Window(QMainWindow):
         self.fixes = FixesDesk(self)
         plot_menu.attach(self)
         self._connect()
+        self.sides.fill(self.plots, self.side)  # whoever is told that a page is shown listens now
         self.heartbeat = Heartbeat(self.refresh, self)
         self.plots.loss.widget.setFocus()  # so that Space runs
         self.furnished = True
@@ -361,7 +361,7 @@ class Window(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         settings = QSettings()
         settings.setValue("geometry", self.saveGeometry())
-        if not self.furnished:
+        if not self.furnished:  # nothing has begun
             event.accept()
             return
         self.sides.save(settings)

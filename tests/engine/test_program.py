@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 
 import pytest
 import torch
 from torch import Tensor
 
+from gradstudio.engine import program
 from gradstudio.engine.program import FEWEST, LET_GO, Made, Operation, Program
+from gradstudio.engine.runtime import out_of_memory
 
 aten = torch.ops.aten
 
@@ -38,11 +42,11 @@ def places() -> dict[str, Tensor]:
 
 def test_it_does_what_the_operations_do_one_by_one() -> None:
     x, weight, one, other = torch.randn(5, 4), torch.randn(4, 3), places(), places()
-    program = Program(chain(x, weight, one))
-    assert len(program._parts) == 1
+    made = Program(chain(x, weight, one))
+    assert len(made._parts) == 1
     for _ in range(3):
         x.copy_(torch.randn(5, 4))
-        program.run()
+        made.run()
         for function, args, kwargs, *_ in chain(x, weight, other):
             function(*args, **kwargs)
         for name, value in one.items():
@@ -116,3 +120,45 @@ def test_the_way_in_which_others_compile_is_left_alone() -> None:
     thread.start()
     thread.join()
     assert x.tolist() == [10.0] * 3
+
+
+def test_a_long_list_is_more_than_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "LONGEST", 10)
+    x = torch.zeros(3)
+    made = Program([Operation(aten.add_.Tensor, (x, torch.ones(3)), name="aten.add_")] * 35)
+    made.run()
+    assert len(made._parts) == 4 and x.tolist() == [35.0] * 3
+
+
+def test_what_goes_wrong_is_told_as_the_operation_tells_it() -> None:
+    wrong = [Operation(aten.add_.Tensor, (torch.zeros(3), torch.ones(2)), name="aten.add_")] * FEWEST
+    made = Program(wrong)
+    assert len(made._parts) == 1
+    with pytest.raises(RuntimeError) as by_torch:
+        made.run()
+    with pytest.raises(RuntimeError) as by_python:
+        wrong[0].function(*wrong[0].args)
+    assert str(by_torch.value) == str(by_python.value)
+
+
+def test_memory_that_is_used_up_is_recognized() -> None:
+    small = torch.zeros(3)
+    made = (Made(0, small, None),)
+    huge = Operation(torch.Tensor.repeat, (small, [1 << 40]), {}, "aten.repeat", made)
+    with pytest.raises(RuntimeError) as fault:
+        Program([huge]).run()
+    assert out_of_memory(fault.value)
+
+
+def test_nothing_of_it_outlives_it() -> None:
+    """No collector runs beside a window for seconds, and gc.freeze would keep for good what is in a cycle then."""
+    gc.disable()
+    try:
+        x = torch.zeros(3)
+        gone = weakref.ref(x)
+        made = Program([Operation(aten.add_.Tensor, (x, torch.ones(3)), name="aten.add_")] * FEWEST)
+        made.run()
+        del made, x
+        assert gone() is None
+    finally:
+        gc.enable()

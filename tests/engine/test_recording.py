@@ -13,7 +13,7 @@ from gradstudio.engine import passes, program, recording, watching
 from gradstudio.engine.losses import NAIVE
 from gradstudio.engine.models import MODELS
 from gradstudio.engine.recording import Recording
-from gradstudio.engine.watching import Unrecordable
+from gradstudio.engine.watching import Unrecordable, tensors_in
 
 STEPS = 7
 TASKS = {"gan": "ring", "policy": "pole", "rnn": "adding", "lstm": "copy", "gru": "characters", "transformer": "characters"}
@@ -150,6 +150,19 @@ def test_results_that_cannot_be_told_where_are_copied_or_taken_over(size, by_tor
     assert (len(repeated._program._parts) == 1) == by_torch
     repeated.repeat([other])
     assert repeated.results[0].item() == compute(torch.arange(1.0, 5.0), other).item()
+
+
+def test_no_memory_of_the_watched_pass_is_held():
+    def compute(weight, x):
+        for _ in range(10):
+            x = torch.nn.functional.conv1d(x.view(1, 1, -1), weight[:3].view(1, 1, 3)).view(-1)
+        return x.square().mean()
+
+    inputs = torch.randn(100_000)
+    repeated = record(compute, inputs)
+    tensors = [tensor for operation in repeated.operations for tensor in tensors_in((operation.args, [made.place for made in operation.made]))]
+    held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    assert len(repeated._program._parts) == 1 and sum(held.values()) < 6 * inputs.nbytes
 
 
 def test_a_large_result_has_its_new_values_each_time():

@@ -33,10 +33,10 @@ def make_window(qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypa
     def make(**values: object) -> Window:
         knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
         window = Window(Preset(id="small", title="Small", summary="A small one.", experiment=Experiment().with_values(knobs), lesson=LESSON))
-        window.furnish()
         qtbot.addWidget(window)
         window.resize(1280, 720)
         window.show()
+        window.furnish()
         window.heartbeat.start()
         made.append(window)
         return window

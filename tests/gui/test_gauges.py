@@ -103,9 +103,9 @@ def test_the_page_that_was_left_open_measures_from_the_first_step_on(qtbot: QtBo
     from gradstudio.gui.window import Window as Again
 
     again = Again(window.simulator.preset)
-    again.furnish()
     qtbot.addWidget(again)
     again.show()
+    again.furnish()
     try:
         assert again.side.page == "gauges" and again.simulator._probed == frozenset(NAMES)
     finally:

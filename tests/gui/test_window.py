@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, QSize, Qt, QUrl
-from PySide6.QtGui import QColor, QDropEvent
+from PySide6.QtGui import QColor, QDropEvent, QMouseEvent
 from PySide6.QtWidgets import QAbstractButton, QAbstractSlider, QComboBox, QLineEdit, QPushButton, QScrollBar, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gradstudio.core import files, presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
+from gradstudio.gui import first_paint
+from gradstudio.gui.first_paint import after_first_paint
 from gradstudio.gui.happening_panel import HappeningPanel
 from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.message_bar import MessageBar
@@ -504,3 +506,42 @@ def test_a_number_is_written_short_and_never_another(window: Window, value: floa
     editor = window.knobs.rows["problem.input_scale"].editor
     editor.set_value(value)
     assert editor.head.text() == text and float(text) == value
+
+
+def test_the_sides_keep_their_widths_when_the_window_grows(qtbot: QtBot, window: Window) -> None:
+    left, middle, right = window.sides.sizes()
+    window.resize(window.width() + 300, window.height())
+    qtbot.waitUntil(lambda: sum(window.sides.sizes()) > left + middle + right)
+    assert (window.sides.sizes()[0], window.sides.sizes()[2]) == (left, right)
+
+
+def test_what_is_typed_before_a_window_can_answer_goes_nowhere(qtbot: QtBot) -> None:
+    class Simple(QLineEdit):
+        pressed = 0
+
+        def mousePressEvent(self, event: QMouseEvent) -> None:
+            self.pressed += 1
+
+    field, done = Simple(), []
+    qtbot.addWidget(field)
+    after_first_paint(field, lambda: done.append(1))
+    qtbot.keyClicks(field, "abc")
+    qtbot.mouseClick(field, Qt.MouseButton.LeftButton)
+    assert not done and field.text() == "" and not field.pressed
+    field.show()
+    qtbot.waitUntil(lambda: bool(done))
+    qtbot.keyClicks(field, "abc")
+    qtbot.mouseClick(field, Qt.MouseButton.LeftButton)
+    qtbot.wait(20)
+    assert done == [1] and field.text() == "abc" and field.pressed == 1
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_window_that_nobody_sees_is_made_whole_unless_it_was_closed(qtbot: QtBot, closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_paint, "UNSEEN", 50)
+    widget, done = QWidget(), []
+    qtbot.addWidget(widget)
+    monkeypatch.setattr(widget, "isVisible", lambda: not closed)
+    after_first_paint(widget, lambda: done.append(1))
+    qtbot.wait(150)
+    assert done == ([] if closed else [1])
