@@ -19,7 +19,7 @@ def digits(plan: Plan) -> str:
     steps = int(plan["problem.seq_len"]) if plan["problem.task"] == "sequential_digits" else 8
     lines = (
         f"# The UCI handwritten digits, {steps} time steps of {PIXELS // steps}",
-        f"digits = np.load({literal((RESOURCES / 'data' / 'digits.npz').as_posix())})",
+        f"digits = dict(np.load({literal((RESOURCES / 'data' / 'digits.npz').as_posix())}))",
         f'pixels = digits["train_images"].reshape(-1, {PIXELS}).astype(np.float64)',
         _SCALINGS[str(plan["problem.scaling"])],
         f"all_inputs = torch.from_numpy(pixels.astype(np.float32)).view(-1, {steps}, {PIXELS // steps}).to(device){factor(plan)}",
