@@ -77,9 +77,9 @@ class Recording:
         self.operations += [_copied(places.of(grad), target) for grad, target in copied]
         missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
         self.operations += [Operation(Tensor.zero_, (target,), name="aten.zero_") for target in missing]
-        for standing in places.taken_over:
+        for standing in places.taken_over.values():
             _let_go(standing)  # of what was watched
-        self._program = Program(self.operations, whole=not any(places.takes_over(result) for result in results))
+        self._program = Program(self.operations, whole=not any(storage_of(result) in places.taken_over for result in results))
 
     def repeat(self, inputs: Sequence[Tensor]) -> None:
         """Do it all on these inputs, which must be of the recorded shapes."""
@@ -128,7 +128,7 @@ class _Places:
         self._last: dict[int, int] = {}  # and of the last one that uses it
         self._elsewhere: dict[int, tuple[torch.UntypedStorage, int]] = {}  # where it is moved to, from which byte on
         self._moved: dict[Hashable, Tensor] = {}  # by what tells recorded tensors apart
-        self._taken_over: dict[int, list[Standing]] = {}  # all that stand for a storage
+        self.taken_over: dict[int, list[Standing]] = {}  # all that stand for a storage
         self._ending: dict[int, list[int]] = defaultdict(list)  # which of these a call is the last to use
         found_there, written = set(), set()
         for number, call in enumerate(calls):
@@ -164,7 +164,7 @@ class _Places:
             if key in self._constant or key in self._elsewhere:
                 continue
             if self._sizes[key] > COPIED and not _writes(self._makers[key]) and self._dtypes[key] in _NOTHING:
-                self._taken_over[key] = []
+                self.taken_over[key] = []
                 if key not in forever:
                     self._ending[self._last[key]].append(key)
                 continue
@@ -187,22 +187,13 @@ class _Places:
             self._moved[described] = self._at_its_place(tensor)
         return self._moved[described]
 
-    @property
-    def taken_over(self) -> Iterable[list[Standing]]:
-        """All that stand for a storage, of each that has other memory each time."""
-        return self._taken_over.values()
-
-    def takes_over(self, tensor: Tensor) -> bool:
-        """Whether it has other memory each time."""
-        return storage_of(tensor) in self._taken_over
-
     def repeated(self, number: int, call: Call) -> Iterator[Operation]:
         """What does the call of that number again, if anything, and lets go of what was taken over and is not needed any more."""
         again = self._again(call)
         if again is not None:
             yield again
         for key in self._ending[number]:
-            yield Operation(_let_go, (self._taken_over[key],), name=LET_GO)
+            yield Operation(_let_go, (self.taken_over[key],), name=LET_GO)
 
     def _again(self, call: Call) -> Operation | None:
         if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
@@ -218,21 +209,21 @@ class _Places:
         if call.name in _SAME:
             return _SAME[call.name](args[0], places[0])
         if not _writes(call):
-            standing = [self._taken_over.get(storage_of(result)) for result in call.results]
+            standing = [self.taken_over.get(storage_of(result)) for result in call.results]
             keeping = _keeping(call.function._op, list(zip(places, standing, strict=True)))
-            made = tuple(map(Made, call.positions, places, standing)) if len(call.positions) == len(places) else ()
             returned = call.function._schema.returns
-            known = made and all(str(each.type) == "Tensor" for each in returned)
-            return Operation(keeping, args, kwargs, name if known else "", made, len(returned))
+            if len(call.positions) != len(places) or any(str(each.type) != "Tensor" for each in returned):
+                return Operation(keeping, args, kwargs)  # among its results are lists
+            return Operation(keeping, args, kwargs, name, tuple(map(Made, call.positions, places, standing)), len(returned))
         writing, names = writing_form(call.function)
         return Operation(writing, args, kwargs | dict(zip(names, places, strict=True)), name)
 
     def _at_its_place(self, tensor: Tensor) -> Tensor:
-        if storage_of(tensor) in self._taken_over:
+        if storage_of(tensor) in self.taken_over:
             standing = tensor.detach()
             made = next(result for result in self._makers[storage_of(tensor)].results if storage_of(result) == storage_of(tensor))
             lies = (tensor.shape, tensor.stride(), tensor.storage_offset())
-            self._taken_over[storage_of(tensor)].append((standing, None if lies == (made.shape, made.stride(), 0) else lies))
+            self.taken_over[storage_of(tensor)].append((standing, None if lies == (made.shape, made.stride(), 0) else lies))
             return standing
         if storage_of(tensor) not in self._elsewhere:
             return tensor.detach()
