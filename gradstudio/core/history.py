@@ -194,7 +194,7 @@ class History:
         part._rows, part._layers = self._rows[: step // BLOCK], self._layers[: step // BLOCK]
         shared = part._count = len(part._rows) * BLOCK
         if shared < step:
-            columns = np.stack([self.column(name, shared, step) for name in COLUMNS], 1)
+            columns = self.table(shared, step)
             part.extend(columns, np.stack([self.layer_metric(name, shared, step) for name in LAYER_METRICS]))
         return part
 
@@ -235,6 +235,11 @@ class History:
         index = _COLUMN[name]
         parts = [self._rows[block][first:last, index] for block, first, last in self._stretches(start, stop)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
+
+    def table(self, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Rows start to stop of all columns, in the order of COLUMNS: float64, (rows, columns)."""
+        parts = [self._rows[block][first:last] for block, first, last in self._stretches(start, stop)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, len(COLUMNS))), *parts])
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows start to stop of one metric of every layer: float32, (rows, layers). OSError where a disk that holds them fails."""

@@ -9,7 +9,7 @@ from PySide6.QtCore import QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from gradstudio.gui.plots.loss import Smoother
+from gradstudio.gui.plots.smoother import Smoother
 from gradstudio.gui.theme import theme
 from gradstudio.session import remedies
 from gradstudio.session.remedies import Trial, Trials

@@ -14,8 +14,8 @@ from gradstudio.core.text import plural
 from gradstudio.gui import run_words
 from gradstudio.gui.comparison_dialog import ComparisonDialog
 from gradstudio.gui.librarian import Librarian
-from gradstudio.gui.plots.loss import Smoother
 from gradstudio.gui.plots.overlay import MOST, Overlaid
+from gradstudio.gui.plots.smoother import Smoother
 from gradstudio.session import comparison
 from gradstudio.session.library.store import Entry, Library, LibraryError
 from gradstudio.session.output import as_preset

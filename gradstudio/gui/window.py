@@ -6,6 +6,7 @@ a person sees the first (`furnish`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from gradstudio.gui.knob_panel import KnobPanel
 from gradstudio.gui.sides import Sides
 from gradstudio.gui.theme import theme
 from gradstudio.gui.top_bar import AT_FIRST, TopBar
+from gradstudio.gui.watch import Watch
 from gradstudio.session.branches import last_healthy_step
 from gradstudio.session.machine import Machine
 from gradstudio.session.run import Run
@@ -35,6 +37,7 @@ FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
 CLOSING = 1.5  # seconds that a training thread gets to end
 DESK_CLOSING = 0.4  # seconds that what is asked of the library gets to end
+REST_EVERY, FIGURES_EVERY, WORDS_EVERY = 0.1, 0.2, 0.5  # seconds
 LEFT_STAYS = 20_000  # ms that a run which was left is offered
 
 
@@ -52,8 +55,8 @@ class Window(QMainWindow):
         self._library_problem = ""  # that was told
         self._reported: Run | None = None  # the run whose failure was told
         self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # of which run, which broke where
-        self._beats = 0
-        self._status, self._shown = "", None  # of the run when the words were last brought up to date
+        self._state, self._asked, self._shown = Watch(), Watch(), None
+        self._rest_due = self._figures_due = self._words_due = 0.0
         self._devices_shown = False
         self.furnished = False
         self._lay_out()
@@ -243,18 +246,25 @@ class Window(QMainWindow):
 
     # ---- drawn about 30 times a second
 
-    def refresh(self) -> None:
-        """Show everything as it stands. Figures change five times a second and words twice, so that they can be read."""
-        run = self.simulator.run
+    def refresh(self, *, whole: bool = False) -> None:
+        """Show everything as it stands: plots and knobs at every call, figures five times a second and words twice, so that they can be
+        read, and all else when it may have changed; or, `whole`, everything now."""
+        run, now = self.simulator.run, time.monotonic()
         self.companions.refresh(self.simulator)
         self.plots.refresh(self.simulator)
-        self.top.refresh(self.simulator, self.healthy_step)
         self.knobs.refresh(self.simulator)
-        self.side.code.refresh(self.simulator)
-        new = run.status != self._status or run is not self._shown
-        if new or self._beats % 6 == 0:
+        new = self._state.changed(run, run.status) or whole
+        if new or self._asked.changed(run.in_force, self.simulator.requested) or now >= self._rest_due:
+            self._rest_due = now + REST_EVERY
+            self.top.refresh(self.simulator, self.healthy_step)
+            self.side.code.refresh(self.simulator)
+            self.fixes.refresh()
+            self._tell()
+        if new or now >= self._figures_due:
+            self._figures_due = now + FIGURES_EVERY
             self.figures.refresh(run)
-        if new or self._beats % 15 == 0:
+        if new or now >= self._words_due:
+            self._words_due = now + WORDS_EVERY
             state = describe(run, self.simulator.family.parent(run))
             self.top.pill.show_state(state.tone, state.headline)
             self.happening.refresh(run, state, self.healthy_step)
@@ -262,12 +272,9 @@ class Window(QMainWindow):
             self.words.balance()
             self.branches.refresh()
             self.gauges.refresh()
-        self.fixes.refresh()
         if run is not self._shown:
+            self._shown = run
             self.desk.mark()
-        self._status, self._shown = run.status, run
-        self._beats += 1
-        self._tell()
 
     def start_twins(self, name: str, value: Value) -> None:
         """Begin again, with a twin beside the run that has this value; KnobError where it cannot."""

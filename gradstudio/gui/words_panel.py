@@ -31,8 +31,9 @@ class WordsPanel(QWidget):
     def balance(self) -> None:
         """Give what is happening the height that it needs, as far as the lesson can spare it."""
         width = self.width() - 14  # a scroll bar's width may be taken
-        needed, lesson = (_height(panel, width) for panel in (self.happening, self.lesson))
-        height = max(min(needed, self.height() - min(lesson, int(LESSON_SHARE * self.height()))), 0)
+        height, spare = _height(self.happening, width), int(LESSON_SHARE * self.height())
+        if height > self.height() - spare:  # else there is room for both; to lay texts out takes long
+            height = max(min(height, self.height() - min(_height(self.lesson, width), spare)), 0)
         if height != self._above.height():
             self._above.setFixedHeight(height)
 

@@ -140,10 +140,10 @@ def test_another_run_and_the_end_of_the_window_end_the_trials(qtbot: QtBot, brok
 def test_the_window_answers_while_fixes_are_tried(qtbot: QtBot, broken: Callable[..., Window]) -> None:
     window = broken(**SLOW)
     press(qtbot, window.happening.state.try_fixes)
-    trials, beats = window.fixes.trials, window._beats
+    trials, beats = window.fixes.trials, window.heartbeat._beats
     window.heartbeat.longest = 0.0
     qtbot.waitUntil(lambda: any(trial.outcome for trial in trials.trials[1:]), timeout=LONG)
-    assert window._beats > beats and window.heartbeat.longest < 1
+    assert window.heartbeat._beats > beats and window.heartbeat.longest < 1
     window.fixes.stop()
     qtbot.waitUntil(lambda: not trials.is_alive(), timeout=LONG)
 

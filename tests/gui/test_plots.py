@@ -18,12 +18,12 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.gui.plots import axes
-from gradstudio.gui.plots.color_bar import NONFINITE, TOP
+from gradstudio.gui.plots.color_bar import NONFINITE, TOP, lookup_table
 from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
-from gradstudio.gui.plots.layers import NAMES, LayerBins
-from gradstudio.gui.plots.loss import Smoother
+from gradstudio.gui.plots.layers import NAMES, STRIP, LayerBins
 from gradstudio.gui.plots.series import PART
 from gradstudio.gui.plots.shared import StepRange
+from gradstudio.gui.plots.smoother import Smoother
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.theme import theme
 from gradstudio.gui.watch import Watch
@@ -63,7 +63,7 @@ def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
 def test_an_envelope_holds_what_came_however_it_came(parts: list[list[float]]) -> None:
     envelope = Envelope(capacity=16)
     for part in parts:
-        envelope.append(np.array(part, float))
+        envelope.append(np.array([part], float))
     values = np.array([value for part in parts for value in part], float)
     assert envelope.count == len(values)
     for start in range(0, len(values), envelope.width):
@@ -78,7 +78,7 @@ def test_an_envelope_holds_what_came_however_it_came(parts: list[list[float]]) -
 @given(st.lists(VALUES, min_size=1, max_size=15))
 def test_a_short_curve_is_drawn_point_by_point_with_gaps(values: list[float]) -> None:
     envelope = Envelope(capacity=16)
-    envelope.append(np.array(values))
+    envelope.append(np.array([values]))
     steps, drawn = envelope.curve()
     expected = np.where(np.isfinite(values), values, np.nan)
     assert steps.tolist() == list(range(len(values)))
@@ -102,7 +102,7 @@ def test_layer_bins_keep_the_largest_and_every_nonfinite(rows: list[list[float]]
 def test_a_long_run_is_at_most_a_few_thousand_points() -> None:
     envelope = Envelope()
     for start in range(0, 1_000_000, 100_000):
-        envelope.append(np.arange(start, start + 100_000, dtype=float))
+        envelope.append(np.arange(start, start + 100_000, dtype=float)[None])
     steps, values = envelope.curve()
     assert len(steps) <= 4096 and values.min() == 0 and values.max() == 999_999
 
@@ -173,7 +173,7 @@ def test_a_part_of_a_curve_that_is_full_is_not_drawn_again(shown: tuple[PlotStac
     stack.refresh(simulator)
     curve = stack.gradient_norm.before._curve
     drawn: list[int] = []
-    put, curve.put = curve.put, lambda part, *points: (drawn.append(part), put(part, *points))
+    put, curve.put = curve.put, lambda part, *points, **known: (drawn.append(part), put(part, *points, **known))
     add(run, [{"grad_norm": 1000.0}])
     stack.refresh(simulator)
     steps, values = curve.getData()
@@ -249,6 +249,22 @@ def test_a_run_of_nothing_but_nan_is_drawn(shown: tuple[PlotStack, Simulator]) -
     stack.refresh(simulator)
     assert stack.loss.raw._marks[NAN].getData()[0].tolist() == [0, 1, 2, 3, 4]
     assert (stack.layers.image.image == NONFINITE).all()
+
+
+def test_the_picture_of_the_layers_is_what_its_indices_say_however_it_came(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    random = np.random.default_rng(0)
+    run = simulator.run = run_of([{}])
+    for rows in (1, 62, 1, 3, 70, 900, 50, 900):  # over the edges of strips, and until bins are merged
+        add(run, [{"layers": np.exp(random.normal(size=(len(LAYER_METRICS), len(LAYERS))))} for _ in range(rows)])
+        stack.refresh(simulator)
+        heat = stack.layers.image
+        pictures = [strip.pixmap().toImage() for strip in heat._strips if not strip.pixmap().isNull()]
+        drawn = [[picture.pixel(x, y) for picture in pictures for x in range(STRIP)] for y in range(len(LAYERS))]
+        expected = lookup_table()[heat.image]
+        assert heat.image.shape[1] == -(-len(run.history) // stack.layers._bins.width)
+        assert np.array_equal(np.array(drawn)[:, : expected.shape[1]], expected)
+        assert not np.array(drawn)[:, expected.shape[1] :].any()
 
 
 @pytest.mark.parametrize("metric", NAMES)

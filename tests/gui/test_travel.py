@@ -60,8 +60,7 @@ def test_dragging_the_timeline_takes_the_run_back(qtbot: QtBot, ran: Window) -> 
     run = ran.simulator.run
     assert run is not parent and run.parent == parent.id and run.parent_step == 25
     qtbot.waitUntil(stands(ran, 25), timeout=LONG)
-    ran._beats = 0
-    ran.refresh()
+    ran.refresh(whole=True)
     assert ran.top.pill._text == "Back at step 25" and ran.top.play.isEnabled()
     assert ran.plots.loss.raw.envelope.count == 25
     assert ran.plots.overlays.places[PARENT].columns["loss"][0].tolist() == list(range(25, 40))
@@ -130,8 +129,7 @@ def test_a_run_that_broke_offers_its_last_healthy_step_by_itself(qtbot: QtBot, m
     run = window.simulator.run
     assert run.first_nonfinite_step is not None and run.provenance is not None
     [changed] = [change.step for change in run.timeline]
-    window._beats = 0
-    window.refresh()
+    window.refresh(whole=True)
     healthy = window.healthy_step
     assert healthy is not None and changed <= healthy + 1 <= run.first_nonfinite_step
     assert window.top.rewind.text() == f"Back to {healthy:,}" and window.top.rewind.property("role") == "primary"
@@ -145,8 +143,7 @@ def test_a_run_that_broke_offers_its_last_healthy_step_by_itself(qtbot: QtBot, m
     )
     qtbot.mouseClick(window.happening.state.back, LEFT)
     qtbot.waitUntil(stands(window, healthy), timeout=LONG)
-    window._beats = 0
-    window.refresh()
+    window.refresh(whole=True)
     assert not window.happening.provenance.isVisible() and window.simulator.run.first_nonfinite_step is None
 
 

@@ -69,8 +69,7 @@ def test_diverges_in_words_and_heals_by_a_click(qtbot: QtBot, make_window: Calla
     window = make_window(**BROKEN, clipping__max_norm=1e-6)
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window._beats = 0
-    window.refresh()
+    window.refresh(whole=True)
     step = window.simulator.run.first_nonfinite_step
     assert step is not None and window.top.pill._text.startswith("Diverged: ") and window.top.pill._text.endswith(f"at step {step}")
     assert window.plots.loss._nonfinite_line.isVisible() and f"step {step}" in window.plots.loss._nonfinite_text.toPlainText()
@@ -283,8 +282,7 @@ def test_a_remedy_is_a_click(qtbot: QtBot, make_window: Callable[..., Window]) -
     window = make_window(**BROKEN)
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
-    window._beats = 0
-    window.refresh()
+    window.refresh(whole=True)
     button = next(
         button for card in window.happening.findings for button in card.findChildren(QPushButton) if "clipping.kind = norm" in button.text()
     )

@@ -65,24 +65,22 @@ class Canvas:
         self.frame.setFlag(_Flag.ItemClipsChildrenToShape)
         self.data, self.columns = _group(self.frame), _group(self.frame)
         self.columns.setZValue(50)
+        self.size = (0.0, 0.0)  # pixels, across and down
+        self._step_wide, self._left = 1.0, 0.0  # pixels: of one step, and where the first one stands
         box.sigTransformChanged.connect(self.follow)
 
     def follow(self) -> None:
         """Take over the range and the size of the view box."""
         transform = self.box.childGroup.transform()
-        self.frame.setRect(self.box.rect())
+        frame = self.box.rect()
+        self.size, self._step_wide, self._left = (frame.width(), frame.height()), transform.m11(), transform.dx()
+        self.frame.setRect(frame)
         self.data.setTransform(transform)
-        self.columns.setTransform(type(transform)(transform.m11(), 0, 0, 1, transform.dx(), 0))
+        self.columns.setTransform(type(transform)(self._step_wide, 0, 0, 1, self._left, 0))
 
     def across(self, steps: np.ndarray | float) -> np.ndarray | float:
         """Pixels from the left edge of the frame."""
-        transform = self.columns.transform()
-        return transform.m11() * steps + transform.dx()
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Pixels, across and down."""
-        return self.frame.rect().width(), self.frame.rect().height()
+        return self._step_wide * steps + self._left
 
 
 def _group(parent: QGraphicsItem) -> QGraphicsRectItem:
@@ -173,6 +171,7 @@ class Mark(QGraphicsPixmapItem):
         super().__init__(canvas.frame)
         self._canvas, self._name, self._size = canvas, symbol, size
         self.step: float | None = None
+        self._at = (0, 0)  # pixels
         self.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
         self.setZValue(z)
         self.hide()
@@ -185,13 +184,18 @@ class Mark(QGraphicsPixmapItem):
 
     def show_at(self, step: float | None) -> None:
         """None hides it."""
+        if (step is None) != (self.step is None):
+            self.setVisible(step is not None)
         self.step = step
-        self.setVisible(step is not None)
         self._place()
 
     def _place(self) -> None:
-        if self.step is not None:
-            self.setPos(round(self._canvas.across(self.step)), round(self._canvas.size[1] / 2))
+        if self.step is None:
+            return
+        place = (round(self._canvas.across(self.step)), round(self._canvas.size[1] / 2))
+        if place != self._at:
+            self._at = place
+            self.setPos(*place)
 
 
 class Marks(QGraphicsPixmapItem):

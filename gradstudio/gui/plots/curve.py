@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyqtgraph as pg
 from pyqtgraph.functions import create_qpolygonf, ndarray_from_qpolygonf
-from PySide6.QtGui import QPainterPath, QPen
+from PySide6.QtGui import QPainterPath, QPen, QPolygonF
 from PySide6.QtWidgets import QGraphicsPathItem, QGraphicsRectItem
 
 from gradstudio.gui.plots.canvas import Canvas, leave_unpainted
+
+_NOTHING = (np.empty(0), np.empty(0))
 
 
 class Curve(QGraphicsRectItem):
@@ -21,6 +23,7 @@ class Curve(QGraphicsRectItem):
         self._pen = QPen()
         self._items: list[QGraphicsPathItem] = []
         self._points: list[tuple[np.ndarray, np.ndarray]] = []
+        self._polygon, self._places = QPolygonF(), np.empty((0, 2))
 
     def dress(self, pen: QPen) -> None:
         """A pen of width 0 is one pixel wide whatever the range."""
@@ -28,50 +31,53 @@ class Curve(QGraphicsRectItem):
         for item in self._items:
             item.setPen(pen)
 
-    def put(self, part: int, steps: np.ndarray, values: np.ndarray) -> None:
-        """Draw a part anew, or the one that comes next, from the end of the part before it on."""
+    def put(self, part: int, steps: np.ndarray, values: np.ndarray, *, whole: bool = False) -> None:
+        """Draw a part anew, or the one that comes next. All but the first begin with the last point of the part before. `whole`: known to
+        be finite."""
         while len(self._items) <= part:
             item = QGraphicsPathItem(self)
             item.setPen(self._pen)
             self._items.append(item)
-            self._points.append((np.empty(0), np.empty(0)))
-        end = self._points[part - 1] if part else (np.empty(0), np.empty(0))
-        steps, values = _widen_lone_points(np.concatenate((end[0][-1:], steps)), np.concatenate((end[1][-1:], values)))
-        own = steps > end[0][-1] + 0.45 if part and len(end[0]) else slice(None)  # a dash reaches 0.4 to each side
-        self._points[part] = (steps[own], values[own])
-        self._items[part].setPath(_path(steps, values))
+            self._points.append(_NOTHING)
+        if len(steps) > 1 and (whole or np.logical_and.reduce(np.isfinite(values))):
+            path = self._unbroken(steps, values)
+        else:
+            steps, values = _widen_lone_points(steps, values)
+            path = pg.arrayToQPath(steps, values, connect="finite") if np.isfinite(values).any() else QPainterPath()
+        self._points[part] = (steps, values)
+        self._items[part].setPath(path)
 
     def cut(self, parts: int) -> None:
         """Forget all parts but the first so many."""
         for item in self._items[parts:]:
             item.setPath(QPainterPath())
         del self._points[parts:]
-        self._points += [(np.empty(0), np.empty(0))] * (len(self._items) - len(self._points))
+        self._points += [_NOTHING] * (len(self._items) - len(self._points))
 
     def getData(self) -> tuple[np.ndarray, np.ndarray]:
-        """Every point that is drawn."""
-        if not self._points:
-            return np.empty(0), np.empty(0)
-        return np.concatenate([steps for steps, _ in self._points]), np.concatenate([values for _, values in self._points])
+        """Every point that is drawn, once."""
+        drawn, last = [_NOTHING], -np.inf
+        for steps, values in self._points:
+            new = steps > last + 0.45  # a dash reaches 0.4 to each side
+            drawn.append((steps[new], values[new]))
+            last = steps[-1] if len(steps) else last
+        return np.concatenate([steps for steps, _ in drawn]), np.concatenate([values for _, values in drawn])
 
-
-def _path(steps: np.ndarray, values: np.ndarray) -> QPainterPath:
-    finite = np.isfinite(values)
-    if not finite.all():
-        return pg.arrayToQPath(steps, values, connect="finite") if finite.any() else QPainterPath()
-    points = create_qpolygonf(len(steps))
-    places = ndarray_from_qpolygonf(points)
-    places[:, 0], places[:, 1] = steps, values
-    path = QPainterPath()
-    path.addPolygon(points)
-    return path
+    def _unbroken(self, steps: np.ndarray, values: np.ndarray) -> QPainterPath:
+        """A line through points that are all finite. A polygon that is there already is filled: to make one takes longer."""
+        if len(steps) > len(self._places):
+            self._polygon = create_qpolygonf(2 * len(steps))
+            self._places = ndarray_from_qpolygonf(self._polygon)
+        self._polygon.resize(len(steps))  # where it lies it stays, as long as it does not grow
+        self._places[: len(steps), 0], self._places[: len(steps), 1] = steps, values
+        path = QPainterPath()
+        path.addPolygon(self._polygon)
+        return path
 
 
 def _widen_lone_points(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A point between two gaps becomes a short dash: a line through one point alone would not be seen."""
     finite = np.isfinite(values)
-    if finite.all() and len(values) > 1:
-        return steps, values
     there = np.pad(finite, 1)
     lone = np.flatnonzero(there[1:-1] & ~there[:-2] & ~there[2:])
     if not len(lone):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 from PySide6.QtGui import QPen
 
@@ -12,6 +11,7 @@ from gradstudio.gui.plots.axes import LogAxis
 from gradstudio.gui.plots.canvas import Label, Upright
 from gradstudio.gui.plots.series import Series, joined, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.source import Source
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
@@ -28,8 +28,9 @@ class DifferencePlot(StepPlot):
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__(steps, cursor, LogAxis("left"))
         self.twins: Twins | None = None
-        self.loss = Series(self.canvas, partial(self._read, "loss"), "accent", z=12)
-        self.norm = Series(self.canvas, partial(self._read, "grad_norm"), "good", dashed=True, marked=False)
+        self._source = Source(("loss", "grad_norm"), self._read)
+        self.loss = Series(self.canvas, self._source, "loss", "accent", z=12)
+        self.norm = Series(self.canvas, self._source, "grad_norm", "good", dashed=True, marked=False)
         self.loss.scale = self.norm.scale = log10
         self.series = (self.loss, self.norm)
         self._parting, self._parting_text = Upright(self.canvas), Label(self.canvas, z=45)
@@ -41,6 +42,7 @@ class DifferencePlot(StepPlot):
         """Show these, or nothing."""
         if twins is not self.twins:
             self.twins, self.run, self._parted = twins, None, None
+            self._source.clear()
             self.setVisible(twins is not None)
 
     def rows(self, run: Run) -> int:
@@ -49,7 +51,7 @@ class DifferencePlot(StepPlot):
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         above = 3.0 if self.steps.following else math.inf
-        if found := joined(*(series.range(first, last, above=above) for series in self.series)):
+        if found := joined(*(series.range(first, last, self.held_y, above=above) for series in self.series)):
             self.set_y(*found, least=1.0)
         for series in self.series:
             series.draw(run.history, first, last)

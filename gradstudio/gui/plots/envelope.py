@@ -1,7 +1,7 @@
-"""A curve of any length as at most a few thousand points: the least and the greatest value of each bin of steps.
+"""Curves of any length as at most a few thousand points: the least and the greatest value of each bin of steps.
 
-It is kept as rows arrive and never computed anew: when the bins are full, neighbours are merged and each covers twice
-the steps. NaN, Inf and zero leave a flag in their bin, so that none is lost to drawing.
+They are kept as rows arrive and never computed anew: when the bins are full, neighbours are merged and each covers twice the steps.
+NaN, Inf and zero leave a flag in their bin, so that none is lost to drawing.
 """
 
 from __future__ import annotations
@@ -9,72 +9,99 @@ from __future__ import annotations
 import numpy as np
 
 NAN, INF, ZERO = 1, 2, 4
+CAPACITY = 2048  # bins, at the most
+PLACES = np.arange(2 * CAPACITY + 1)  # np.arange would let go of the interpreter lock for the training thread to fight for
 
 
 class Envelope:
-    def __init__(self, capacity: int = 2048, start: int = 0) -> None:
+    """One or more curves over the same steps. Numpy is called for all of them at once: thirty times a second its calls and not its
+    arithmetic are what takes time."""
+
+    def __init__(self, curves: int = 1, capacity: int = CAPACITY, start: int = 0) -> None:
         self.start = start
         self.width = 1  # steps in a bin
-        self.count = 0  # values taken in
+        self.count = 0  # steps taken in
         self._capacity = capacity
-        self._low = np.full(capacity, np.nan)
-        self._high = np.full(capacity, np.nan)
-        self._flags = np.zeros(capacity, np.uint8)
-        self.flags = 0  # of all bins
-        self.extremes = (np.inf, -np.inf)  # least and greatest finite value so far
+        self._points = np.full((curves, 2 * capacity), np.nan)  # of each bin its least value and then its greatest, as they are drawn
+        self._low, self._high = self._points[:, 0::2], self._points[:, 1::2]
+        self._logs = np.full((curves, 2 * capacity), np.nan)  # log10 of the points
+        self._flags = np.zeros((curves, capacity), np.uint8)
+        self.flags = np.zeros(curves, np.uint8)  # of all bins
+        self.least, self.greatest = np.full(curves, np.inf), np.full(curves, -np.inf)  # finite values so far
+        self._steps: tuple = ((), np.empty(0))  # of the bins that were drawn last
 
     def append(self, values: np.ndarray) -> None:
-        """Take in the values of the next steps, (n,)."""
-        while self.count + len(values) > self._capacity * self.width:
+        """Take in the values of the next steps, (curves, steps)."""
+        new = values.shape[1]
+        while self.count + new > self._capacity * self.width:
             self._merge()
-        if not len(values):
+        if not new:
             return
-        first, self.count = self.count, self.count + len(values)
-        values, flags, least, greatest = self._sort_out(values)
+        first, self.count = self.count, self.count + new
+        flags = None
+        if not np.logical_and.reduce(np.isfinite(values) & (values != 0), axis=None):
+            nan, inf = np.isnan(values), np.isinf(values)
+            flags = (nan * NAN + inf * INF + (values == 0) * ZERO).astype(np.uint8)
+            values = np.where(nan | inf, np.nan, values)
         into = slice(first // self.width, self.used)
-        if self.width == 1:
-            self._low[into], self._high[into], self._flags[into] = values, values, flags
-            return
-        if into.stop - into.start > 1:
-            starts = np.arange(into.start, into.stop) * self.width - first
+        if self.width > 1:
+            starts = PLACES[: into.stop - into.start] * self.width - (first - into.start * self.width)
             starts[0] = 0
-            least, greatest = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
-            flags = np.bitwise_or.reduceat(flags, starts)
+            least, greatest = np.fmin.reduceat(values, starts, axis=1), np.fmax.reduceat(values, starts, axis=1)
         else:
-            flags = np.bitwise_or.reduce(flags)
-        self._low[into] = np.fmin(self._low[into], least)
-        self._high[into] = np.fmax(self._high[into], greatest)
-        self._flags[into] |= flags
+            starts, least, greatest = None, values, values
+        low, high = self._low[:, into], self._high[:, into]
+        np.fmin(low, least, out=low)
+        np.fmax(high, greatest, out=high)
+        np.fmin(self.least, np.fmin.reduce(least, axis=1), out=self.least)
+        np.fmax(self.greatest, np.fmax.reduce(greatest, axis=1), out=self.greatest)
+        if flags is not None:
+            self._flags[:, into] |= flags if starts is None else np.bitwise_or.reduceat(flags, starts, axis=1)
+            self.flags |= np.bitwise_or.reduce(flags, axis=1)
+        self._take_logs(slice(2 * into.start, 2 * into.stop))
 
-    def curve(self, first: int = 0, last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Steps and values of the bins first to last to draw, one point a step, or two a bin: its least and its greatest value."""
+    def curve(self, curve: int = 0, first: int = 0, last: int | None = None, *, log: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and values, or their log10, of the bins first to last to draw: one point a step, or two a bin, its least and its greatest
+        value. From the second bin on the last point before them comes first. What is returned is not to be changed."""
         last = self.used if last is None else min(last, self.used)
+        points = (self._logs if log else self._points)[curve]
+        drawn = (first, last, self.width)
         if self.width == 1:
-            return self.start + np.arange(first, last, dtype=float), self._high[first:last]
-        steps = self.start + np.arange(2 * first, 2 * last) * (self.width / 2)
-        values = np.empty(2 * (last - first))
-        values[0::2], values[1::2] = self._low[first:last], self._high[first:last]
-        return steps, values
+            bins = slice(max(first - 1, 0), last)
+            points = points[1::2][bins]
+        else:
+            bins = slice(max(2 * first - 1, 0), 2 * last)
+            points = points[bins]
+        if self._steps[0] != drawn:
+            self._steps = (drawn, self.start + PLACES[bins] * (self.width / 2 if self.width > 1 else 1.0))
+        return self._steps[1], points
 
-    def flagged(self, flag: int) -> np.ndarray:
+    def whole(self, curve: int, *, positive: bool) -> bool:
+        """Whether all values so far were finite, and above 0 where `positive`."""
+        return not self.flags[curve] & (NAN | INF) and not (positive and self.least[curve] <= 0)
+
+    def flagged(self, flag: int, curve: int = 0) -> np.ndarray:
         """The first step of every bin with a NaN, Inf or zero in it."""
-        if not self.flags & flag:
+        if not self.flags[curve] & flag:
             return np.empty(0)
-        return self.start + np.flatnonzero(self._flags[: self.used] & flag).astype(float) * self.width
+        return self.start + np.flatnonzero(self._flags[curve, : self.used] & flag).astype(float) * self.width
 
-    def range(self, first: float, last: float, *, positive: bool) -> tuple[float, float] | None:
+    def above_zero(self, curve: int = 0) -> np.ndarray:
+        """The first step of every bin with a value above 0 in it."""
+        return self.start + np.flatnonzero(self._high[curve, : self.used] > 0).astype(float) * self.width
+
+    def range(self, first: float, last: float, *, positive: bool, curve: int = 0) -> tuple[float, float] | None:
         """Least and greatest finite value (above 0 where `positive`) of the bins between two steps; None without any."""
         bins = slice(max(int((first - self.start) // self.width), 0), max(int((last - self.start) // self.width) + 1, 0))
-        low, high = self._low[: self.used][bins], self._high[: self.used][bins]
+        low, high = self._low[curve, : self.used][bins], self._high[curve, : self.used][bins]
         if positive:
             low, high = np.where(low > 0, low, np.where(high > 0, high, np.nan)), np.where(high > 0, high, np.nan)
-        if not np.isfinite(high).any():
-            return None
-        return float(np.nanmin(low)), float(np.nanmax(high))
+        least, greatest = float(np.fmin.reduce(low, initial=np.inf)), float(np.fmax.reduce(high, initial=-np.inf))
+        return (least, greatest) if greatest > -np.inf else None
 
-    def typical(self, share: float) -> float:
+    def typical(self, share: float, curve: int = 0) -> float:
         """The value that this share of all bins stay below at their greatest; NaN without any."""
-        high = self._high[: self.used]
+        high = self._high[curve, : self.used]
         high = high[np.isfinite(high)]
         index = int(share * (len(high) - 1))
         return float(np.partition(high, index)[index]) if len(high) else float("nan")
@@ -84,22 +111,15 @@ class Envelope:
         """Bins with a value in them."""
         return -(-self.count // self.width)
 
-    def _sort_out(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
-        """The values, NaN where they are not finite; their flags; the least and the greatest of them."""
-        flags = (values == 0).view(np.uint8) * np.uint8(ZERO)
-        if not np.isfinite(values).all():
-            nan, inf = np.isnan(values), np.isinf(values)
-            flags |= (nan * NAN + inf * INF).astype(np.uint8)
-            values = np.where(nan | inf, np.nan, values)
-        self.flags |= int(np.bitwise_or.reduce(flags))
-        least, greatest = float(np.fmin.reduce(values)), float(np.fmax.reduce(values))
-        if least < self.extremes[0] or greatest > self.extremes[1]:
-            self.extremes = (min(self.extremes[0], least), max(self.extremes[1], greatest))
-        return values, flags, least, greatest
+    def _take_logs(self, points: slice) -> None:
+        values, logs = self._points[:, points], self._logs[:, points]
+        logs.fill(np.nan)
+        np.log10(values, out=logs, where=values > 0)
 
     def _merge(self) -> None:
         half = self._capacity // 2
-        self._low[:half], self._low[half:] = np.fmin(self._low[0::2], self._low[1::2]), np.nan
-        self._high[:half], self._high[half:] = np.fmax(self._high[0::2], self._high[1::2]), np.nan
-        self._flags[:half], self._flags[half:] = self._flags[0::2] | self._flags[1::2], 0
+        for each, merged in ((self._low, np.fmin), (self._high, np.fmax), (self._flags, np.bitwise_or)):
+            each[:, :half] = merged(each[:, 0::2], each[:, 1::2])
+        self._points[:, 2 * half :], self._flags[:, half:] = np.nan, 0
         self.width *= 2
+        self._take_logs(slice(None))

@@ -14,8 +14,9 @@ from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LogAxis
 from gradstudio.gui.plots.canvas import Canvas, Label, leave_unpainted
 from gradstudio.gui.plots.overlay import Overlays
-from gradstudio.gui.plots.series import Series, column, joined, log10
+from gradstudio.gui.plots.series import Series, joined, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.source import RunSource
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.hints import advised_max_norm, share_over
@@ -85,10 +86,10 @@ class GradientNormPlot(StepPlot):
     columns = ("grad_norm", "clipped_norm", "clip_coef")
     y_scale = staticmethod(log10)
 
-    def __init__(self, steps: StepRange, cursor: Cursor, overlays: Overlays) -> None:
+    def __init__(self, steps: StepRange, cursor: Cursor, source: RunSource, overlays: Overlays) -> None:
         super().__init__(steps, cursor, LogAxis("left"))
-        self.before = Series(self.canvas, column("grad_norm"), "accent", z=12)
-        self.after = Series(self.canvas, column("clipped_norm"), "good", dashed=True, marked=False)
+        self.before = Series(self.canvas, source, "grad_norm", "accent", z=12)
+        self.after = Series(self.canvas, source, "clipped_norm", "good", dashed=True, marked=False)
         self.before.scale = self.after.scale = log10
         self.series = (self.before, self.after)
         self.limit = Limit(self.canvas)
@@ -141,7 +142,7 @@ class GradientNormPlot(StepPlot):
         first, last = self.steps.first, self.steps.last
         above = 3.0 if self.steps.following else math.inf
         limit = (self.limit.value(), self.limit.value()) if self.limit.isVisible() else None
-        spans = [series.range(first, last, above=above) for series in self.series]
+        spans = [series.range(first, last, self.held_y, above=above) for series in self.series]
         if found := joined(*spans, limit, self.overlay.range(first, last, log10, above=above)):
             self.set_y(*found, least=1.0)
         self.before.draw(run.history, first, last)

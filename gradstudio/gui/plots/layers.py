@@ -8,16 +8,17 @@ import time
 import numpy as np
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QImage, QPainterPath, QPen, QPixmap, QTransform
-from PySide6.QtWidgets import QComboBox, QGraphicsPathItem, QGraphicsPixmapItem, QHBoxLayout
+from PySide6.QtWidgets import QComboBox, QGraphicsPathItem, QGraphicsPixmapItem, QGraphicsRectItem, QHBoxLayout
 
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.text import number
 from gradstudio.gui.plots import axes
-from gradstudio.gui.plots.canvas import Canvas
+from gradstudio.gui.plots.canvas import Canvas, leave_unpainted
 from gradstudio.gui.plots.color_bar import NONFINITE as NONFINITE_COLOR
 from gradstudio.gui.plots.color_bar import TOP as TOP_COLOR
 from gradstudio.gui.plots.color_bar import ColorBar, lookup_table
-from gradstudio.gui.plots.series import LOOK_AGAIN
+from gradstudio.gui.plots.envelope import PLACES
+from gradstudio.gui.plots.series import LOOK_AGAIN, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
@@ -39,6 +40,7 @@ UNITS = {
     "zero_share": "share",
     "nonfinite_share": "share",
 }
+STRIP = 64  # columns of the picture that are drawn anew when one of them changes
 SHARES = {"zero_share", "nonfinite_share"}  # on a linear scale from 0 to 1
 
 
@@ -61,13 +63,14 @@ class LayerBins:
         if not len(values):
             return
         into = slice(self.count // self.width, (self.count + len(values) - 1) // self.width + 1)
-        starts = np.arange(into.start, into.stop) * self.width - self.count
+        starts = PLACES[: into.stop - into.start] * self.width - (self.count - into.start * self.width)
         starts[0] = 0
-        bad = ~np.isfinite(values)
-        if bad.any():
-            self._nonfinite[into] |= np.logical_or.reduceat(bad, starts)
-            values = np.where(bad, np.nan, values)
-        self._values[into] = np.fmax(self._values[into], np.fmax.reduceat(values, starts))
+        finite = np.isfinite(values)
+        if not np.logical_and.reduce(finite, axis=None):
+            self._nonfinite[into] |= np.logical_or.reduceat(~finite, starts)
+            values = np.where(finite, values, np.nan)
+        shown = self._values[into]
+        np.fmax(shown, np.fmax.reduceat(values, starts), out=shown)
         self.count += len(values)
 
     def picture(self, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -76,15 +79,17 @@ class LayerBins:
         return self._values[first:used], self._nonfinite[first:used]
 
 
-class Heatmap(QGraphicsPixmapItem):
-    """A picture of indices into a table of colours, of which only the columns that change are worked out anew."""
+class Heatmap(QGraphicsRectItem):
+    """A picture of indices into a table of colours, in strips: those that are full never change again, as the parts of a curve."""
 
     def __init__(self, canvas: Canvas, capacity: int = 1024) -> None:
         super().__init__(canvas.data)
-        self.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
+        leave_unpainted(self)
         self.setZValue(1)
         self._capacity = capacity
         self._stretched = (0.0, 1.0)
+        self._strips: list[QGraphicsPixmapItem] = []
+        self._filled = -1  # the strip that is being filled
         self.clear(0)
 
     @property
@@ -95,24 +100,45 @@ class Heatmap(QGraphicsPixmapItem):
     def clear(self, rows: int) -> None:
         self._columns = 0
         self._index = np.zeros((rows, self._capacity), np.uint8)
-        self._colors = np.zeros((rows, self._capacity), np.uint32)
-        self.setPixmap(QPixmap())
+        self._wipe()
 
     def put(self, first: int, index: np.ndarray, table: np.ndarray) -> None:
         """Show these columns, (rows, columns), from column `first` on, and none after them. `table`: colours, (256,) uint32."""
-        rows, self._columns = index.shape[0], first + index.shape[1]
+        before, self._columns = self._columns, first + index.shape[1]
         if self._columns > self._index.shape[1]:  # a close look may be wide
-            self._index, self._colors = (np.zeros((rows, self._columns), kind) for kind in (np.uint8, np.uint32))
+            self._index = np.zeros((len(index), self._columns), np.uint8)
         self._index[:, first : self._columns] = index
-        self._colors[:, first : self._columns] = table[index]
-        image = QImage(self._colors, self._columns, rows, self._colors.strides[0], QImage.Format.Format_RGB32)
-        self.setPixmap(QPixmap.fromImage(image.copy()))  # a picture of its own, for Qt would go on reading the array
+        if self._columns < before:
+            self._wipe()
+        for strip in range(first // STRIP, -(-self._columns // STRIP)):
+            start, stop = strip * STRIP, min((strip + 1) * STRIP, self._columns)
+            new = max(first, start) if strip == self._filled else start
+            self._show(strip, new - start, table.take(self._index[:, new:stop]))
 
     def stretch(self, first: float, width: float) -> None:
         """Begin at a step, with columns so many steps wide."""
         if (first, width) != self._stretched:
             self._stretched = (first, width)
             self.setTransform(QTransform(width, 0, 0, 1, first, 0))
+
+    def _wipe(self) -> None:
+        self._filled = -1
+        for strip in self._strips:
+            strip.setPixmap(QPixmap())
+
+    def _show(self, number: int, first: int, colors: np.ndarray) -> None:
+        """Put these colours, (rows, columns), into a strip from its column `first` on."""
+        while len(self._strips) <= number:
+            strip = QGraphicsPixmapItem(self)
+            strip.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
+            strip.setPos(len(self._strips) * STRIP, 0)
+            self._strips.append(strip)
+        if first == 0:
+            self._filled, self._picture = number, QImage(STRIP, len(colors), QImage.Format.Format_ARGB32_Premultiplied)
+            self._picture.fill(Qt.GlobalColor.transparent)
+            self._colors = np.frombuffer(self._picture.bits(), np.uint32).reshape(len(colors), STRIP)
+        self._colors[:, first : first + colors.shape[1]] = colors
+        self._strips[number].setPixmap(QPixmap.fromImage(self._picture))
 
 
 class LayersPlot(StepPlot):
@@ -132,6 +158,7 @@ class LayersPlot(StepPlot):
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
         self._lines.setZValue(2)
+        self._lines_between = 0
         self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers where the first NaN was born
         self._lit.setZValue(3)
         self._lit_of: object = None
@@ -152,7 +179,7 @@ class LayersPlot(StepPlot):
         self.shown = metric
         if self.run is not None:
             run, self.run = self.run, None
-            self.refresh(run)
+            self.refresh(run, self.devicePixelRatioF())
 
     def clear(self) -> None:
         layers = self.run.history.layers if self.run else ()
@@ -165,8 +192,8 @@ class LayersPlot(StepPlot):
         self.box.setYRange(0, max(len(layers), 1), padding=0)
         self.bar.show_levels(None, "", "")
 
-    def refresh(self, run: Run) -> None:
-        super().refresh(run)
+    def refresh(self, run: Run, scale: float) -> None:
+        super().refresh(run, scale)
         if (run, run.provenance) != self._lit_of:
             self._lit_of = (run, run.provenance)
             self._light(run)
@@ -206,7 +233,7 @@ class LayersPlot(StepPlot):
         values, bad = bins.picture(done)
         low, high = self._levels
         index = (self._position(values) - low) * (TOP_COLOR / max(high - low, 1e-9))
-        index = np.where(np.isnan(index), 0, np.clip(index, 0, TOP_COLOR)).astype(np.uint8)
+        index = np.fmin(np.fmax(index, 0), TOP_COLOR).astype(np.uint8)  # a gap, as of log10(0), is 0
         index[bad] = NONFINITE_COLOR
         self.image.put(done, index.T, lookup_table())
         self.image.stretch(bins.start - 0.5, bins.width)
@@ -243,7 +270,7 @@ class LayersPlot(StepPlot):
 
     def _position(self, values: np.ndarray) -> np.ndarray:
         """Where on the scale of colours."""
-        return values if self.shown in SHARES else _log10(values)
+        return values if self.shown in SHARES else log10(values)
 
     def _set_levels(self, bins: LayerBins) -> None:
         """Whole decades that hold what is finite. What stands far over nearly all of it has the brightest colour with it."""
@@ -260,11 +287,16 @@ class LayersPlot(StepPlot):
             self._levels = (low, max(math.ceil(top), low + 1))
 
     def _draw_lines(self, layers: int, last: float) -> None:
-        path = QPainterPath()
-        for row in range(1, layers if layers <= 12 else 0):
-            path.moveTo(-0.5, row)
-            path.lineTo(last, row)
-        self._lines.setPath(path)
+        """Between the rows, up to a step."""
+        if layers <= 12:
+            self._lines.setTransform(QTransform(last + 0.5, 0, 0, 1, -0.5, 0))
+        if layers != self._lines_between:
+            self._lines_between = layers
+            path = QPainterPath()
+            for row in range(1, layers if layers <= 12 else 0):
+                path.moveTo(0, row)
+                path.lineTo(1, row)
+            self._lines.setPath(path)
 
     def _add_bar(self) -> None:
         row = QHBoxLayout()
@@ -300,8 +332,3 @@ class LayersPlot(StepPlot):
         super()._mouse_moved(position)
         if self.run is not None and self.step_cursor.step is not None:
             self._say(self.run)
-
-
-def _log10(values: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.log10(values)

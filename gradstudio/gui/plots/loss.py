@@ -4,48 +4,21 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from gradstudio.core.events import Event
-from gradstudio.core.history import History
 from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LossAxis
 from gradstudio.gui.plots.canvas import Label
 from gradstudio.gui.plots.overlay import Overlays
-from gradstudio.gui.plots.series import Scale, Series, column, joined, linear, log10
+from gradstudio.gui.plots.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.smoother import SMOOTHING
+from gradstudio.gui.plots.source import RunSource
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run, recent_mean
 from gradstudio.session.wording import aim, loss_may_be_negative, measure, percent, why_it_need_not_fall
 
-SMOOTHING = 0.6
-_KERNEL = (1 - SMOOTHING) * SMOOTHING ** np.arange(72)  # what is older than that is lost in rounding
 LABELLED = 3  # of the latest changes
-
-
-class Smoother:
-    """Debiased exponential moving average, as TensorBoard's: a non-finite value passes through and leaves no trace."""
-
-    def __init__(self) -> None:
-        self._mean, self._weight = 0.0, 0.0
-
-    def read(self, history: History, start: int, stop: int) -> np.ndarray:
-        return self.smoothed(history.column("loss", start, stop))
-
-    def smoothed(self, values: np.ndarray) -> np.ndarray:
-        """(steps,): those that follow what was smoothed before."""
-        finite = np.isfinite(values)
-        count = int(finite.sum())
-        if not count:
-            return values.copy()
-        faded = SMOOTHING ** np.arange(1, count + 1)
-        means = np.convolve(values[finite], _KERNEL)[:count] + self._mean * faded
-        weights = 1 - (1 - self._weight) * faded
-        self._mean, self._weight = float(means[-1]), float(weights[-1])
-        smooth = values.copy()
-        smooth[finite] = means / weights
-        return smooth
 
 
 class LossPlot(StepPlot):
@@ -54,12 +27,11 @@ class LossPlot(StepPlot):
 
     columns = ("loss", "accuracy")
 
-    def __init__(self, steps: StepRange, cursor: Cursor, overlays: Overlays) -> None:
+    def __init__(self, steps: StepRange, cursor: Cursor, source: RunSource, overlays: Overlays) -> None:
         self._axis = LossAxis("left")
         super().__init__(steps, cursor, self._axis)
-        self.raw = Series(self.canvas, column("loss"), "accent", alpha=90)
-        self._smoother = Smoother()
-        self.smooth = Series(self.canvas, lambda *rows: self._smoother.read(*rows), "accent", z=12, marked=False, stateful=True)
+        self.raw = Series(self.canvas, source, "loss", "accent", alpha=90)
+        self.smooth = Series(self.canvas, source, "smooth", "accent", z=12, marked=False, stateful=True)
         self.raw.scale = self.smooth.scale = log10
         self.series = (self.raw, self.smooth)
         self._labels: list[Event] = []
@@ -88,7 +60,6 @@ class LossPlot(StepPlot):
 
     def clear(self) -> None:
         super().clear()
-        self._smoother = Smoother()
         if self.run is not None:
             why = why_it_need_not_fall(self.run.experiment)
             self.title_label.setToolTip(f"{self.help} {why}".strip())
@@ -101,7 +72,7 @@ class LossPlot(StepPlot):
             self._has_moved()
         self.raw.scale = self.smooth.scale = linear if signed else log10
         above = 0.7 if self.steps.following and not signed else math.inf
-        if found := joined(self.raw.range(first, last, above=above), self.overlay.range(first, last, self.y_scale, above=above)):
+        if found := joined(self.raw.range(first, last, self.held_y, above=above), self.overlay.range(first, last, self.y_scale, above=above)):
             self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
         self.raw.draw(run.history, first, last)
         self.smooth.draw(run.history, first, last)

@@ -9,8 +9,9 @@ from gradstudio.core.text import number
 from gradstudio.gui.plots.axes import LinearAxis, Log2Axis
 from gradstudio.gui.plots.canvas import Canvas, Marks, leave_unpainted
 from gradstudio.gui.plots.envelope import Envelope
-from gradstudio.gui.plots.series import Series, column, log2
+from gradstudio.gui.plots.series import Series, log2
 from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.plots.source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
@@ -22,7 +23,7 @@ class ScaleAndRatePlot(StepPlot):
 
     columns = ("scale", "skipped", "lr")
 
-    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+    def __init__(self, steps: StepRange, cursor: Cursor, source: RunSource) -> None:
         right = LinearAxis("right")
         super().__init__(steps, cursor, Log2Axis("left"), right)
         self._rates = pg.ViewBox(enableMenu=False, defaultPadding=0)
@@ -33,13 +34,12 @@ class ScaleAndRatePlot(StepPlot):
         right.linkToView(self._rates)
         right.setStyle(showValues=True)
         self.box.sigResized.connect(lambda: self._rates.setGeometry(self.box.sceneBoundingRect()))
-        self.scale = Series(self.canvas, column("scale"), "accent")
+        self.scale = Series(self.canvas, source, "scale", "accent")
         self.scale.scale = log2
         self._rates_canvas = Canvas(self._rates)
-        self.rate = Series(self._rates_canvas, column("lr"), "good", dashed=True, marked=False)
+        self.rate = Series(self._rates_canvas, source, "lr", "good", dashed=True, marked=False)
         self._skips = Envelope()
         self._skipped = 0  # steps
-        self._looked = 0  # rows that were looked through for where they are
         self.series = (self.scale, self.rate)
         self._skip_marks = Marks(self.canvas, "t", 8, z=30, height=0.88)
         self.restyle()
@@ -56,15 +56,15 @@ class ScaleAndRatePlot(StepPlot):
     def clear(self) -> None:
         super().clear()
         self._skips = Envelope()
-        self._skipped = self._looked = 0
+        self._skipped = 0
         self._skip_marks.show_at(np.empty(0))
 
     def read(self, run: Run, start: int, stop: int) -> None:
         super().read(run, start, stop)
-        if skipped := int(run.history.column("skipped", start, stop).sum()):
-            self._skipped += skipped
-            self._skips.append(run.history.column("skipped", self._looked, stop))
-            self._looked = stop
+        if self._scaled():  # nothing is skipped elsewhere
+            skips = run.history.column("skipped", self._skips.count, stop)
+            self._skips.append(skips[None])
+            self._skipped += int(skips.sum())
 
     @property
     def left_values(self) -> bool:
@@ -74,17 +74,16 @@ class ScaleAndRatePlot(StepPlot):
         first, last = self.steps.first, self.steps.last
         scaled = self._scaled()
         self.show_values("right", bool(len(run.history)))
-        if scaled and (found := self.scale.range(first, last)):
+        if scaled and (found := self.scale.range(first, last, self.held_y)):
             self.set_y(*found, least=2.0)
             self.scale.draw(run.history, first, last)
             if self._skipped:
-                steps, flags = self._skips.curve()
-                self._skip_marks.show_at(np.unique(steps[flags > 0]))
+                self._skip_marks.show_at(self._skips.above_zero())
             self.scale.draw_marks()
         if self._rates.viewRange()[0] != self.box.viewRange()[0]:
             self._rates.setXRange(*self.box.viewRange()[0], padding=0)
             self._has_moved()
-        if found := self.rate.range(first, last):
+        if found := self.rate.range(first, last, self._rates.viewRange()[1]):
             self._set_rate_range(*found)
         self.rate.draw(run.history, first, last)
 
@@ -100,7 +99,8 @@ class ScaleAndRatePlot(StepPlot):
     def _scaled(self) -> bool:
         if self.run is not None and self.run.in_force.precision.dtype == "fp16" and self.run.in_force.precision.scaling != "none":
             return True
-        return self.scale.envelope.extremes not in ((1.0, 1.0), (np.inf, -np.inf))
+        envelope, index = self.scale.envelope, self.scale.index
+        return (envelope.least[index], envelope.greatest[index]) not in ((1.0, 1.0), (np.inf, -np.inf))
 
     def _set_rate_range(self, low: float, high: float) -> None:
         now_low, now_high = self._rates.viewRange()[1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from PySide6.QtCore import Qt
@@ -13,26 +14,25 @@ from gradstudio.core.history import History
 from gradstudio.gui.plots.canvas import Canvas, Marks
 from gradstudio.gui.plots.curve import Curve
 from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
+from gradstudio.gui.plots.source import Source
 from gradstudio.gui.theme import theme
 
-Read = Callable[[History, int, int], np.ndarray]
 Scale = Callable[[np.ndarray], np.ndarray]
 
 _SIGNS = {NAN: "× NaN", INF: "▲ Inf"}
 LONGEST_READ = 1 << 17  # rows read anew for a close look; beyond that the envelope serves
 PART = 64  # bins of a curve that are drawn anew when one of them changes
-LOOK_AGAIN = 0.25  # seconds after which a range is found anew though no value has left it
+LOG2_OF_10 = math.log2(10)
+LOOK_AGAIN = 0.5  # seconds after which a range is found anew though no value has left it
 
 
 def log10(values: np.ndarray) -> np.ndarray:
     """log10, with a gap where there is none."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(values > 0, np.log10(values), np.nan)
+    return np.log10(values, out=np.full_like(values, np.nan), where=values > 0)
 
 
 def log2(values: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(values > 0, np.log2(values), np.nan)
+    return np.log2(values, out=np.full_like(values, np.nan), where=values > 0)
 
 
 def linear(values: np.ndarray) -> np.ndarray:
@@ -43,18 +43,19 @@ class Series:
     """One curve. Gaps are left where values are not finite; the marks say what stood there."""
 
     def __init__(
-        self, canvas: Canvas, read: Read, role: str, *, alpha: int = 255, dashed: bool = False, z: int = 10,
+        self, canvas: Canvas, source: Source, name: str, role: str, *, alpha: int = 255, dashed: bool = False, z: int = 10,
         marked: bool = True, stateful: bool = False,
     ) -> None:  # fmt: skip
-        self.canvas, self._read = canvas, read
+        self.canvas, self.source, self._name = canvas, source, name
+        self.index = source.names.index(name)
         self._stateful = stateful  # its values depend on those before, so that no part can be read anew
         self._role, self._alpha, self._dashed = role, alpha, dashed
         self.scale: Scale = linear
-        self.envelope = Envelope()
         self._curve = Curve(canvas, z)
         self._drawn: tuple = ()  # what the curve shows, and up to which bin it stays so
-        self._range: tuple = ()  # what was asked for, when, how much the envelope held, and what was found
+        self._range: tuple = ()  # what was asked for, until when that holds, the extremes, and what was found
         self._marks: dict[int, Marks] = {}
+        self._marked = False  # whether any of them may be shown
         for flag, symbol in ((NAN, "x"), (INF, "t1"), (ZERO, "t")) if marked else ():
             self._marks[flag] = Marks(canvas, symbol, 9, z + 20, height=0.96 if flag == ZERO else 0.04)
         self.restyle()
@@ -67,27 +68,29 @@ class Series:
         for flag, marks in self._marks.items():
             marks.dress(None, theme.color("bad" if flag in (NAN, INF) else "dim"))
 
+    @property
+    def envelope(self) -> Envelope:
+        return self.source.envelope
+
     def clear(self) -> None:
-        self.envelope = Envelope()
         self._curve.cut(0)
         self._drawn, self._range = (), ()
         for marks in self._marks.values():
             marks.show_at(np.empty(0))
 
-    def take(self, history: History, start: int, stop: int) -> None:
-        self.envelope.append(self._read(history, start, stop))
-
     def look_again(self) -> None:
         """Find the range anew the next time."""
         self._range = ()
 
-    def range(self, first: float, last: float, *, above: float = np.inf) -> tuple[float, float] | None:
+    def range(self, first: float, last: float, held: Sequence[float], *, above: float = math.inf) -> tuple[float, float] | None:
         """What the y axis must hold, in its own units; None where nothing can be drawn. Whatever stands more than `above`
-        over nearly all of the curve runs out of the plot, so that an explosion does not flatten what led up to it."""
-        asked, now = (first, last, above, self.scale, self.envelope.extremes), time.monotonic()
-        if not self._range or asked != self._range[0] or now > self._range[1]:
-            self._range = (asked, now + LOOK_AGAIN, self._find_range(first, last, above))
-        return self._range[2]
+        over nearly all of the curve runs out of the plot, so that an explosion does not flatten what led up to it. It is found anew now and
+        then, and when a value has come that the axis does not hold now."""
+        asked, now = (first, last, above, self.scale), time.monotonic()
+        extremes = (self.envelope.least.item(self.index), self.envelope.greatest.item(self.index))
+        if not self._range or asked != self._range[0] or now > self._range[1] or (extremes != self._range[2] and not self._within(extremes, held)):
+            self._range = (asked, now + LOOK_AGAIN, extremes, self._find_range(first, last, above))
+        return self._range[3]
 
     def draw(self, history: History, first: float, last: float) -> None:
         """Draw what has changed since the last call."""
@@ -97,9 +100,9 @@ class Series:
             if self._drawn != (start, stop, self.scale):
                 self._drawn = (start, stop, self.scale)
                 close = Envelope(start=start)
-                close.append(self._read(history, start, stop))
+                close.append(self.source.read(self._name, history, start, stop)[None])
                 self._curve.cut(1)
-                self._curve.put(0, *self._scaled(close, 0, close.used))
+                self._put(0, close, 0, 0, close.used)
             return
         shown = (envelope, envelope.width, self.scale)
         same = self._drawn[:3] == shown
@@ -110,13 +113,16 @@ class Series:
         if not same:
             self._curve.cut(parts)
         for part in range(done // PART, parts):
-            self._curve.put(part, *self._scaled(envelope, part * PART, (part + 1) * PART))
+            self._put(part, envelope, self.index, part * PART, (part + 1) * PART)
         self._drawn = (*shown, envelope.count // envelope.width, envelope.count)
 
     def draw_marks(self) -> None:
         """Crosses for NaN and triangles for Inf at the top, triangles for zero at the foot of a log axis."""
+        if not self.envelope.flags[self.index] and not self._marked:
+            return
+        self._marked = bool(self.envelope.flags[self.index])
         for flag, marks in self._marks.items():
-            steps = self.envelope.flagged(flag) if flag != ZERO or self.scale is not linear else np.empty(0)
+            steps = self.envelope.flagged(flag, self.index) if flag != ZERO or self.scale is not linear else np.empty(0)
             if len(steps) != len(marks.steps) or not np.array_equal(steps, marks.steps):
                 marks.show_at(steps)
 
@@ -128,29 +134,32 @@ class Series:
         return " &nbsp; ".join(told)
 
     def _flagged(self, flag: int) -> bool:
-        return bool(self.envelope.flags & flag)
+        return bool(self.envelope.flags[self.index] & flag)
 
     def _find_range(self, first: float, last: float, above: float) -> tuple[float, float] | None:
-        found = self.envelope.range(first, last, positive=self.scale is not linear)
+        found = self.envelope.range(first, last, positive=self.scale is not linear, curve=self.index)
         if found is None:
             return None
-        low, high, usual = self.scale(np.array([*found, self.envelope.typical(0.95)]))
-        return float(low), float(max(low, np.fmin(high, usual + above)))
+        low, high, usual = self.scale(np.array([*found, self.envelope.typical(0.95, self.index)])).tolist()
+        return low, max(low, min(high, usual + above))
+
+    def _within(self, extremes: tuple[float, float], held: Sequence[float]) -> bool:
+        low, high = self.scale(np.array(extremes)).tolist()
+        return held[0] <= low and high <= held[1]
 
     def _wants_close_look(self, first: float, last: float) -> bool:
         width = self.envelope.width
         return not (self._stateful or width == 1 or last - first > LONGEST_READ or (last - first) / width > 700)
 
-    def _scaled(self, envelope: Envelope, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        steps, values = envelope.curve(first, last)
-        return steps, self.scale(values)
+    def _put(self, part: int, envelope: Envelope, curve: int, first: int, last: int) -> None:
+        log = self.scale is not linear
+        steps, values = envelope.curve(curve, first, last, log=log)
+        if self.scale is log2:
+            values = values * LOG2_OF_10
+        self._curve.put(part, steps, values, whole=envelope.whole(curve, positive=log))
 
 
 def joined(*spans: tuple[float, float] | None) -> tuple[float, float] | None:
     """What holds all of these; None where there is none."""
     there = [span for span in spans if span is not None]
     return (min(low for low, _ in there), max(high for _, high in there)) if there else None
-
-
-def column(name: str) -> Read:
-    return lambda history, start, stop: history.column(name, start, stop)

@@ -14,6 +14,7 @@ from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.overlay import Overlays
 from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
 from gradstudio.gui.plots.shared import SHORTEST, Cursor, StepRange
+from gradstudio.gui.plots.source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.session.run import Run
@@ -30,11 +31,12 @@ class PlotStack(QWidget):
         self.overlays.changed.connect(self._make_room)  # before the plots draw what has changed
         self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
-        self.loss = LossPlot(self.steps, self.step_cursor, self.overlays)
-        self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, self.overlays)
+        source = RunSource()
+        self.loss = LossPlot(self.steps, self.step_cursor, source, self.overlays)
+        self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, source, self.overlays)
         self.difference = DifferencePlot(self.steps, self.step_cursor)
         self.layers = LayersPlot(self.steps, self.step_cursor)
-        self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor)
+        self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor, source)
         self.timeline = Timeline(self.steps, self.step_cursor)
         self._run: Run | None = None
         layout = QVBoxLayout(self)
@@ -80,8 +82,9 @@ class PlotStack(QWidget):
         else:
             self.gradient_norm.show_limit(clipping.max_norm if clipping.kind in ("norm", "per_layer") else None)
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
+        scale = self.devicePixelRatioF()
         for plot in self.plots:
-            plot.refresh(run)
+            plot.refresh(run, scale)
 
     def _offer(self, plot: StepPlot, place: QPointF) -> None:
         """A plot was clicked."""

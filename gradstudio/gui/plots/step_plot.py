@@ -60,6 +60,7 @@ class StepPlot(QFrame):
         self._said = 0.0  # when the words were last brought up to date
         self._unsaid = False
         self._scale = 0.0  # pixels of the screen in one of Qt's
+        self._values_shown: dict[str, bool] = {}  # of the axes
         self._moved = True  # the ranges, the size or the look, since they were last brought into line
         self.box = self.box_kind(steps, self._show_whole_run)
         self._axes = (left, axes.StepAxis("bottom"), right or axes.Axis("right"))
@@ -75,8 +76,8 @@ class StepPlot(QFrame):
 
     def read(self, run: Run, start: int, stop: int) -> None:
         """Take in the rows start to stop."""
-        for series in self.series:
-            series.take(run.history, start, stop)
+        if self.series:
+            self.series[0].source.take(run.history, stop)
 
     def rows(self, run: Run) -> int:
         """How many there are to take in."""
@@ -114,13 +115,13 @@ class StepPlot(QFrame):
 
     # ---- called by the window
 
-    def refresh(self, run: Run) -> None:
-        """Show the run as it stands; cheap where nothing is new."""
-        if run is not self.run or self.rows(run) < self._seen:
+    def refresh(self, run: Run, scale: float) -> None:
+        """Show the run as it stands, on a screen with `scale` pixels for one of Qt's; cheap where nothing is new."""
+        stop = self.rows(run)
+        if run is not self.run or stop < self._seen:
             self.run, self._seen, self._changes, self._marked, self._said = run, 0, -1, -1, 0.0
             self.clear()
             self._draw_all(run)
-        stop = self.rows(run)
         if stop > self._seen and self._shows(run, stop):
             self.read(run, self._seen, stop)
             self._seen, self._read_at = stop, time.monotonic()
@@ -133,7 +134,7 @@ class StepPlot(QFrame):
             self._draw_all(run)
         if self._unsaid and time.monotonic() > self._said + SAY_EVERY:
             self._say(run)
-        if self._moved or self.widget.devicePixelRatioF() != self._scale:
+        if self._moved or scale != self._scale:
             self.settle()
 
     def _shows(self, run: Run, stop: int) -> bool:
@@ -199,14 +200,19 @@ class StepPlot(QFrame):
 
     def show_values(self, name: str, shown: bool) -> None:
         """Write figures at an axis or not; an axis that is told what it knows would be drawn anew."""
-        axis = self.plot.getAxis(name)
-        if axis.style["showValues"] != shown:
-            axis.setStyle(showValues=shown)
+        if self._values_shown.get(name) != shown:
+            self._values_shown[name] = shown
+            self.plot.getAxis(name).setStyle(showValues=shown)
             self._moved = True
+
+    @property
+    def held_y(self) -> list[float]:
+        """What the y axis holds now, in its own units: least, greatest."""
+        return self.box.viewRange()[1]
 
     def set_y(self, low: float, high: float, *, least: float) -> None:
         """Move the y axis only when the data leave it or fill less than a third of it, and then with a quarter to spare."""
-        now_low, now_high = self.box.viewRange()[1]
+        now_low, now_high = self.held_y
         if high - low < least:
             middle = (low + high) / 2
             low, high = middle - least / 2, middle + least / 2

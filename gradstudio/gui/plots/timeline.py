@@ -37,6 +37,7 @@ class Timeline(StepPlot):
         self.reach = 0  # steps that one can go to
         self._held: int | None = None  # where the handle is held
         self._bars = {role: QGraphicsRectItem(self.canvas.columns) for role in ("line", "grid", "dim", "accent")}
+        self._laid: dict[str, tuple[int, ...]] = {}  # where each of them lies
         for z, item in enumerate(self._bars.values()):
             item.setPen(Qt.PenStyle.NoPen)
             item.setZValue(60 + z)
@@ -94,11 +95,16 @@ class Timeline(StepPlot):
         if run is None:
             return
         top, count = round((self.canvas.size[1] - THICK) / 2), len(run.history)
-        self._bars["line"].setRect(0, top, run.experiment.run.steps, THICK)
-        self._bars["grid"].setRect(0, top, max(self.reach, count), THICK)
-        self._bars["dim"].setRect(0, top, run.parent_step, THICK)
-        self._bars["accent"].setRect(run.parent_step, top, count - run.parent_step, THICK)
+        self._lay("line", 0, top, run.experiment.run.steps)
+        self._lay("grid", 0, top, max(self.reach, count))
+        self._lay("dim", 0, top, run.parent_step)
+        self._lay("accent", run.parent_step, top, count - run.parent_step)
         self._handle.show_at((count if self._held is None else self._held) if count or self.reach else None)
+
+    def _lay(self, bar: str, *place: int) -> None:
+        if self._laid.get(bar) != place:
+            self._laid[bar] = place
+            self._bars[bar].setRect(*place, THICK)
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
