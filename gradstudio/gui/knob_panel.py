@@ -267,6 +267,11 @@ class KnobPanel(QWidget):
             group.show_rows(simulator, words)
         self.nothing.setVisible(bool(words) and not any(row.matches(words) for row in self.rows.values()))
 
+    @property
+    def stale(self) -> bool:
+        """Whether the next refresh looks again, whatever has changed."""
+        return self._watch.forgotten
+
     def forget(self) -> None:
         """Look again at the next refresh, whatever has changed."""
         self._watch.forget()

@@ -17,6 +17,11 @@ class Watch:
         self._things = things  # held, so that no new object can have an old one's identity
         return not same
 
+    @property
+    def forgotten(self) -> bool:
+        """Whether the next call finds a change."""
+        return not self._things
+
     def forget(self) -> None:
         """The next call finds a change."""
         self._things = ()

@@ -247,19 +247,19 @@ class Window(QMainWindow):
     # ---- drawn about 30 times a second
 
     def refresh(self, *, whole: bool = False) -> None:
-        """Show everything as it stands: plots and knobs at every call, figures five times a second and words twice, so that they can be
-        read, and all else when it may have changed; or, `whole`, everything now."""
+        """Show everything as it stands: the plots at every call, figures five times a second and words twice, so that they can be read,
+        and all else when something was done or ten times a second; or, `whole`, everything now."""
         run, now = self.simulator.run, time.monotonic()
-        self.companions.refresh(self.simulator)
-        self.plots.refresh(self.simulator)
-        self.knobs.refresh(self.simulator)
         new = self._state.changed(run, run.status) or whole
-        if new or self._asked.changed(run.in_force, self.simulator.requested) or now >= self._rest_due:
+        if new or self.knobs.stale or self._asked.changed(run.in_force, self.simulator.requested) or now >= self._rest_due:
             self._rest_due = now + REST_EVERY
+            self.companions.refresh(self.simulator)
             self.top.refresh(self.simulator, self.healthy_step)
+            self.knobs.refresh(self.simulator)
             self.side.code.refresh(self.simulator)
             self.fixes.refresh()
             self._tell()
+        self.plots.refresh(self.simulator)
         if new or now >= self._figures_due:
             self._figures_due = now + FIGURES_EVERY
             self.figures.refresh(run)

@@ -33,7 +33,8 @@ class WordsPanel(QWidget):
         width = self.width() - 14  # a scroll bar's width may be taken
         height, spare = _height(self.happening, width), int(LESSON_SHARE * self.height())
         if height > self.height() - spare:  # else there is room for both; to lay texts out takes long
-            height = max(min(height, self.height() - min(_height(self.lesson, width), spare)), 0)
+            height = min(height, self.height() - min(_height(self.lesson, width), spare))
+        height = max(height, 0)
         if height != self._above.height():
             self._above.setFixedHeight(height)
 

@@ -24,6 +24,7 @@ from gradstudio.gui.plots.layers import NAMES, STRIP, LayerBins
 from gradstudio.gui.plots.series import PART
 from gradstudio.gui.plots.shared import StepRange
 from gradstudio.gui.plots.smoother import Smoother
+from gradstudio.gui.plots.source import RunSource
 from gradstudio.gui.plots.stack import PlotStack
 from gradstudio.gui.theme import theme
 from gradstudio.gui.watch import Watch
@@ -59,20 +60,59 @@ def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
     return stack, Simulator(Preset(id="p", title="P", experiment=Experiment()))
 
 
-@given(st.lists(st.lists(VALUES, max_size=40), max_size=12))
-def test_an_envelope_holds_what_came_however_it_came(parts: list[list[float]]) -> None:
+@given(st.lists(st.lists(st.tuples(VALUES, VALUES), max_size=40), max_size=12))
+def test_an_envelope_holds_what_came_however_it_came(parts: list[list[tuple[float, float]]]) -> None:
+    envelope = Envelope(2, capacity=16)
+    for part in parts:
+        envelope.append(np.array(part, float).reshape(-1, 2).T)
+    both = np.array([pair for part in parts for pair in part], float).reshape(-1, 2).T
+    for curve, values in enumerate(both):
+        assert envelope.count == len(values)
+        for start in range(0, len(values), envelope.width):
+            inside = values[start : start + envelope.width]
+            for flag, is_one in ((NAN, np.isnan(inside)), (INF, np.isinf(inside)), (ZERO, inside == 0)):
+                assert (start in envelope.flagged(flag, curve)) == is_one.any()
+            assert (start in envelope.above_zero(curve)) == (inside[np.isfinite(inside)] > 0).any()
+        finite = values[np.isfinite(values)]
+        found = envelope.range(0, max(len(values), 1), positive=False, curve=curve)
+        assert found == ((finite.min(), finite.max()) if len(finite) else None)
+        assert (envelope.least[curve], envelope.greatest[curve]) == (found or (np.inf, -np.inf))
+        assert envelope.whole(curve, positive=False) == (len(finite) == len(values))
+        assert envelope.whole(curve, positive=True) == bool(len(finite) == len(values) and (values > 0).all())
+
+
+@given(st.lists(st.lists(VALUES, min_size=1, max_size=40), min_size=1, max_size=12), st.integers(1, 8))
+def test_parts_of_a_curve_join(parts: list[list[float]], bins: int) -> None:
     envelope = Envelope(capacity=16)
     for part in parts:
         envelope.append(np.array([part], float))
-    values = np.array([value for part in parts for value in part], float)
-    assert envelope.count == len(values)
-    for start in range(0, len(values), envelope.width):
-        inside = values[start : start + envelope.width]
-        for flag, is_one in ((NAN, np.isnan(inside)), (INF, np.isinf(inside)), (ZERO, inside == 0)):
-            assert (start in envelope.flagged(flag)) == is_one.any()
-    finite = values[np.isfinite(values)]
-    found = envelope.range(0, max(len(values), 1), positive=False)
-    assert found == ((finite.min(), finite.max()) if len(finite) else None)
+    for log in (False, True):
+        steps, values = envelope.curve(log=log)
+        drawn = [envelope.curve(0, first, first + bins, log=log) for first in range(0, envelope.used, bins)]
+        for one, other in pairwise(drawn):
+            assert one[0][-1] == other[0][0] and np.array_equal(one[1][-1], other[1][0], equal_nan=True)
+        for whole, place in ((steps, 0), (values, 1)):
+            joined = np.concatenate([part[place][index > 0 :] for index, part in enumerate(drawn)])
+            assert np.array_equal(joined, whole, equal_nan=True)
+        if log:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                expected = np.log10(envelope.curve()[1])
+            assert np.array_equal(values, np.where(np.isfinite(expected), expected, np.nan), equal_nan=True)
+
+
+def test_a_run_is_read_once_for_all_plots_and_anew_when_it_is_another() -> None:
+    one, other = run_of([{"loss": 2.0 + step, "lr": 0.5} for step in range(30)]), run_of([{"loss": 1.0}] * 3)
+    source, read = RunSource(), []
+    rows = source._rows
+    source._rows = lambda history, start, stop: (read.append((start, stop)), rows(history, start, stop))[1]
+    for stop in (10, 10, 30, 30):
+        source.take(one.history, stop)
+    assert read == [(0, 10), (10, 30)]
+    smooth, loss, lr = (source.envelope.curve(source.names.index(name))[1] for name in ("smooth", "loss", "lr"))
+    assert np.array_equal(loss, 2.0 + np.arange(30)) and (lr == 0.5).all()
+    np.testing.assert_allclose(smooth, Smoother().smoothed(2.0 + np.arange(30)), rtol=1e-12)
+    source.take(other.history, 3)
+    assert source.envelope.count == 3 and source.envelope.curve(source.names.index("smooth"))[1].tolist() == [1.0, 1.0, 1.0]
 
 
 @given(st.lists(VALUES, min_size=1, max_size=15))

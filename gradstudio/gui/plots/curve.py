@@ -23,7 +23,7 @@ class Curve(QGraphicsRectItem):
         self._pen = QPen()
         self._items: list[QGraphicsPathItem] = []
         self._points: list[tuple[np.ndarray, np.ndarray]] = []
-        self._polygon, self._places = QPolygonF(), np.empty((0, 2))
+        self._path, self._polygon, self._places = QPainterPath(), QPolygonF(), np.empty((0, 2))
 
     def dress(self, pen: QPen) -> None:
         """A pen of width 0 is one pixel wide whatever the range."""
@@ -64,15 +64,16 @@ class Curve(QGraphicsRectItem):
         return np.concatenate([steps for steps, _ in drawn]), np.concatenate([values for _, values in drawn])
 
     def _unbroken(self, steps: np.ndarray, values: np.ndarray) -> QPainterPath:
-        """A line through points that are all finite. A polygon that is there already is filled: to make one takes longer."""
+        """A line through points that are all finite. A polygon and a path that are there already are filled: to make them takes
+        longer."""
         if len(steps) > len(self._places):
             self._polygon = create_qpolygonf(2 * len(steps))
             self._places = ndarray_from_qpolygonf(self._polygon)
         self._polygon.resize(len(steps))  # where it lies it stays, as long as it does not grow
         self._places[: len(steps), 0], self._places[: len(steps), 1] = steps, values
-        path = QPainterPath()
-        path.addPolygon(self._polygon)
-        return path
+        self._path.clear()
+        self._path.addPolygon(self._polygon)
+        return self._path
 
 
 def _widen_lone_points(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

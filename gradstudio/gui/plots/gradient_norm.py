@@ -22,7 +22,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.hints import advised_max_norm, share_over
 from gradstudio.session.run import Run
 
-ADVISE_EVERY = 1.0  # seconds
+ADVISE_EVERY = 2.0  # seconds
 
 
 class Limit(pg.InfiniteLine):

@@ -213,6 +213,11 @@ class LayersPlot(StepPlot):
             self.clear()
         self._bins.append(run.history.layer_metric(self.shown, start, stop))
 
+    def _shows(self, run: Run, stop: int) -> bool:
+        """A column of the picture may be wider than a pixel."""
+        width = self._bins.width
+        return super()._shows(run, stop) and (stop // width > self._seen // width or self._overdue(run))
+
     def draw(self, run: Run) -> None:
         if not self._bins.count:
             return

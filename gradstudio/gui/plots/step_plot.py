@@ -23,7 +23,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
 READ_EVERY = 0.1  # seconds, where there is no pixel's worth of new rows
-SAY_EVERY = 0.25  # seconds: words that change faster cannot be read
+SAY_EVERY = 0.5  # seconds: words that change faster cannot be read
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
 
@@ -140,7 +140,11 @@ class StepPlot(QFrame):
     def _shows(self, run: Run, stop: int) -> bool:
         """Whether the rows up to `stop` would change the picture: a long run needs many steps for a pixel."""
         pixel = (self.steps.last - self.steps.first) / max(self.canvas.size[0], 1)
-        return stop - self._seen >= pixel or run.status != "running" or time.monotonic() > self._read_at + READ_EVERY
+        return stop - self._seen >= pixel or self._overdue(run)
+
+    def _overdue(self, run: Run) -> bool:
+        """Whether to show what there is, however little."""
+        return run.status != "running" or time.monotonic() > self._read_at + READ_EVERY
 
     def redraw(self) -> None:
         if self.run is not None:
