@@ -70,7 +70,7 @@ def application():
     from gradstudio.gui.theme import theme
 
     faulthandler.enable()
-    # Qt would fill what is wider than some 60 lines in threads of its own. That is a hundred switches of threads a frame, on the core that
+    # Qt would fill what is wider than some 60 lines in threads of its own. That is some sixty switches of threads a frame, on the core that
     # the training needs, for rectangles that one thread fills in less time.
     os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")
     QSettings.setDefaultFormat(QSettings.Format.IniFormat)

@@ -31,7 +31,7 @@ class FixesDesk(QObject):
         window.happening.fixes_asked.connect(self.begin)
 
     def refresh(self) -> None:
-        """At every beat: end the trials where another run has been taken up, and show how far they are."""
+        """Many times a second: end the trials where another run has been taken up, and show how far they are."""
         trials, now = self.trials, time.monotonic()
         if trials is not None and self._window.simulator.run is not trials.tried:
             self.stop()

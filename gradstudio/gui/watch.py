@@ -1,4 +1,4 @@
-"""Whether anything is another than it was, for what is asked thirty times a second and seldom has a new answer."""
+"""Whether anything is another than it was, for what is asked many times a second and seldom has a new answer."""
 
 from __future__ import annotations
 

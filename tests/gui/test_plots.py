@@ -17,7 +17,7 @@ from gradstudio.core.combinations import with_companions
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.gui.plots import axes
+from gradstudio.gui.plots import axes, figure
 from gradstudio.gui.plots.color_bar import NONFINITE, TOP, lookup_table
 from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.plots.layers import NAMES, STRIP, LayerBins
@@ -289,6 +289,49 @@ def test_a_run_of_nothing_but_nan_is_drawn(shown: tuple[PlotStack, Simulator]) -
     stack.refresh(simulator)
     assert stack.loss.raw._marks[NAN].getData()[0].tolist() == [0, 1, 2, 3, 4]
     assert (stack.layers.image.image == NONFINITE).all()
+
+
+def test_a_run_without_rows_shows_nothing_of_the_one_before(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{"loss": value, "grad_norm": value, "scale": 2.0} for value in (1.0, np.nan, 0.0, 3.0)])
+    stack.refresh(simulator)
+    assert stack.scale_and_rate.left_values and "NaN" in stack.loss.legend()
+    before = simulator.run.history
+    simulator.run = Run(simulator.run.preset, Experiment())
+    stack.refresh(simulator)
+    plots = (stack.loss, stack.gradient_norm, stack.scale_and_rate)
+    for series in (series for plot in plots for series in plot.series):
+        assert not len(series._curve.getData()[0]) and not any(marks.isVisible() for marks in series._marks.values())
+        assert all(item.path().isEmpty() for item in series._curve._items)
+    assert not any("NaN" in plot.legend() for plot in plots) and not stack.scale_and_rate.left_values
+    assert stack.loss.raw.source._history is not before  # it can go
+
+
+def test_a_run_without_layers_is_drawn(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = Run(simulator.run.preset, Experiment())
+    run.begin((), {"device": "cpu"})
+    add(run, [{"layers": np.ones((len(LAYER_METRICS), 0))}] * 3)
+    stack.refresh(simulator)
+    assert stack.layers.image.image.size == 0 and len(stack.loss.raw._curve.getData()[0]) == 3
+
+
+def test_in_a_file_the_picture_of_the_layers_is_one(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    random = np.random.default_rng(0)
+    run = simulator.run = run_of([{}])
+    stack.refresh(simulator)
+    of_one_strip = figure.svg(stack.layers).count(b"<image")
+    add(run, [{"layers": np.exp(random.normal(size=(len(LAYER_METRICS), len(LAYERS))))} for _ in range(3 * STRIP + 5)])
+    stack.refresh(simulator)
+    assert figure.svg(stack.layers).count(b"<image") == of_one_strip
+    heat = stack.layers.image
+    stack.layers.draw_anew(2)
+    picture = heat._whole.pixmap().toImage()
+    drawn = [[picture.pixel(x, y) for x in range(picture.width())] for y in range(picture.height())]
+    assert np.array_equal(drawn, lookup_table()[heat.image]) and not any(strip.isVisible() for strip in heat._strips)
+    stack.layers.draw_anew(0)
+    assert heat._whole.pixmap().isNull() and all(strip.isVisible() for strip in heat._strips)
 
 
 def test_the_picture_of_the_layers_is_what_its_indices_say_however_it_came(shown: tuple[PlotStack, Simulator]) -> None:

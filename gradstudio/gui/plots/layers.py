@@ -88,6 +88,7 @@ class Heatmap(QGraphicsRectItem):
         self.setZValue(1)
         self._capacity = capacity
         self._stretched = (0.0, 1.0)
+        self._whole = QGraphicsPixmapItem(self)
         self._strips: list[QGraphicsPixmapItem] = []
         self._filled = -1  # the strip that is being filled
         self.clear(0)
@@ -105,11 +106,10 @@ class Heatmap(QGraphicsRectItem):
     def put(self, first: int, index: np.ndarray, table: np.ndarray) -> None:
         """Show these columns, (rows, columns), from column `first` on, and none after them. `table`: colours, (256,) uint32."""
         before, self._columns = self._columns, first + index.shape[1]
-        if self._columns > self._index.shape[1]:  # a close look may be wide
-            self._index = np.zeros((len(index), self._columns), np.uint8)
         self._index[:, first : self._columns] = index
         if self._columns < before:
             self._wipe()
+            first = 0
         for strip in range(first // STRIP, -(-self._columns // STRIP)):
             start, stop = strip * STRIP, min((strip + 1) * STRIP, self._columns)
             new = max(first, start) if strip == self._filled else start
@@ -120,6 +120,19 @@ class Heatmap(QGraphicsRectItem):
         if (first, width) != self._stretched:
             self._stretched = (first, width)
             self.setTransform(QTransform(width, 0, 0, 1, first, 0))
+
+    def join(self, joined: bool) -> None:
+        """Be one picture, for a file whose viewer would leave seams between the strips, or strips again."""
+        joined = joined and self.image.size > 0
+        for strip in self._strips:
+            strip.setVisible(not joined)
+        if not joined:
+            self._whole.setPixmap(QPixmap())
+            return
+        colors = lookup_table()[self.image]
+        rows, columns = colors.shape
+        image = QImage(colors, columns, rows, colors.strides[0], QImage.Format.Format_RGB32)
+        self._whole.setPixmap(QPixmap.fromImage(image.copy()))  # a picture of its own, for Qt would go on reading the array
 
     def _wipe(self) -> None:
         self._filled = -1
@@ -205,6 +218,10 @@ class LayersPlot(StepPlot):
             path.addRect(-0.5, min(rows), len(run.history), max(rows) + 1 - min(rows))
         self._lit.setPath(path)
 
+    def draw_anew(self, sharp: int) -> None:
+        super().draw_anew(sharp)
+        self.image.join(bool(sharp))
+
     def look_again(self) -> None:
         self._levels_due = 0.0
 
@@ -219,9 +236,9 @@ class LayersPlot(StepPlot):
         return super()._shows(run, stop) and (stop // width > self._seen // width or self._overdue(run))
 
     def draw(self, run: Run) -> None:
-        if not self._bins.count:
-            return
         layers = len(run.history.layers)
+        if not self._bins.count or not layers:
+            return
         window = self._close_look()
         bins = self._bins
         if window is not None:

@@ -1,4 +1,4 @@
-"""A curve of a plot: its envelope, how it is drawn, and the marks for what a line cannot show."""
+"""A curve of a plot: which one of a source, how it is drawn, and the marks for what a line cannot show."""
 
 from __future__ import annotations
 

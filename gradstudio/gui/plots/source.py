@@ -23,11 +23,15 @@ class Source:
         self._history: History | None = None
         self.envelope = Envelope(len(names))
 
-    def take(self, history: History, stop: int) -> None:
-        """Have the rows up to `stop` of this history; whoever asks first reads them for all."""
-        if history is not self._history or stop < self.envelope.count:
+    def hold(self, history: History) -> None:
+        """Have nothing of any other run."""
+        if history is not self._history:
             self.clear()
             self._history = history
+
+    def take(self, history: History, stop: int) -> None:
+        """Have the rows up to `stop` of this history; whoever asks first reads them for all."""
+        self.hold(history)
         for start in range(self.envelope.count, stop, MOST):
             self.envelope.append(self._rows(history, start, min(start + MOST, stop)))
 

@@ -39,7 +39,7 @@ class StepPlot(QFrame):
     help = ""
     left_values = True
     box_kind = StepViewBox
-    series: tuple[Series, ...] = ()  # what it takes in of a run
+    series: tuple[Series, ...] = ()  # its curves, which have one source
     right_width = axes.RIGHT_WIDTH
     columns: tuple[str, ...] = ()  # of the history that it is about: its data as a table
     shown_metric = ""  # of the layers, likewise
@@ -75,7 +75,7 @@ class StepPlot(QFrame):
     # ---- what a plot fills in
 
     def read(self, run: Run, start: int, stop: int) -> None:
-        """Take in the rows start to stop."""
+        """Take in the rows start to stop, as far as no other plot has."""
         if self.series:
             self.series[0].source.take(run.history, stop)
 
@@ -120,6 +120,8 @@ class StepPlot(QFrame):
         stop = self.rows(run)
         if run is not self.run or stop < self._seen:
             self.run, self._seen, self._changes, self._marked, self._said = run, 0, -1, -1, 0.0
+            if self.series:
+                self.series[0].source.hold(run.history)
             self.clear()
             self._draw_all(run)
         if stop > self._seen and self._shows(run, stop):
