@@ -175,6 +175,28 @@ def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Sim
     assert "× NaN" in stack.gradient_norm.legend() and "▲ Inf" in stack.gradient_norm.legend()
 
 
+def test_the_norm_after_clipping_is_drawn_from_the_first_clipped_step_s_coming_on(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{"grad_norm": 2.0, "clipped_norm": 2.0}] * 5)
+    stack.refresh(simulator)
+    assert not len(stack.gradient_norm.after._curve.getData()[0])  # it would lie under the other, unseen
+    add(run, [{"grad_norm": 2.0, "clipped_norm": 1.0, "clip_coef": 0.5}])
+    stack.refresh(simulator)
+    assert (10 ** stack.gradient_norm.after._curve.getData()[1]).round(9).tolist() == [2.0] * 5 + [1.0]
+
+
+def test_a_rate_that_changes_is_shown_at_once(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{"lr": 0.5}] * 5)
+    run.status = "running"
+    stack.refresh(simulator)
+    add(run, [{"lr": 0.5}] * 2)
+    stack.refresh(simulator)
+    add(run, [{"lr": 0.25}] * 2)
+    stack.refresh(simulator)
+    assert stack.scale_and_rate.rate._curve.getData()[1].tolist() == [0.5] * 7 + [0.25] * 2
+
+
 def test_the_legend_says_what_stands_at_the_foot_of_a_log_axis(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     run = simulator.run = run_of([{}] * 5)

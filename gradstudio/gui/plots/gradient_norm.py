@@ -142,12 +142,19 @@ class GradientNormPlot(StepPlot):
         first, last = self.steps.first, self.steps.last
         above = 3.0 if self.steps.following else math.inf
         limit = (self.limit.value(), self.limit.value()) if self.limit.isVisible() else None
-        spans = [series.range(first, last, self.held_y, above=above) for series in self.series]
+        drawn = self.series if self._clipped() else (self.before,)  # where nothing was clipped the one lies under the other, unseen
+        spans = [series.range(first, last, self.held_y, above=above) for series in drawn]
         if found := joined(*spans, limit, self.overlay.range(first, last, log10, above=above)):
             self.set_y(*found, least=1.0)
-        self.before.draw(run.history, first, last)
-        self.after.draw(run.history, first, last)
+        for series in drawn:
+            series.draw(run.history, first, last)
         self.before.draw_marks()
+
+    def _clipped(self) -> bool:
+        """Whether any step was."""
+        source = self.before.source
+        index = source.names.index("clip_coef")
+        return (source.envelope.least[index], source.envelope.greatest[index]) not in ((1.0, 1.0), (math.inf, -math.inf))
 
     def restyle(self) -> None:
         self.limit.dress()

@@ -66,6 +66,12 @@ class ScaleAndRatePlot(StepPlot):
             self._skips.append(skips[None])
             self._skipped += int(skips.sum())
 
+    def _shows(self, run: Run, stop: int) -> bool:
+        """A rate that never changed is a straight line, whose end can wait."""
+        envelope, index = self.rate.envelope, self.rate.index
+        level = not self._scaled() and envelope.least[index] == envelope.greatest[index]
+        return self._overdue(run) if level and self._seen else super()._shows(run, stop)
+
     @property
     def left_values(self) -> bool:
         return self._scaled()
