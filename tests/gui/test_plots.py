@@ -20,7 +20,8 @@ from gradstudio.core.presets import Preset
 from gradstudio.gui.plots import axes, figure
 from gradstudio.gui.plots.color_bar import NONFINITE, TOP, lookup_table
 from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
-from gradstudio.gui.plots.layers import NAMES, STRIP, LayerBins
+from gradstudio.gui.plots.heatmap import STRIP, LayerBins
+from gradstudio.gui.plots.layers import NAMES
 from gradstudio.gui.plots.series import PART
 from gradstudio.gui.plots.shared import StepRange
 from gradstudio.gui.plots.smoother import Smoother
