@@ -74,12 +74,14 @@ def test_ctrl_c_ends_the_trials_and_keeps_what_is_known(gradstudio: Callable) ->
                 return
 
     watcher = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs in the background
     watcher.start()
     try:
         answer = gradstudio("run", "rnn-explosion", "--try-fixes", "--json")
     finally:
         over.set()
         watcher.join()
+        signal.signal(signal.SIGINT, before)
     fixes = summed(answer)["fixes"]
     assert answer.code == summary.NONFINITE and len(fixes) > 2
     assert "not tried" in {fix["outcome"] for fix in fixes}
