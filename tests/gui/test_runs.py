@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -264,8 +265,9 @@ def test_no_more_runs_are_drawn_over_than_can_be_told_apart(qtbot: QtBot, three:
     from gradstudio.gui.runs_desk import overlaid
 
     for number in range(MOST + 2):
-        run.id = f"copy {number}"
-        window.plots.overlays.add(overlaid(run))
+        each = copy(run)
+        each.id = f"copy {number}"
+        window.plots.overlays.add(overlaid(each))
     assert len(window.plots.overlays.places) == MOST
     window.desk.tick(ids[0], True)
     assert window.message.isVisible() and str(MOST) in window.message.text.text()
