@@ -6,13 +6,14 @@ import math
 import time
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number, power
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
+NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
 WINDOW = 500  # steps over which the share of clipped steps is taken
 
 
@@ -31,14 +32,54 @@ class Rate:
         return (after - before) / (last - first) if last - first > 0.3 else None
 
 
+class Figure(QWidget):
+    """A name and its value. It never gets narrower while a run goes, so that those behind it stand still."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        title, self._value = QLabel(name), QLabel("–")
+        title.setProperty("role", "fixed")
+        self._value.setProperty("role", "title")
+        for label in (title, self._value):
+            label.setTextFormat(Qt.TextFormat.PlainText)  # a rich text is laid out for milliseconds
+        self._longest = 0  # letters that there is room for
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(5)
+        row.addWidget(title)
+        row.addWidget(self._value)
+
+    @property
+    def value(self) -> str:
+        return self._value.text()
+
+    def show_value(self, value: str) -> None:
+        self._value.setText(value)
+        if len(value) > self._longest:
+            self._longest = len(value)
+            self._value.setMinimumWidth(self._value.sizeHint().width())
+
+    def forget(self) -> None:
+        """Be as narrow as the next value allows."""
+        self._longest = 0
+        self._value.setMinimumWidth(0)
+
+
 class FiguresBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("figures")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.text = QLabel()
-        self.text.setTextFormat(Qt.TextFormat.RichText)
-        self.text.setAccessibleName("Figures of the current step")
+        self.figures = {name: Figure(name) for name in NAMES}
+        places = QWidget()
+        places.setAccessibleName("Figures of the current step")
+        places.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # the window is not made wider for them
+        place = QHBoxLayout(places)
+        place.setContentsMargins(0, 0, 0, 0)
+        place.setSpacing(16)
+        for figure in self.figures.values():
+            place.addWidget(figure)
+        place.addStretch(1)
         self.note = QLabel()
         self.note.setProperty("role", "dim")
         self._rate = Rate()
@@ -46,36 +87,43 @@ class FiguresBar(QWidget):
         self._run: Run | None = None
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 4, 12, 4)
-        row.addWidget(self.text, 1)
+        row.addWidget(places, 1)
         row.addWidget(self.note)
+        theme.changed.connect(self._forget)
 
     def refresh(self, run: Run) -> None:
         """Show the last row of the run."""
         if run is not self._run:
             self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
+            self._forget()
         knobs = run.in_force.run
         note = f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
         if note != self.note.text():
             self.note.setText(note)
-        rate = self._rate.update(len(run.history))
-        pairs = self._pairs(run, rate)
-        self.text.setText(" &nbsp; &nbsp; ".join(f"<span style='color:{theme.colors.dim}'>{name}</span> <b>{value}</b>" for name, value in pairs))
+        values = self._values(run, self._rate.update(len(run.history)))
+        for name, figure in self.figures.items():
+            figure.setVisible(name in values)
+            if name in values:
+                figure.show_value(values[name])
 
-    def _pairs(self, run: Run, rate: float | None) -> list[tuple[str, str]]:
+    def _forget(self) -> None:
+        for figure in self.figures.values():
+            figure.forget()
+
+    def _values(self, run: Run, rate: float | None) -> dict[str, str]:
         history = run.history
         count = len(history)
         if not count:
-            return [("step", "–"), ("loss", "–"), ("|g|", "–")]
+            return {"step": "–", "loss": "–", "|g|": "–"}
         row = history.row(count - 1)
         skipped, nonfinite = self._count(history, count)
         norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
         share = float((history.column("clip_coef", count - WINDOW, count) < 1).mean())
-        pairs = [("step", f"{count - 1:,}")]
-        if run.status == "running" and rate:
-            pairs.append(("steps/s", number(rate)))
-        pairs += [("loss", number(row["loss"])), ("|g|", norms), ("clipped", f"{number(100 * share, 2)} %")]
-        pairs.append(("scale", _scale(row["scale"])))
-        return [*pairs, ("skipped", f"{skipped:,}"), ("non-finite", f"{nonfinite:,}")]
+        values = {
+            "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms, "clipped": f"{number(100 * share, 2)} %",
+            "scale": _scale(row["scale"]), "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
+        }  # fmt: skip
+        return values | {"steps/s": number(rate)} if run.status == "running" and rate else values
 
     def _count(self, history: History, count: int) -> tuple[int, int]:
         taken, skipped, nonfinite = self._totals

@@ -37,7 +37,7 @@ FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
 CLOSING = 1.5  # seconds that a training thread gets to end
 DESK_CLOSING = 0.4  # seconds that what is asked of the library gets to end
-REST_EVERY, FIGURES_EVERY, WORDS_EVERY = 0.1, 0.2, 0.5  # seconds
+REST_EVERY, FIGURES_EVERY, WORDS_EVERY = 0.1, 0.2, 1.0  # seconds
 LEFT_STAYS = 20_000  # ms that a run which was left is offered
 
 
@@ -62,7 +62,6 @@ class Window(QMainWindow):
         self._lay_out()
         theme.changed.connect(self.top.keep_widths)
         theme.changed.connect(self.sides.fit)
-        theme.changed.connect(self.figures.update)
         menus.build(self)
         self._restore()
         self.top.refresh(self.simulator, None)
@@ -247,10 +246,10 @@ class Window(QMainWindow):
     # ---- drawn about 30 times a second
 
     def refresh(self, *, whole: bool = False) -> None:
-        """Show everything as it stands: the plots at every call, figures five times a second and words twice, so that they can be read,
+        """Show everything as it stands: the plots at every call, figures five times a second and words once, so that they can be read,
         and all else when something was done or ten times a second; or, `whole`, everything now."""
         run, now = self.simulator.run, time.monotonic()
-        new = self._state.changed(run, run.status) or whole
+        new = self._state.changed(run, run.status, len(run.findings)) or whole
         if new or self.knobs.stale or self._asked.changed(run.in_force, self.simulator.requested) or now >= self._rest_due:
             self._rest_due = now + REST_EVERY
             self.companions.refresh(self.simulator)
@@ -269,7 +268,7 @@ class Window(QMainWindow):
             self.top.pill.show_state(state.tone, state.headline)
             self.happening.refresh(run, state, self.healthy_step)
             self.lesson.refresh(run, self.simulator.requested)
-            self.words.balance()
+            self.words.balance_soon()
             self.branches.refresh()
             self.gauges.refresh()
         if run is not self._shown:

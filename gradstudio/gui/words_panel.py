@@ -16,8 +16,7 @@ class WordsPanel(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.happening, self.lesson = HappeningPanel(), LessonPanel()
-        self._above = _scrolled(self.happening, "What is happening")
-        below = _scrolled(self.lesson, "The lesson")
+        self._above, self._below = _scrolled(self.happening, "What is happening"), _scrolled(self.lesson, "The lesson")
         line = QFrame()
         line.setObjectName("rule")
         line.setFixedHeight(1)
@@ -26,14 +25,17 @@ class WordsPanel(QWidget):
         layout.setSpacing(0)
         layout.addWidget(self._above)
         layout.addWidget(line)
-        layout.addWidget(below, 1)
+        layout.addWidget(self._below, 1)
+
+    def balance_soon(self) -> None:
+        """Once Qt has laid new words out, for which it does not hold the interpreter lock: then their height is known."""
+        QTimer.singleShot(1, self, self.balance)
 
     def balance(self) -> None:
         """Give what is happening the height that it needs, as far as the lesson can spare it."""
-        width = self.width() - 14  # a scroll bar's width may be taken
-        height, spare = _height(self.happening, width), int(LESSON_SHARE * self.height())
+        height, spare = self._height(self._above), int(LESSON_SHARE * self.height())
         if height > self.height() - spare:  # else there is room for both; to lay texts out takes long
-            height = min(height, self.height() - min(_height(self.lesson, width), spare))
+            height = min(height, self.height() - min(self._height(self._below), spare))
         height = max(height, 0)
         if height != self._above.height():
             self._above.setFixedHeight(height)
@@ -47,6 +49,10 @@ class WordsPanel(QWidget):
         super().resizeEvent(event)
         self.balance()
 
+    def _height(self, area: QScrollArea) -> int:
+        """That its words need, at the width that they have: for that one Qt knows the height of whatever did not change."""
+        return area.widget().layout().totalHeightForWidth(self.width() - (area.width() - area.viewport().width()))
+
 
 def _scrolled(panel: QWidget, name: str) -> QScrollArea:
     area = QScrollArea()
@@ -56,7 +62,3 @@ def _scrolled(panel: QWidget, name: str) -> QScrollArea:
     area.setAccessibleName(name)
     area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
     return area
-
-
-def _height(panel: QWidget, width: int) -> int:
-    return panel.layout().totalHeightForWidth(width)
