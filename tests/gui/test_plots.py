@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QPointF
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -20,7 +21,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.gui.plots import axes, figure
 from gradstudio.gui.plots.color_bar import NONFINITE, TOP, lookup_table
 from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
-from gradstudio.gui.plots.heatmap import STRIP, LayerBins
+from gradstudio.gui.plots.heatmap import LayerBins
 from gradstudio.gui.plots.layers import NAMES
 from gradstudio.gui.plots.series import PART
 from gradstudio.gui.plots.shared import StepRange
@@ -344,33 +345,44 @@ def test_in_a_file_the_picture_of_the_layers_is_one(shown: tuple[PlotStack, Simu
     random = np.random.default_rng(0)
     run = simulator.run = run_of([{}])
     stack.refresh(simulator)
-    of_one_strip = figure.svg(stack.layers).count(b"<image")
-    add(run, [{"layers": np.exp(random.normal(size=(len(LAYER_METRICS), len(LAYERS))))} for _ in range(3 * STRIP + 5)])
+    of_one_column = figure.svg(stack.layers).count(b"<image")
+    add(run, [{"layers": np.exp(random.normal(size=(len(LAYER_METRICS), len(LAYERS))))} for _ in range(200)])
     stack.refresh(simulator)
-    assert figure.svg(stack.layers).count(b"<image") == of_one_strip
+    assert figure.svg(stack.layers).count(b"<image") == of_one_column
     heat = stack.layers.image
     stack.layers.draw_anew(2)
     picture = heat._whole.pixmap().toImage()
     drawn = [[picture.pixel(x, y) for x in range(picture.width())] for y in range(picture.height())]
-    assert np.array_equal(drawn, lookup_table()[heat.image]) and not any(strip.isVisible() for strip in heat._strips)
+    assert np.array_equal(drawn, lookup_table()[heat.image]) and not heat._live.isVisible()
     stack.layers.draw_anew(0)
-    assert heat._whole.pixmap().isNull() and all(strip.isVisible() for strip in heat._strips)
+    assert heat._whole.pixmap().isNull() and heat._live.isVisible()
 
 
 def test_the_picture_of_the_layers_is_what_its_indices_say_however_it_came(shown: tuple[PlotStack, Simulator]) -> None:
+    """Every pixel of the screen that is not on the edge of a column or row has its colour; behind the last column there is none."""
     stack, simulator = shown
     random = np.random.default_rng(0)
     run = simulator.run = run_of([{}])
-    for rows in (1, 62, 1, 3, 70, 900, 50, 900):  # over the edges of strips, and until bins are merged
+    heat, view = stack.layers.image, stack.layers.widget
+    for rows in (1, 62, 1, 3, 70, 900, 50, 900):  # until bins are merged
         add(run, [{"layers": np.exp(random.normal(size=(len(LAYER_METRICS), len(LAYERS))))} for _ in range(rows)])
         stack.refresh(simulator)
-        heat = stack.layers.image
-        pictures = [strip.pixmap().toImage() for strip in heat._strips if not strip.pixmap().isNull()]
-        drawn = [[picture.pixel(x, y) for picture in pictures for x in range(STRIP)] for y in range(len(LAYERS))]
-        expected = lookup_table()[heat.image]
-        assert heat.image.shape[1] == -(-len(run.history) // stack.layers._bins.width)
-        assert np.array_equal(np.array(drawn)[:, : expected.shape[1]], expected)
-        assert not np.array(drawn)[:, expected.shape[1] :].any()
+        assert heat.image.shape == (len(LAYERS), -(-len(run.history) // stack.layers._bins.width))
+        screen = view.grab().toImage()
+        to_heat = (heat.sceneTransform() * view.viewportTransform()).inverted()[0]
+        colors, inside, outside = lookup_table(), 0, 0
+        for x in range(screen.width()):
+            column = to_heat.map(QPointF(x + 0.5, 0)).x()
+            if not 0 < column < heat._capacity or not 0.1 < column % 1 < 0.9:
+                continue
+            for row in range(len(LAYERS)):
+                y = int(to_heat.inverted()[0].map(QPointF(0, row + 0.5)).y())
+                if column < heat.image.shape[1]:
+                    inside += 1
+                    assert screen.pixel(x, y) == colors[heat.image[row, int(column)]]
+                elif screen.pixelColor(x, y) != QColor(theme.colors.plot):
+                    outside += 1
+        assert inside > 2 * len(LAYERS) and outside == 0
 
 
 @pytest.mark.parametrize("metric", NAMES)

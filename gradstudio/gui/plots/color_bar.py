@@ -14,7 +14,7 @@ from gradstudio.core.text import power
 from gradstudio.gui.plots import axes
 from gradstudio.gui.theme import theme
 
-TOP, NONFINITE = 254, 255  # indices into the table: 0 to TOP is viridis
+TOP, NONFINITE, NOTHING = 253, 254, 255  # indices into the table: 0 to TOP is viridis, and the last is clear
 
 
 @lru_cache(maxsize=4)
@@ -22,7 +22,7 @@ def _table(nonfinite: str) -> np.ndarray:
     colors = pg.colormap.get("viridis").getLookupTable(nPts=TOP + 1)
     bad = QColor(nonfinite)
     red, green, blue = np.vstack([colors, [[bad.red(), bad.green(), bad.blue()]]]).astype(np.uint32).T
-    return 0xFF000000 | red << 16 | green << 8 | blue
+    return np.append(0xFF000000 | red << 16 | green << 8 | blue, np.uint32(0))
 
 
 def lookup_table() -> np.ndarray:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QImage, QPixmap, QTransform
+from PySide6.QtGui import QBrush, QImage, QPixmap, QTransform
 from PySide6.QtWidgets import QGraphicsPixmapItem, QGraphicsRectItem
 
 from gradstudio.gui.plots.canvas import Canvas, leave_unpainted
-from gradstudio.gui.plots.color_bar import lookup_table
+from gradstudio.gui.plots.color_bar import NOTHING, lookup_table
 from gradstudio.gui.plots.envelope import PLACES
-
-STRIP = 64  # columns of the picture that are drawn anew when one of them changes
 
 
 class LayerBins:
@@ -50,7 +48,8 @@ class LayerBins:
 
 
 class Heatmap(QGraphicsRectItem):
-    """A picture of indices into a table of colours, in strips: those that are full never change again, as the parts of a curve."""
+    """A picture of indices into a table of colours. It is the texture of a brush, which Qt paints from the memory that they are written to:
+    what is new is written there, and no picture is made of it."""
 
     def __init__(self, canvas: Canvas, capacity: int = 1024) -> None:
         super().__init__(canvas.data)
@@ -58,9 +57,8 @@ class Heatmap(QGraphicsRectItem):
         self.setZValue(1)
         self._capacity = capacity
         self._stretched = (0.0, 1.0)
-        self._whole = QGraphicsPixmapItem(self)
-        self._strips: list[QGraphicsPixmapItem] = []
-        self._filled = -1  # the strip that is being filled
+        self._live, self._whole = QGraphicsRectItem(self), QGraphicsPixmapItem(self)
+        self._live.setPen(Qt.PenStyle.NoPen)
         self.clear(0)
 
     @property
@@ -70,20 +68,23 @@ class Heatmap(QGraphicsRectItem):
 
     def clear(self, rows: int) -> None:
         self._columns = 0
-        self._index = np.zeros((rows, self._capacity), np.uint8)
-        self._wipe()
+        self._index = np.full((rows, self._capacity), NOTHING, np.uint8)
+        self._colors: np.ndarray | None = None
+        self._live.setBrush(Qt.BrushStyle.NoBrush)  # the old picture is not to be read any more
+        self._live.setRect(0, 0, self._capacity, rows)
 
-    def put(self, first: int, index: np.ndarray, table: np.ndarray) -> None:
-        """Show these columns, (rows, columns), from column `first` on, and none after them. `table`: colours, (256,) uint32."""
+    def put(self, first: int, index: np.ndarray, colors: np.ndarray) -> None:
+        """Show these columns, (rows, columns), from column `first` on, and none after them. `colors`: of the indices, (256,) uint32."""
         before, self._columns = self._columns, first + index.shape[1]
         self._index[:, first : self._columns] = index
         if self._columns < before:
-            self._wipe()
-            first = 0
-        for strip in range(first // STRIP, -(-self._columns // STRIP)):
-            start, stop = strip * STRIP, min((strip + 1) * STRIP, self._columns)
-            new = max(first, start) if strip == self._filled else start
-            self._show(strip, new - start, table.take(self._index[:, new:stop]))
+            self._index[:, self._columns : before] = NOTHING
+        if colors is not self._colors:
+            self._colors = colors
+            picture = QImage(self._index, self._capacity, len(self._index), self._capacity, QImage.Format.Format_Indexed8)
+            picture.setColorTable(colors.tolist())
+            self._live.setBrush(QBrush(picture))
+        self._live.update(first, 0, max(self._columns, before) - first, len(index))
 
     def stretch(self, first: float, width: float) -> None:
         """Begin at a step, with columns so many steps wide."""
@@ -92,10 +93,9 @@ class Heatmap(QGraphicsRectItem):
             self.setTransform(QTransform(width, 0, 0, 1, first, 0))
 
     def join(self, joined: bool) -> None:
-        """Be one picture, for a file whose viewer would leave seams between the strips, or strips again."""
+        """Be a picture as any other, for a file, or be painted from memory again."""
         joined = joined and self.image.size > 0
-        for strip in self._strips:
-            strip.setVisible(not joined)
+        self._live.setVisible(not joined)
         if not joined:
             self._whole.setPixmap(QPixmap())
             return
@@ -103,22 +103,3 @@ class Heatmap(QGraphicsRectItem):
         rows, columns = colors.shape
         image = QImage(colors, columns, rows, colors.strides[0], QImage.Format.Format_RGB32)
         self._whole.setPixmap(QPixmap.fromImage(image.copy()))  # a picture of its own, for Qt would go on reading the array
-
-    def _wipe(self) -> None:
-        self._filled = -1
-        for strip in self._strips:
-            strip.setPixmap(QPixmap())
-
-    def _show(self, number: int, first: int, colors: np.ndarray) -> None:
-        """Put these colours, (rows, columns), into a strip from its column `first` on."""
-        while len(self._strips) <= number:
-            strip = QGraphicsPixmapItem(self)
-            strip.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
-            strip.setPos(len(self._strips) * STRIP, 0)
-            self._strips.append(strip)
-        if first == 0:
-            self._filled, self._picture = number, QImage(STRIP, len(colors), QImage.Format.Format_ARGB32_Premultiplied)
-            self._picture.fill(Qt.GlobalColor.transparent)
-            self._colors = np.frombuffer(self._picture.bits(), np.uint32).reshape(len(colors), STRIP)
-        self._colors[:, first : first + colors.shape[1]] = colors
-        self._strips[number].setPixmap(QPixmap.fromImage(self._picture))
