@@ -281,6 +281,8 @@ class History:
         stop = self._count if stop is None else min(stop, self._count)
         start = min(max(start, 0), stop)
         blocks = range(start // BLOCK, -(-stop // BLOCK))
+        if len(blocks) == 1:  # as nearly always, thirty times a second
+            return [(blocks[0], start - blocks[0] * BLOCK, stop - blocks[0] * BLOCK)]
         return [(block, max(start - block * BLOCK, 0), min(stop - block * BLOCK, BLOCK)) for block in blocks]
 
     def _layer_rows(self, index: int, block: int, first: int, last: int) -> np.ndarray:

@@ -48,11 +48,13 @@ class DifferencePlot(StepPlot):
     def rows(self, run: Run) -> int:
         return self.twins.steps if self.twins else 0
 
+    def fit_y(self, run: Run) -> None:
+        above = 3.0 if self.steps.following else math.inf
+        if found := joined(*(series.range(self.steps.first, self.steps.last, above=above) for series in self.series)):
+            self.set_y(*found, least=1.0)
+
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        above = 3.0 if self.steps.following else math.inf
-        if found := joined(*(series.range(first, last, self.held_y, above=above) for series in self.series)):
-            self.set_y(*found, least=1.0)
         for series in self.series:
             series.draw(run.history, first, last)
         self.loss.draw_marks()

@@ -6,6 +6,8 @@ NaN, Inf and zero leave a flag in their bin, so that none is lost to drawing.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 NAN, INF, ZERO = 1, 2, 4
@@ -25,6 +27,7 @@ class Envelope:
         self._points = np.full((curves, 2 * capacity), np.nan)  # of each bin its least value and then its greatest, as they are drawn
         self._low, self._high = self._points[:, 0::2], self._points[:, 1::2]
         self._logs = np.full((curves, 2 * capacity), np.nan)  # log10 of the points
+        self._positive = True  # every value so far, and finite
         self._flags = np.zeros((curves, capacity), np.uint8)
         self.flags = np.zeros(curves, np.uint8)  # of all bins
         self.least, self.greatest = np.full(curves, np.inf), np.full(curves, -np.inf)  # finite values so far
@@ -39,10 +42,14 @@ class Envelope:
             return
         first, self.count = self.count, self.count + new
         flags = None
-        if not np.logical_and.reduce(np.isfinite(values) & (values != 0), axis=None):
+        lowest, highest = np.minimum.reduce(values, axis=1), np.maximum.reduce(values, axis=1)
+        low, high = lowest.tolist(), highest.tolist()
+        if not (min(low) > 0 and math.isfinite(sum(low) + sum(high))):  # the sum finds a NaN behind the least value
+            self._positive = False
             nan, inf = np.isnan(values), np.isinf(values)
             flags = (nan * NAN + inf * INF + (values == 0) * ZERO).astype(np.uint8)
             values = np.where(nan | inf, np.nan, values)
+            lowest, highest = np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
         into = slice(first // self.width, self.used)
         if self.width > 1:
             starts = PLACES[: into.stop - into.start] * self.width - (first - into.start * self.width)
@@ -53,8 +60,8 @@ class Envelope:
         low, high = self._low[:, into], self._high[:, into]
         np.fmin(low, least, out=low)
         np.fmax(high, greatest, out=high)
-        np.fmin(self.least, np.fmin.reduce(least, axis=1), out=self.least)
-        np.fmax(self.greatest, np.fmax.reduce(greatest, axis=1), out=self.greatest)
+        np.fmin(self.least, lowest, out=self.least)
+        np.fmax(self.greatest, highest, out=self.greatest)
         if flags is not None:
             self._flags[:, into] |= flags if starts is None else np.bitwise_or.reduceat(flags, starts, axis=1)
             self.flags |= np.bitwise_or.reduce(flags, axis=1)
@@ -113,6 +120,9 @@ class Envelope:
 
     def _take_logs(self, points: slice) -> None:
         values, logs = self._points[:, points], self._logs[:, points]
+        if self._positive:
+            np.log10(values, out=logs)
+            return
         logs.fill(np.nan)
         np.log10(values, out=logs, where=values > 0)
 

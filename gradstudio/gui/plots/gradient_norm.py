@@ -92,6 +92,7 @@ class GradientNormPlot(StepPlot):
         self.after = Series(self.canvas, source, "clipped_norm", "good", dashed=True, marked=False)
         self.before.scale = self.after.scale = log10
         self.series = (self.before, self.after)
+        self._coefficient = source.names.index("clip_coef")
         self.limit = Limit(self.canvas)
         self.limit.sigDragged.connect(self._dragged)
         self.limit.sigPositionChangeFinished.connect(self._let_go)
@@ -110,6 +111,7 @@ class GradientNormPlot(StepPlot):
             return
         self._limit, self._advised = (max_norm, advised), advised
         self.limit.show_at(None if max_norm is None else math.log10(max_norm), self._limit_text(max_norm or 1.0))
+        self.look_again()
         self.redraw()
 
     def advise(self) -> None:
@@ -138,23 +140,25 @@ class GradientNormPlot(StepPlot):
         odd = f" &nbsp; {marks}" if marks else ""
         return f"<span style='color:{c.accent}'>—— before clipping</span> &nbsp; <span style='color:{c.good}'>- - - after</span>{odd} · log"
 
-    def draw(self, run: Run) -> None:
+    def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         above = 3.0 if self.steps.following else math.inf
         limit = (self.limit.value(), self.limit.value()) if self.limit.isVisible() else None
-        drawn = self.series if self._clipped() else (self.before,)  # where nothing was clipped the one lies under the other, unseen
-        spans = [series.range(first, last, self.held_y, above=above) for series in drawn]
+        spans = [series.range(first, last, above=above) for series in self._drawn()]
         if found := joined(*spans, limit, self.overlay.range(first, last, log10, above=above)):
             self.set_y(*found, least=1.0)
-        for series in drawn:
+
+    def draw(self, run: Run) -> None:
+        first, last = self.steps.first, self.steps.last
+        for series in self._drawn():
             series.draw(run.history, first, last)
         self.before.draw_marks()
 
-    def _clipped(self) -> bool:
-        """Whether any step was."""
-        source = self.before.source
-        index = source.names.index("clip_coef")
-        return (source.envelope.least[index], source.envelope.greatest[index]) not in ((1.0, 1.0), (math.inf, -math.inf))
+    def _drawn(self) -> tuple[Series, ...]:
+        """Both, once any step was clipped: until then the one lies under the other, unseen."""
+        envelope = self.before.envelope
+        coefficients = envelope.least.item(self._coefficient), envelope.greatest.item(self._coefficient)
+        return self.series if coefficients not in ((1.0, 1.0), (math.inf, -math.inf)) else self.series[:1]
 
     def restyle(self) -> None:
         self.limit.dress()

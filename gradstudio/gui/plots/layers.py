@@ -10,16 +10,16 @@ from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QPainterPath, QPen, QTransform
 from PySide6.QtWidgets import QComboBox, QGraphicsPathItem, QHBoxLayout
 
-from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.history import LAYER_METRICS, Layer
 from gradstudio.core.text import number
 from gradstudio.gui.plots import axes
 from gradstudio.gui.plots.color_bar import NONFINITE as NONFINITE_COLOR
 from gradstudio.gui.plots.color_bar import TOP as TOP_COLOR
 from gradstudio.gui.plots.color_bar import ColorBar, lookup_table
 from gradstudio.gui.plots.heatmap import Heatmap, LayerBins
-from gradstudio.gui.plots.series import LOOK_AGAIN, log10
+from gradstudio.gui.plots.series import log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
-from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.plots.step_plot import FIT_EVERY, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
@@ -51,6 +51,7 @@ class LayersPlot(StepPlot):
         self.shown = "grad_norm"
         self._axis = axes.LayerAxis("left")
         super().__init__(steps, cursor, self._axis)
+        self._layers: tuple[Layer, ...] = ()
         self._bins = LayerBins(0)
         self._levels = (0.0, 1.0)
         self._levels_due = 0.0  # when they are found anew
@@ -83,7 +84,7 @@ class LayersPlot(StepPlot):
             self.refresh(run, self.devicePixelRatioF())
 
     def clear(self) -> None:
-        layers = self.run.history.layers if self.run else ()
+        layers = self._layers = self.run.history.layers if self.run else ()
         self._bins = LayerBins(len(layers))
         self._levels = (0.0, 1.0)
         self._drawn, self._levels_due = (), 0.0
@@ -114,7 +115,7 @@ class LayersPlot(StepPlot):
         self._levels_due = 0.0
 
     def read(self, run: Run, start: int, stop: int) -> None:
-        if self._axis.names != tuple(layer.name for layer in run.history.layers):
+        if run.history.layers is not self._layers:  # known only once the run has begun
             self.clear()
         self._bins.append(run.history.layer_metric(self.shown, start, stop))
 
@@ -188,7 +189,7 @@ class LayersPlot(StepPlot):
         if self.shown in SHARES or (now < self._levels_due and bins is self._bins):
             return
         position = self._position(bins.picture()[0])
-        self._levels_due = now + (LOOK_AGAIN if len(position) > 64 else 0)
+        self._levels_due = now + (FIT_EVERY if len(position) > 64 else 0)
         finite = position[np.isfinite(position)]
         if len(finite):
             index = int(0.98 * (len(finite) - 1))

@@ -61,19 +61,21 @@ class LossPlot(StepPlot):
     def clear(self) -> None:
         super().clear()
         if self.run is not None:
+            signed = loss_may_be_negative(self.run.experiment)
+            self._axis.make_linear(signed)
+            self.raw.scale = self.smooth.scale = linear if signed else log10
+            self._has_moved()
             why = why_it_need_not_fall(self.run.experiment)
             self.title_label.setToolTip(f"{self.help} {why}".strip())
 
+    def fit_y(self, run: Run) -> None:
+        first, last, linear = self.steps.first, self.steps.last, self._axis.linear
+        above = 0.7 if self.steps.following and not linear else math.inf
+        if found := joined(self.raw.range(first, last, above=above), self.overlay.range(first, last, self.y_scale, above=above)):
+            self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if linear else 0.3)
+
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        signed = loss_may_be_negative(run.experiment)
-        if signed != self._axis.linear:
-            self._axis.make_linear(signed)
-            self._has_moved()
-        self.raw.scale = self.smooth.scale = linear if signed else log10
-        above = 0.7 if self.steps.following and not signed else math.inf
-        if found := joined(self.raw.range(first, last, self.held_y, above=above), self.overlay.range(first, last, self.y_scale, above=above)):
-            self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
         self.raw.draw(run.history, first, last)
         self.smooth.draw(run.history, first, last)
         self.raw.draw_marks()

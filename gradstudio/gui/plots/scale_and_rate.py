@@ -76,21 +76,24 @@ class ScaleAndRatePlot(StepPlot):
     def left_values(self) -> bool:
         return self._scaled()
 
+    def fit_y(self, run: Run) -> None:
+        first, last = self.steps.first, self.steps.last
+        if self._scaled() and (found := self.scale.range(first, last)):
+            self.set_y(*found, least=2.0)
+        if self._rates.viewRange()[0] != self.box.viewRange()[0]:
+            self._rates.setXRange(*self.box.viewRange()[0], padding=0)
+            self._has_moved()
+        if found := self.rate.range(first, last):
+            self._set_rate_range(*found)
+
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        scaled = self._scaled()
         self.show_values("right", bool(len(run.history)))
-        if scaled and (found := self.scale.range(first, last, self.held_y)):
-            self.set_y(*found, least=2.0)
+        if self._scaled():
             self.scale.draw(run.history, first, last)
             if self._skipped:
                 self._skip_marks.show_at(self._skips.above_zero())
             self.scale.draw_marks()
-        if self._rates.viewRange()[0] != self.box.viewRange()[0]:
-            self._rates.setXRange(*self.box.viewRange()[0], padding=0)
-            self._has_moved()
-        if found := self.rate.range(first, last, self._rates.viewRange()[1]):
-            self._set_rate_range(*found)
         self.rate.draw(run.history, first, last)
 
     def restyle(self) -> None:

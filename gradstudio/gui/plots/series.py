@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from PySide6.QtCore import Qt
@@ -23,12 +22,13 @@ _SIGNS = {NAN: "× NaN", INF: "▲ Inf"}
 LONGEST_READ = 1 << 17  # rows read anew for a close look; beyond that the envelope serves
 PART = 64  # bins of a curve that are drawn anew when one of them changes
 LOG2_OF_10 = math.log2(10)
-LOOK_AGAIN = 0.5  # seconds after which a range is found anew though no value has left it
 
 
 def log10(values: np.ndarray) -> np.ndarray:
     """log10, with a gap where there is none."""
-    return np.log10(values, out=np.full_like(values, np.nan), where=values > 0)
+    logs = np.empty(values.shape, values.dtype)
+    logs.fill(np.nan)
+    return np.log10(values, out=logs, where=values > 0)
 
 
 def log2(values: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ class Series:
         self.scale: Scale = linear
         self._curve = Curve(canvas, z)
         self._drawn: tuple = ()  # what the curve shows, and up to which bin it stays so
-        self._range: tuple = ()  # what was asked for, until when that holds, the extremes, and what was found
+        self._extremes: tuple = ()  # least and greatest value when it was last asked
         self._marks: dict[int, Marks] = {}
         self._marked = False  # whether any of them may be shown
         for flag, symbol in ((NAN, "x"), (INF, "t1"), (ZERO, "t")) if marked else ():
@@ -74,23 +74,28 @@ class Series:
 
     def clear(self) -> None:
         self._curve.cut(0)
-        self._drawn, self._range = (), ()
+        self._drawn, self._extremes = (), ()
         for marks in self._marks.values():
             marks.show_at(np.empty(0))
 
-    def look_again(self) -> None:
-        """Find the range anew the next time."""
-        self._range = ()
-
-    def range(self, first: float, last: float, held: Sequence[float], *, above: float = math.inf) -> tuple[float, float] | None:
+    def range(self, first: float, last: float, *, above: float = math.inf) -> tuple[float, float] | None:
         """What the y axis must hold, in its own units; None where nothing can be drawn. Whatever stands more than `above`
-        over nearly all of the curve runs out of the plot, so that an explosion does not flatten what led up to it. It is found anew now and
-        then, and when a value has come that the axis does not hold now."""
-        asked, now = (first, last, above, self.scale), time.monotonic()
-        extremes = (self.envelope.least.item(self.index), self.envelope.greatest.item(self.index))
-        if not self._range or asked != self._range[0] or now > self._range[1] or (extremes != self._range[2] and not self._within(extremes, held)):
-            self._range = (asked, now + LOOK_AGAIN, extremes, self._find_range(first, last, above))
-        return self._range[3]
+        over nearly all of the curve runs out of the plot, so that an explosion does not flatten what led up to it."""
+        found = self.envelope.range(first, last, positive=self.scale is not linear, curve=self.index)
+        if found is None:
+            return None
+        low, high, usual = self.scale(np.array([*found, self.envelope.typical(0.95, self.index)])).tolist()
+        return low, max(low, min(high, usual + above))
+
+    def outgrew(self) -> bool:
+        """Whether a value has come since it was last asked that the y axis does not hold."""
+        envelope = self.source.envelope
+        extremes = (envelope.least.item(self.index), envelope.greatest.item(self.index))
+        if extremes == self._extremes:
+            return False
+        self._extremes = extremes
+        (low, high), held = self.scale(np.array(extremes)).tolist(), self.canvas.box.viewRange()[1]
+        return not (held[0] <= low and high <= held[1])
 
     def draw(self, history: History, first: float, last: float) -> None:
         """Draw what has changed since the last call."""
@@ -135,17 +140,6 @@ class Series:
 
     def _flagged(self, flag: int) -> bool:
         return bool(self.envelope.flags[self.index] & flag)
-
-    def _find_range(self, first: float, last: float, above: float) -> tuple[float, float] | None:
-        found = self.envelope.range(first, last, positive=self.scale is not linear, curve=self.index)
-        if found is None:
-            return None
-        low, high, usual = self.scale(np.array([*found, self.envelope.typical(0.95, self.index)])).tolist()
-        return low, max(low, min(high, usual + above))
-
-    def _within(self, extremes: tuple[float, float], held: Sequence[float]) -> bool:
-        low, high = self.scale(np.array(extremes)).tolist()
-        return held[0] <= low and high <= held[1]
 
     def _wants_close_look(self, first: float, last: float) -> bool:
         width = self.envelope.width

@@ -6,8 +6,9 @@ import numpy as np
 
 SMOOTHING = 0.6
 _LASTING = 72  # steps: what is older is lost in rounding
-_KERNEL = (1 - SMOOTHING) * SMOOTHING ** np.arange(_LASTING)
-_FADED = SMOOTHING ** np.arange(1, _LASTING + 1)
+_AGES = np.arange(_LASTING)
+_SHARES = np.tril((1 - SMOOTHING) * SMOOTHING ** np.abs(_AGES[:, None] - _AGES))  # of each step in the mean after each other
+_FADED = SMOOTHING ** (_AGES + 1)
 
 
 class Smoother:
@@ -23,14 +24,15 @@ class Smoother:
             smooth = values.copy()
             smooth[finite] = self.smoothed(values[finite])
             return smooth
-        count = len(values)
-        if not count:
-            return values
-        means = np.convolve(values, _KERNEL)[:count]
-        means[:_LASTING] += self._mean * _FADED[:count]
-        self._mean = float(means[-1])
-        if self._weight < 1:
-            weights = 1 - (1 - self._weight) * _FADED[:count]
-            self._weight = 1.0 if count >= _LASTING else float(weights[-1])
-            means[:_LASTING] /= weights
+        means = np.empty(len(values))
+        for start in range(0, len(values), _LASTING):
+            part = values[start : start + _LASTING]
+            count = len(part)
+            mean = _SHARES[:count, :count] @ part + self._mean * _FADED[:count]
+            self._mean = mean.item(-1)
+            if self._weight < 1:
+                weights = 1 - (1 - self._weight) * _FADED[:count]
+                self._weight = 1.0 if count == _LASTING else weights.item(-1)
+                mean /= weights
+            means[start : start + count] = mean
         return means

@@ -24,6 +24,7 @@ from gradstudio.session.run import Run
 
 READ_EVERY = 0.1  # seconds, where there is no pixel's worth of new rows
 SAY_EVERY = 0.5  # seconds: words that change faster cannot be read
+FIT_EVERY = 0.5  # seconds after which the y axis is looked at though no value has left it
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
 
@@ -33,7 +34,8 @@ def changed_at(run: Run) -> np.ndarray:
 
 
 class StepPlot(QFrame):
-    """A titled plot over steps. Subclasses name their `series`, draw in `draw`, and say in `reading` what stands at a step."""
+    """A titled plot over steps. Subclasses name their `series`, draw in `draw`, choose the y range in `fit_y`, and say in `reading` what stands
+    at a step."""
 
     title = ""
     help = ""
@@ -57,6 +59,8 @@ class StepPlot(QFrame):
         self._shown = (0.0, 0.0)  # steps
         self._status = ""  # of the run, when all was last looked at
         self._read_at = 0.0  # when rows were last taken in
+        self._fitted: tuple = ()  # the steps that the y axis was chosen for
+        self._fit_due = 0.0  # when it is looked at anew
         self._said = 0.0  # when the words were last brought up to date
         self._unsaid = False
         self._scale = 0.0  # pixels of the screen in one of Qt's
@@ -83,6 +87,9 @@ class StepPlot(QFrame):
         """How many there are to take in."""
         return len(run.history)
 
+    def fit_y(self, run: Run) -> None:
+        """Have the y axis hold what is on view."""
+
     def draw(self, run: Run) -> None:
         """Draw what was taken in, for the steps on view."""
 
@@ -93,8 +100,7 @@ class StepPlot(QFrame):
 
     def look_again(self) -> None:
         """Find anew at the next drawing whatever is found only now and then."""
-        for series in self.series:
-            series.look_again()
+        self._fit_due = 0.0
 
     def reading(self, run: Run, step: int) -> str:
         """What the plot shows at one step, in words."""
@@ -110,7 +116,8 @@ class StepPlot(QFrame):
     def take_over(self, overlays: Overlays, drawn: str, told: str) -> None:
         """Draw this column of other runs over the run, and tell that one's values."""
         self.overlay = OverlayLayer(self.canvas, overlays, drawn, told)
-        overlays.changed.connect(self.redraw)
+        overlays.changed.connect(self._has_others)
+        overlays.grown.connect(self.look_again)
         overlays.grown.connect(self._has_moved)
 
     # ---- called by the window
@@ -284,10 +291,21 @@ class StepPlot(QFrame):
             spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
             self.box.setXRange(self.steps.first - spare, self.steps.last + 1.5 * spare, padding=0)  # and for the handle at the last
         self.show_values("left", bool(len(run.history) or (self.overlay and self.steps.over)) and self.left_values)
+        if self.series and self._is_fit_due():
+            self.fit_y(run)
         self.draw(run)
         if len(run.timeline) != self._changes or run.first_nonfinite_step != self._marked:
             self._draw_marks(run)
         self._unsaid = True
+
+    def _is_fit_due(self) -> bool:
+        """Whether to look at the y axis: where other steps are on view, or a value has come that it does not hold, or now and then."""
+        asked, now = (self.steps.first, self.steps.last, self.steps.following), time.monotonic()
+        outgrown = [series.outgrew() for series in self.series]  # each is asked, for it remembers
+        if asked == self._fitted and now < self._fit_due and not any(outgrown):
+            return False
+        self._fitted, self._fit_due = asked, now + FIT_EVERY
+        return True
 
     def _draw_marks(self, run: Run) -> None:
         self._changes, self._marked = len(run.timeline), run.first_nonfinite_step
@@ -312,6 +330,10 @@ class StepPlot(QFrame):
 
     def _has_moved(self) -> None:
         self._moved = True
+
+    def _has_others(self) -> None:
+        self.look_again()
+        self.redraw()
 
     def _cursor_moved(self) -> None:
         step = self.step_cursor.step

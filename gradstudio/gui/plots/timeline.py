@@ -96,7 +96,7 @@ class Timeline(StepPlot):
             return
         top, count = round((self.canvas.size[1] - THICK) / 2), len(run.history)
         self._lay("line", 0, top, run.experiment.run.steps)
-        self._lay("grid", 0, top, max(self.reach, count))
+        self._lay("grid", 0, top, self.reach if self.reach > count else run.parent_step)  # else it would lie under the last of them
         self._lay("dim", 0, top, run.parent_step)
         self._lay("accent", run.parent_step, top, count - run.parent_step)
         self._handle.show_at((count if self._held is None else self._held) if count or self.reach else None)
