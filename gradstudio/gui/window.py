@@ -37,7 +37,7 @@ FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
 CLOSING = 1.5  # seconds that a training thread gets to end
 DESK_CLOSING = 0.4  # seconds that what is asked of the library gets to end
-REST_EVERY, FIGURES_EVERY, WORDS_EVERY = 0.1, 0.2, 1.0  # seconds
+REST_EVERY, FIGURES_EVERY, WORDS_EVERY = 0.2, 0.2, 1.0  # seconds
 LEFT_STAYS = 20_000  # ms that a run which was left is offered
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.gui.plots import axes, figure
-from gradstudio.gui.plots.color_bar import NONFINITE, TOP, lookup_table
+from gradstudio.gui.plots.color_bar import NONFINITE, TOP, indices, lookup_table
 from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.plots.heatmap import LayerBins
 from gradstudio.gui.plots.layers import NAMES
@@ -127,18 +128,32 @@ def test_a_short_curve_is_drawn_point_by_point_with_gaps(values: list[float]) ->
     assert np.array_equal(drawn, expected, equal_nan=True)
 
 
-@given(st.lists(st.lists(st.floats(width=32) | st.sampled_from([0.0, np.nan, np.inf]), min_size=2, max_size=2), min_size=1, max_size=70))
+@given(st.lists(st.lists(st.floats(0, width=32) | st.sampled_from([0.0, np.nan, np.inf]), min_size=2, max_size=2), min_size=1, max_size=70))
 def test_layer_bins_keep_the_largest_and_every_nonfinite(rows: list[list[float]]) -> None:
     values = np.array(rows, np.float32)
     bins = LayerBins(2, capacity=8)
     for row in values:
         bins.append(row[None])
-    picture, bad = bins.picture()
+    picture = bins.picture()
+    assert len(picture) == -(-len(rows) // bins.width)
     for index in range(len(picture)):
         inside = values[index * bins.width : (index + 1) * bins.width]
-        assert np.array_equal(bad[index], ~np.isfinite(inside).all(axis=0))
-        finite = np.where(np.isfinite(inside), inside, -np.inf).max(axis=0)
-        assert np.array_equal(picture[index], np.where(finite == -np.inf, np.nan, finite), equal_nan=True)
+        sound = np.isfinite(inside).all(axis=0)
+        assert np.array_equal(np.isfinite(picture[index]), sound)
+        assert np.array_equal(picture[index][sound], inside.max(axis=0)[sound])
+
+
+@given(st.lists(st.floats(0) | st.sampled_from([0.0, 1e-4, 1e-3, 10.0, 99.0, np.nan, np.inf]), min_size=1), st.booleans())
+def test_a_colour_is_where_its_value_is_on_the_scale(values: list[float], linear: bool) -> None:
+    levels = (0.0, 1.0) if linear else (-4.0, 1.0)
+    found = indices(np.array(values), levels, linear=linear)
+    for value, index in zip(values, found, strict=True):
+        if not math.isfinite(value):
+            assert index == NONFINITE
+            continue
+        place = value if linear else math.log10(value) if value else -math.inf
+        share = min(max((place - levels[0]) / (levels[1] - levels[0]), 0.0), 1.0)
+        assert 0 <= index <= TOP and abs(index - share * TOP) <= 1 + 1e-9
 
 
 def test_a_long_run_is_at_most_a_few_thousand_points() -> None:

@@ -30,6 +30,18 @@ def lookup_table() -> np.ndarray:
     return _table(theme.colors.bad)
 
 
+@lru_cache(maxsize=8)
+def _edges(low: float, high: float, linear: bool) -> np.ndarray:
+    edges = np.linspace(low, high, TOP + 1)[1:]
+    return np.append(edges if linear else 10**edges, np.inf)
+
+
+def indices(values: np.ndarray, levels: tuple[float, float], *, linear: bool) -> np.ndarray:
+    """Into the table, for values none of which is below 0. `levels`: of the two ends of the scale, as log10 unless `linear`. What is under
+    the scale, as 0 is, has its first colour, and what is over it its last."""
+    return _edges(*levels, linear).searchsorted(values, "right")  # behind Inf, to which numpy sorts NaN too, there is NONFINITE
+
+
 class ColorBar(QWidget):
     """A strip of the colours with the values at its ends, and what is shown written beside it."""
 

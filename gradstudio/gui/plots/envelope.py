@@ -15,6 +15,11 @@ CAPACITY = 2048  # bins, at the most
 PLACES = np.arange(2 * CAPACITY + 1)  # np.arange would let go of the interpreter lock for the training thread to fight for
 
 
+def first_of_each(width: int, count: int, new: int) -> list[int]:
+    """Where each bin of so many steps begins among the `new` ones that come after `count`."""
+    return [0, *range(width - count % width, new, width)]
+
+
 class Envelope:
     """One or more curves over the same steps. Numpy is called for all of them at once: thirty times a second its calls and not its
     arithmetic are what takes time."""
@@ -30,7 +35,7 @@ class Envelope:
         self._positive = True  # every value so far, and finite
         self._flags = np.zeros((curves, capacity), np.uint8)
         self.flags = np.zeros(curves, np.uint8)  # of all bins
-        self.least, self.greatest = np.full(curves, np.inf), np.full(curves, -np.inf)  # finite values so far
+        self.least, self.greatest = [math.inf] * curves, [-math.inf] * curves  # finite values so far
         self._steps: tuple = ((), np.empty(0))  # of the bins that were drawn last
 
     def append(self, values: np.ndarray) -> None:
@@ -42,26 +47,24 @@ class Envelope:
             return
         first, self.count = self.count, self.count + new
         flags = None
-        lowest, highest = np.minimum.reduce(values, axis=1), np.maximum.reduce(values, axis=1)
-        low, high = lowest.tolist(), highest.tolist()
+        low, high = np.minimum.reduce(values, axis=1).tolist(), np.maximum.reduce(values, axis=1).tolist()
         if not (min(low) > 0 and math.isfinite(sum(low) + sum(high))):  # the sum finds a NaN behind the least value
             self._positive = False
             nan, inf = np.isnan(values), np.isinf(values)
             flags = (nan * NAN + inf * INF + (values == 0) * ZERO).astype(np.uint8)
             values = np.where(nan | inf, np.nan, values)
-            lowest, highest = np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
+            low, high = np.fmin.reduce(values, axis=1).tolist(), np.fmax.reduce(values, axis=1).tolist()
+        self.least = [min(pair) for pair in zip(self.least, low, strict=True)]  # which passes over a NaN that comes second
+        self.greatest = [max(pair) for pair in zip(self.greatest, high, strict=True)]
         into = slice(first // self.width, self.used)
         if self.width > 1:
-            starts = PLACES[: into.stop - into.start] * self.width - (first - into.start * self.width)
-            starts[0] = 0
+            starts = first_of_each(self.width, first, new)
             least, greatest = np.fmin.reduceat(values, starts, axis=1), np.fmax.reduceat(values, starts, axis=1)
         else:
             starts, least, greatest = None, values, values
         low, high = self._low[:, into], self._high[:, into]
         np.fmin(low, least, out=low)
         np.fmax(high, greatest, out=high)
-        np.fmin(self.least, lowest, out=self.least)
-        np.fmax(self.greatest, highest, out=self.greatest)
         if flags is not None:
             self._flags[:, into] |= flags if starts is None else np.bitwise_or.reduceat(flags, starts, axis=1)
             self.flags |= np.bitwise_or.reduce(flags, axis=1)

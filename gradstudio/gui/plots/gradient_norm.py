@@ -157,7 +157,7 @@ class GradientNormPlot(StepPlot):
     def _drawn(self) -> tuple[Series, ...]:
         """Both, once any step was clipped: until then the one lies under the other, unseen."""
         envelope = self.before.envelope
-        coefficients = envelope.least.item(self._coefficient), envelope.greatest.item(self._coefficient)
+        coefficients = envelope.least[self._coefficient], envelope.greatest[self._coefficient]
         return self.series if coefficients not in ((1.0, 1.0), (math.inf, -math.inf)) else self.series[:1]
 
     def restyle(self) -> None:

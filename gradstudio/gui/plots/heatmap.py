@@ -9,42 +9,32 @@ from PySide6.QtWidgets import QGraphicsPixmapItem, QGraphicsRectItem
 
 from gradstudio.gui.plots.canvas import Canvas, leave_unpainted
 from gradstudio.gui.plots.color_bar import NOTHING, lookup_table
-from gradstudio.gui.plots.envelope import PLACES
+from gradstudio.gui.plots.envelope import first_of_each
 
 
 class LayerBins:
-    """One metric of every layer, the largest of each bin of steps; a bin with a NaN or Inf in it is remembered as such."""
+    """One metric of every layer, none of them below 0: the largest of each bin of steps, which is Inf or NaN where any of it is."""
 
     def __init__(self, layers: int, capacity: int = 1024, start: int = 0) -> None:
         self.start, self.width, self.count = start, 1, 0
         self._capacity = capacity
-        self._values = np.full((capacity, layers), np.nan, np.float32)
-        self._nonfinite = np.zeros((capacity, layers), bool)
+        self._values = np.zeros((capacity, layers), np.float32)
 
     def append(self, values: np.ndarray) -> None:
         """Take in the next steps, (n, layers)."""
         while self.count + len(values) > self._capacity * self.width:
             half = self._capacity // 2
-            self._values[:half], self._values[half:] = np.fmax(self._values[0::2], self._values[1::2]), np.nan
-            self._nonfinite[:half], self._nonfinite[half:] = self._nonfinite[0::2] | self._nonfinite[1::2], False
+            self._values[:half], self._values[half:] = np.maximum(self._values[0::2], self._values[1::2]), 0
             self.width *= 2
         if not len(values):
             return
-        into = slice(self.count // self.width, (self.count + len(values) - 1) // self.width + 1)
-        starts = PLACES[: into.stop - into.start] * self.width - (self.count - into.start * self.width)
-        starts[0] = 0
-        finite = np.isfinite(values)
-        if not np.logical_and.reduce(finite, axis=None):
-            self._nonfinite[into] |= np.logical_or.reduceat(~finite, starts)
-            values = np.where(finite, values, np.nan)
-        shown = self._values[into]
-        np.fmax(shown, np.fmax.reduceat(values, starts), out=shown)
+        shown = self._values[self.count // self.width : (self.count + len(values) - 1) // self.width + 1]
+        np.maximum(shown, np.maximum.reduceat(values, first_of_each(self.width, self.count, len(values))), out=shown)
         self.count += len(values)
 
-    def picture(self, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Values and non-finite flags of the bins from `first` on, (bins, layers)."""
-        used = -(-self.count // self.width)
-        return self._values[first:used], self._nonfinite[first:used]
+    def picture(self, first: int = 0) -> np.ndarray:
+        """The bins from `first` on, (bins, layers)."""
+        return self._values[first : -(-self.count // self.width)]
 
 
 class Heatmap(QGraphicsRectItem):

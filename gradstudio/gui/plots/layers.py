@@ -13,9 +13,7 @@ from PySide6.QtWidgets import QComboBox, QGraphicsPathItem, QHBoxLayout
 from gradstudio.core.history import LAYER_METRICS, Layer
 from gradstudio.core.text import number
 from gradstudio.gui.plots import axes
-from gradstudio.gui.plots.color_bar import NONFINITE as NONFINITE_COLOR
-from gradstudio.gui.plots.color_bar import TOP as TOP_COLOR
-from gradstudio.gui.plots.color_bar import ColorBar, lookup_table
+from gradstudio.gui.plots.color_bar import ColorBar, indices, lookup_table
 from gradstudio.gui.plots.heatmap import Heatmap, LayerBins
 from gradstudio.gui.plots.series import log10
 from gradstudio.gui.plots.shared import Cursor, StepRange
@@ -141,12 +139,7 @@ class LayersPlot(StepPlot):
         done = self._drawn[5] if same else 0
         if same and self._drawn[6] == bins.count:
             return
-        values, bad = bins.picture(done)
-        low, high = self._levels
-        index = (self._position(values) - low) * (TOP_COLOR / max(high - low, 1e-9))
-        index = np.fmin(np.fmax(index, 0), TOP_COLOR).astype(np.uint8)  # a gap, as of log10(0), is 0
-        index[bad] = NONFINITE_COLOR
-        self.image.put(done, index.T, lookup_table())
+        self.image.put(done, indices(bins.picture(done), self._levels, linear=self.shown in SHARES).T, lookup_table())
         self.image.stretch(bins.start - 0.5, bins.width)
         self._drawn = (*shown, bins.count // bins.width, bins.count)
         self._draw_lines(layers, bins.start + bins.count)
@@ -179,16 +172,12 @@ class LayersPlot(StepPlot):
             return None
         return max(int(first) - 1, 0), min(int(last) + 2, self._bins.count)
 
-    def _position(self, values: np.ndarray) -> np.ndarray:
-        """Where on the scale of colours."""
-        return values if self.shown in SHARES else log10(values)
-
     def _set_levels(self, bins: LayerBins) -> None:
         """Whole decades that hold what is finite. What stands far over nearly all of it has the brightest colour with it."""
         now = time.monotonic()
         if self.shown in SHARES or (now < self._levels_due and bins is self._bins):
             return
-        position = self._position(bins.picture()[0])
+        position = log10(bins.picture())
         self._levels_due = now + (FIT_EVERY if len(position) > 64 else 0)
         finite = position[np.isfinite(position)]
         if len(finite):

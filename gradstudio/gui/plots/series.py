@@ -90,7 +90,7 @@ class Series:
     def outgrew(self) -> bool:
         """Whether a value has come since it was last asked that the y axis does not hold."""
         envelope = self.source.envelope
-        extremes = (envelope.least.item(self.index), envelope.greatest.item(self.index))
+        extremes = (envelope.least[self.index], envelope.greatest[self.index])
         if extremes == self._extremes:
             return False
         self._extremes = extremes
