@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 from PySide6.QtCore import QPointF, Qt
-from PySide6.QtGui import QPainterPath, QPen, QTransform
+from PySide6.QtGui import QPainterPath, QPen
 from PySide6.QtWidgets import QComboBox, QGraphicsPathItem, QHBoxLayout
 
 from gradstudio.core.history import LAYER_METRICS, Layer
@@ -58,7 +58,7 @@ class LayersPlot(StepPlot):
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
         self._lines.setZValue(2)
-        self._lines_between = 0
+        self._lines_lie: tuple = ()  # between how many layers, and how far
         self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers where the first NaN was born
         self._lit.setZValue(3)
         self._lit_of: object = None
@@ -142,7 +142,7 @@ class LayersPlot(StepPlot):
         self.image.put(done, indices(bins.picture(done), self._levels, linear=self.shown in SHARES).T, lookup_table())
         self.image.stretch(bins.start - 0.5, bins.width)
         self._drawn = (*shown, bins.count // bins.width, bins.count)
-        self._draw_lines(layers, bins.start + bins.count)
+        self._draw_lines(layers)
         self.bar.show_levels(self._levels, NAMES[self.shown], UNITS[self.shown], linear=self.shown in SHARES)
 
     def restyle(self) -> None:
@@ -186,16 +186,14 @@ class LayersPlot(StepPlot):
             low = math.floor(finite.min())
             self._levels = (low, max(math.ceil(top), low + 1))
 
-    def _draw_lines(self, layers: int, last: float) -> None:
-        """Between the rows, up to a step."""
-        if layers <= 12:
-            self._lines.setTransform(QTransform(last + 0.5, 0, 0, 1, -0.5, 0))
-        if layers != self._lines_between:
-            self._lines_between = layers
+    def _draw_lines(self, layers: int) -> None:
+        """Between the rows. They have the colour of the ground: behind the last step there is nothing to be seen of them."""
+        if (layers, self.steps.most) != self._lines_lie:
+            self._lines_lie = (layers, self.steps.most)
             path = QPainterPath()
             for row in range(1, layers if layers <= 12 else 0):
-                path.moveTo(0, row)
-                path.lineTo(1, row)
+                path.moveTo(-0.5, row)
+                path.lineTo(self.steps.most, row)
             self._lines.setPath(path)
 
     def _add_bar(self) -> None:
