@@ -37,7 +37,7 @@ FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # that a desktop puts around a window, at most; it is known only once the window is shown
 CLOSING = 1.5  # seconds that a training thread gets to end
 DESK_CLOSING = 0.4  # seconds that what is asked of the library gets to end
-REST_EVERY, FIGURES_EVERY, WORDS_EVERY = 0.2, 0.2, 1.0  # seconds
+FIGURES_EVERY, WORDS_EVERY = 0.2, 1.0  # seconds
 LEFT_STAYS = 20_000  # ms that a run which was left is offered
 
 
@@ -56,7 +56,7 @@ class Window(QMainWindow):
         self._reported: Run | None = None  # the run whose failure was told
         self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # of which run, which broke where
         self._state, self._asked, self._shown = Watch(), Watch(), None
-        self._rest_due = self._figures_due = self._words_due = 0.0
+        self._figures_due = self._words_due = 0.0
         self._devices_shown = False
         self.furnished = False
         self._lay_out()
@@ -246,12 +246,13 @@ class Window(QMainWindow):
     # ---- drawn about 30 times a second
 
     def refresh(self, *, whole: bool = False) -> None:
-        """Show everything as it stands: the plots at every call, figures five times a second and words once, so that they can be read,
-        and all else when something was done or ten times a second; or, `whole`, everything now."""
+        """Show everything as it stands: the plots at every call, words once a second and figures and all else five times, so that they
+        can be read, or when something was done; or, `whole`, everything now."""
         run, now = self.simulator.run, time.monotonic()
         new = self._state.changed(run, run.status, len(run.findings)) or whole
-        if new or self.knobs.stale or self._asked.changed(run.in_force, self.simulator.requested) or now >= self._rest_due:
-            self._rest_due = now + REST_EVERY
+        if new or self.knobs.stale or self._asked.changed(run.in_force, self.simulator.requested) or now >= self._figures_due:
+            self._figures_due = now + FIGURES_EVERY
+            self.figures.refresh(run)
             self.companions.refresh(self.simulator)
             self.top.refresh(self.simulator, self.healthy_step)
             self.knobs.refresh(self.simulator)
@@ -259,9 +260,6 @@ class Window(QMainWindow):
             self.fixes.refresh()
             self._tell()
         self.plots.refresh(self.simulator)
-        if new or now >= self._figures_due:
-            self._figures_due = now + FIGURES_EVERY
-            self.figures.refresh(run)
         if new or now >= self._words_due:
             self._words_due = now + WORDS_EVERY
             state = describe(run, self.simulator.family.parent(run))

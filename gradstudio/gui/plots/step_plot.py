@@ -23,7 +23,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
 READ_EVERY = 0.1  # seconds, where there is no pixel's worth of new rows
-SAY_EVERY = 1.0  # seconds: words that change faster cannot be read
+SAY_EVERY = 0.5  # seconds: words that change faster cannot be read
 FIT_EVERY = 1.0  # seconds after which the y axis is looked at though no value has left it
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
