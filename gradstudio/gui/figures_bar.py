@@ -6,7 +6,7 @@ import math
 import time
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import History
 from gradstudio.core.text import number, power
@@ -14,6 +14,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
 NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
+NOTHING = "–"  # for a value that is not there
 WINDOW = 500  # steps over which the share of clipped steps is taken
 
 
@@ -37,12 +38,11 @@ class Figure(QWidget):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        title, self._value = QLabel(name), QLabel("–")
+        title, self._value = QLabel(name), QLabel(NOTHING)
         title.setProperty("role", "fixed")
         self._value.setProperty("role", "title")
         for label in (title, self._value):
             label.setTextFormat(Qt.TextFormat.PlainText)  # a rich text is laid out for milliseconds
-        self._longest = 0  # letters that there is room for
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(5)
@@ -54,15 +54,14 @@ class Figure(QWidget):
         return self._value.text()
 
     def show_value(self, value: str) -> None:
-        self._value.setText(value)
-        if len(value) > self._longest:
-            self._longest = len(value)
-            self._value.setMinimumWidth(self._value.sizeHint().width())
+        if value != self._value.text():
+            self._value.setText(value)
+            self._value.setMinimumWidth(self._value.sizeHint().width())  # which is never less than the least width
 
     def forget(self) -> None:
         """Be as narrow as the next value allows."""
-        self._longest = 0
         self._value.setMinimumWidth(0)
+        self._value.setText(NOTHING)
 
 
 class FiguresBar(QWidget):
@@ -71,10 +70,10 @@ class FiguresBar(QWidget):
         self.setObjectName("figures")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.figures = {name: Figure(name) for name in NAMES}
-        places = QWidget()
-        places.setAccessibleName("Figures of the current step")
-        places.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # the window is not made wider for them
-        place = QHBoxLayout(places)
+        self._places = QWidget()
+        self._places.setAccessibleName("Figures of the current step")
+        place = QHBoxLayout(self._places)
+        place.setSizeConstraint(QHBoxLayout.SizeConstraint.SetMinimumSize)  # half a number would be another number
         place.setContentsMargins(0, 0, 0, 0)
         place.setSpacing(16)
         for figure in self.figures.values():
@@ -87,7 +86,7 @@ class FiguresBar(QWidget):
         self._run: Run | None = None
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 4, 12, 4)
-        row.addWidget(places, 1)
+        row.addWidget(self._places, 1)
         row.addWidget(self.note)
         theme.changed.connect(self._forget)
 
@@ -105,6 +104,7 @@ class FiguresBar(QWidget):
             figure.setVisible(name in values)
             if name in values:
                 figure.show_value(values[name])
+        self.note.setVisible(self._places.minimumWidth() + self.note.sizeHint().width() < self.width() - 24)
 
     def _forget(self) -> None:
         for figure in self.figures.values():
@@ -114,7 +114,7 @@ class FiguresBar(QWidget):
         history = run.history
         count = len(history)
         if not count:
-            return {"step": "–", "loss": "–", "|g|": "–"}
+            return dict.fromkeys(("step", "loss", "|g|"), NOTHING)
         row = history.row(count - 1)
         skipped, nonfinite = self._count(history, count)
         norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
@@ -136,6 +136,6 @@ class FiguresBar(QWidget):
 def _scale(scale: float) -> str:
     """A loss scale as a power of two where it is one; a dash where there is none."""
     if scale == 1:
-        return "–"
+        return NOTHING
     mantissa, exponent = math.frexp(scale)
     return power(2, exponent - 1) if mantissa == 0.5 else number(scale)

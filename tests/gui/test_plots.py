@@ -174,9 +174,11 @@ def test_smoothing_lets_a_nan_pass_and_forgets_it() -> None:
     for value, told in zip(with_nan[finite], smooth[finite], strict=True):
         mean, weight = 0.6 * mean + 0.4 * value, 0.6 * weight + 0.4
         assert told == pytest.approx(mean / weight, rel=1e-14)
-    long = np.sin(np.arange(1000.0))
+    long = np.where(np.arange(1000) % 90, np.sin(np.arange(1000.0)), np.nan)
     parts = np.concatenate([in_parts.smoothed(long[at : at + 7]) for at in range(0, 1000, 7)])
     np.testing.assert_allclose(parts, Smoother().smoothed(long), rtol=1e-10, atol=1e-14)
+    huge = np.array([1.7e308, 1.7e308, -1.7e308, 1.0, 1.0])
+    assert np.isfinite(Smoother().smoothed(huge)).all()
 
 
 def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Simulator]) -> None:
@@ -286,6 +288,40 @@ def test_labels_of_changes_are_never_cut(shown: tuple[PlotStack, Simulator], wid
         assert not any(a.adjusted(0, 1, 0, -1).intersects(b) for a, b in pairwise(places))
     stack.steps.zoom(50, 60)
     assert not any(text.isVisible() for text in stack.loss._change_texts)  # their lines are not on view
+
+
+def test_a_new_run_s_axis_is_its_own_from_its_first_rows_on(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{"loss": value} for value in np.geomspace(1e-3, 1e3, 30)])
+    simulator.run.status = "running"
+    stack.refresh(simulator)
+    run = simulator.run = run_of([])
+    run.status = "running"
+    stack.refresh(simulator)
+    add(run, [{"loss": value} for value in np.linspace(0.021, 0.02, 30)])
+    stack.refresh(simulator)
+    low, high = stack.loss.held_y
+    assert high - low < 1 and low < math.log10(0.02) < high
+
+
+@pytest.mark.parametrize("view", [None, (690, 710)])
+def test_a_nan_of_the_layers_has_the_theme_s_colour(shown: tuple[PlotStack, Simulator], view: tuple[int, int] | None) -> None:
+    stack, simulator = shown
+    rows = [{} for _ in range(1500)]
+    rows[700] = {"layers": np.full((len(LAYER_METRICS), len(LAYERS)), np.nan)}
+    simulator.run = run_of(rows)
+    stack.refresh(simulator)
+    if view:
+        stack.steps.zoom(*view)
+    try:
+        for mode in ("dark", "light"):
+            theme.set_mode(mode)
+            stack.refresh(simulator)
+            screen = stack.layers.widget.grab().toImage()
+            row = [screen.pixelColor(x, screen.height() // 2) for x in range(screen.width())]
+            assert QColor(theme.colors.bad) in row
+    finally:
+        theme.set_mode("system")
 
 
 def test_the_limit_s_label_lies_over_the_curve_on_a_ground(shown: tuple[PlotStack, Simulator]) -> None:

@@ -32,7 +32,7 @@ class Envelope:
         self._points = np.full((curves, 2 * capacity), np.nan)  # of each bin its least value and then its greatest, as they are drawn
         self._low, self._high = self._points[:, 0::2], self._points[:, 1::2]
         self._logs = np.full((curves, 2 * capacity), np.nan)  # log10 of the points
-        self._positive = True  # every value so far, and finite
+        self._positive = True  # known to be every value so far, and finite
         self._flags = np.zeros((curves, capacity), np.uint8)
         self.flags = np.zeros(curves, np.uint8)  # of all bins
         self.least, self.greatest = [math.inf] * curves, [-math.inf] * curves  # finite values so far

@@ -129,7 +129,7 @@ class LayersPlot(StepPlot):
         window = self._close_look()
         bins = self._bins
         if window is not None:
-            if self._drawn[:1] == (window,):
+            if self._drawn[:1] == (window,) and self._drawn[4] == theme.colors.bad:
                 return
             bins = LayerBins(layers, start=window[0])
             bins.append(run.history.layer_metric(self.shown, *window))

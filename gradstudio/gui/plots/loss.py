@@ -69,10 +69,10 @@ class LossPlot(StepPlot):
             self.title_label.setToolTip(f"{self.help} {why}".strip())
 
     def fit_y(self, run: Run) -> None:
-        first, last, linear = self.steps.first, self.steps.last, self._axis.linear
-        above = 0.7 if self.steps.following and not linear else math.inf
+        first, last, signed = self.steps.first, self.steps.last, self._axis.linear
+        above = 0.7 if self.steps.following and not signed else math.inf
         if found := joined(self.raw.range(first, last, above=above), self.overlay.range(first, last, self.y_scale, above=above)):
-            self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if linear else 0.3)
+            self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last

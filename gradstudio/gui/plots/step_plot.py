@@ -304,7 +304,7 @@ class StepPlot(QFrame):
         outgrown = [series.outgrew() for series in self.series]  # each is asked, for it remembers
         if asked == self._fitted and now < self._fit_due and not any(outgrown):
             return False
-        self._fitted, self._fit_due = asked, now + FIT_EVERY
+        self._fitted, self._fit_due = asked, now + FIT_EVERY if self._seen else 0.0  # of no rows nothing is learnt
         return True
 
     def _draw_marks(self, run: Run) -> None:
