@@ -266,7 +266,7 @@ class Window(QMainWindow):
             self.top.pill.show_state(state.tone, state.headline)
             self.happening.refresh(run, state, self.healthy_step)
             self.lesson.refresh(run, self.simulator.requested)
-            self.words.balance_soon()
+            (self.words.balance if new else self.words.balance_soon)()
             self.branches.refresh()
             self.gauges.refresh()
         if run is not self._shown:
