@@ -22,7 +22,7 @@ MOST = 7  # flat tensors that are summed for a step: of the gradient squares, ze
 
 
 class DeviceGauges:
-    """Measures flat tensors of one layout, a step at a time: first `measure_gradient`, then `measure` what else there is, then `figures`.
+    """Measures flat tensors of one layout, a step at a time: first `measure_gradient`, then `measure` what else there is and the change, then `figures`.
     Takes 8 * MOST bytes a weight on the device."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
@@ -50,6 +50,11 @@ class DeviceGauges:
     def measure(self, name: str, flat: Tensor) -> None:
         """Squares of a flat tensor (length,), to be read under this name."""
         self._next(name).copy_(flat)
+
+    def measure_change(self, before: Tensor, after: Tensor) -> None:
+        """Squares of weights before an update, and of what it made of them."""
+        weights = self._next("weights").copy_(before)
+        torch.sub(after, weights, out=self._next("moves"))
 
     def figures(self, beside: Sequence[Tensor]) -> tuple[tuple[str, ...], Tensor]:
         """What was measured: how its parts are called, and its numbers with those `beside` it behind them, float64, (figures,), on the device."""

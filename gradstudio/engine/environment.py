@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 
+import numba
 import numpy
 import torch
 
@@ -19,6 +20,7 @@ def describe(device: str, deterministic: bool) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
+        "numba": numba.__version__,
         "platform": platform.platform(),
         "processor": devices.processor(),
         "device": device,

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from gradstudio.core.history import LAYER_METRICS
+from gradstudio.engine import kernels
 from gradstudio.engine.flat import Layout
 
 
@@ -41,62 +42,40 @@ class Gauges:
     """Measures flat tensors of one layout."""
 
     def __init__(self, layout: Layout) -> None:
-        self._sizes = layout.sizes
-        self._starts = layout.starts
-        self._bounds = np.stack([layout.starts, layout.stops], 1).ravel()
-        self._words = layout.starts // 8
-        self._none = np.zeros(len(layout.sizes))
-        inside = np.zeros(layout.length, bool)
-        for start, stop in zip(layout.starts, layout.stops, strict=True):
-            inside[start:stop] = True
-        self._between = np.flatnonzero(~inside)
-        # Made once: fresh memory would cost more than what is computed in it.
-        self._squares = np.empty((2, layout.length))
-        self._sizes_of_entries = np.empty(layout.length, np.float32)
-        self._flags = np.empty(layout.length, bool)
+        self._sizes, self._starts, self._stops = layout.sizes, layout.starts, layout.stops
 
-    def norms(self, flat: Tensor | np.ndarray) -> np.ndarray:
-        """L2 norm of each tensor, of one flat tensor or of two, (2, length): float64, (tensors,) or (2, tensors)."""
-        entries = _host(flat)
-        squares = self._squares if entries.ndim == 2 else self._squares[0]
-        np.copyto(squares, entries)
-        np.multiply(squares, squares, out=squares)
-        return np.sqrt(np.add.reduceat(squares, self._bounds, axis=-1)[..., ::2])
+    def norms(self, flat: Tensor) -> tuple[float, np.ndarray]:
+        """L2 norm of all tensors together, and of each."""
+        each = self._each()
+        return kernels.norms(_host(flat), self._starts, self._stops, each), each
 
     def norm(self, flat: Tensor) -> float:
         """L2 norm of all tensors together."""
-        return total(self.norms(flat))
+        return self.norms(flat)[0]
 
     def measure_gradient(self, flat: Tensor, scale: float = 1.0) -> Gradient:
         """Measure gradients that still carry the factor `scale` as if they did not."""
-        entries = _host(flat)
-        norms = self.norms(entries)
-        norm = total(norms)
-        nonfinite = self._none
-        if not math.isfinite(norm):  # a sum in float64 is finite where every entry is
-            nonfinite = self._count(np.logical_not(np.isfinite(entries, out=self._flags), out=self._flags))
-        zeros = self._count(np.equal(entries, 0, out=self._flags))
-        largest = np.maximum.reduceat(np.abs(entries, out=self._sizes_of_entries), self._bounds)[::2]
+        norm, norms = self.norms(flat)
+        largest, zeros, nonfinite = self._each(np.float32), self._each(), self._each()
+        kernels.inspect(_host(flat), self._starts, self._stops, largest, zeros, nonfinite)
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
         return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._sizes, nonfinite / self._sizes)
 
-    def measure_change(self, update: Tensor) -> Change:
-        """Measure weights before an update, and what it added to them: (2, length)."""
-        weights, moves = self.norms(update)
-        weight_norm = total(weights)
-        return Change(weight_norm, float(ratio(total(moves), weight_norm)), weights, ratio(moves, weights))
+    def measure_change(self, before: Tensor, after: Tensor) -> Change:
+        """Measure weights before an update, and what it made of them."""
+        norms, moves = self._each(), self._each()
+        norm, move = kernels.norms_of_change(_host(before), _host(after), self._starts, self._stops, norms, moves)
+        return Change(norm, float(ratio(move, norm)), norms, ratio(moves, norms))
 
-    def _count(self, flags: np.ndarray) -> np.ndarray:
-        """How many entries of each tensor are flagged: int64, (tensors,)."""
-        flags[self._between] = False
-        return np.add.reduceat(np.bitwise_count(flags.view(np.uint64)), self._words, dtype=np.int64)
+    def _each(self, kind: type = np.float64) -> np.ndarray:
+        return np.empty(len(self._sizes), kind)
 
 
-def _host(flat: Tensor | np.ndarray) -> np.ndarray:
+def _host(flat: Tensor) -> np.ndarray:
     """The entries where numpy can read them; on the CPU, where they are."""
-    return flat if isinstance(flat, np.ndarray) else flat.detach().cpu().numpy()
+    return flat.numpy() if flat.is_cpu else flat.cpu().numpy()
 
 
 def total(each: np.ndarray) -> float:

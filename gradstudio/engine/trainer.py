@@ -84,8 +84,7 @@ class Trainer:
         self.sample_activations_next = False
         self._settings = (experiment, settings(experiment))
         self._calls: list[Call] = []  # of this step
-        self._change = torch.stack([self.flat.new(), self.flat.new()])
-        self._before, self._added = self._change.unbind()  # the weights before an update, and what it added to them
+        self.before, self.moved = self.flat.new(), False  # the weights before the last update, and whether there was one
 
     def check(self, experiment: Experiment) -> None:
         """KnobError where the device cannot train this model with these live values, though each is allowed."""
@@ -243,7 +242,7 @@ class Trainer:
     def _update(self) -> tuple[float, bool, gauges.Change]:
         """Gives the learning rate, whether the update was skipped, and the change's measures."""
         lr, skipped = self._move()
-        return lr, skipped, self.gauges.measure_change(self._change)
+        return lr, skipped, self.gauges.measure_change(self.before, self.flat.weights.data)
 
     def _move(self) -> tuple[float, bool]:
         """Let the optimizer change the weights, unless the scaler skips. Gives the learning rate, and whether the update was skipped."""
@@ -251,8 +250,8 @@ class Trainer:
         lr = knobs.optimizer.lr * schedules.factor(knobs.schedule, self.taken)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        weights = self.flat.weights.data
-        self._before.copy_(weights)
+        self.before.copy_(self.flat.weights.data)
+        self.moved = True
         self._take_step(around_scaler=mistakes.step_without_scaler)
         if mistakes.clip_after_step:
             self._clip()
@@ -260,7 +259,6 @@ class Trainer:
         skipped = self.updates.made == made
         if not skipped:
             self._advance_schedule()
-        torch.sub(weights, self._before, out=self._added)
         return lr, skipped
 
     # ---- the calls of a training loop, each noted as it is made

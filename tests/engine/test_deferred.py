@@ -238,11 +238,10 @@ def test_they_measure_what_the_gauges_of_the_host_measure(monkeypatch, piece, si
     ours, theirs = DeviceGauges(layout, flat.device), Gauges(layout)
     ours.measure_gradient(flat)
     ours.measure("clipped", change[0] * 2)
-    ours.measure("weights", change[0])
-    ours.measure("moves", change[1])
+    ours.measure_change(*change)
     names, figures = ours.figures([torch.arange(3.0)])
     gradient, moved, norms, beside = ours.read(names, figures.numpy())
-    for found, right in ((gradient, theirs.measure_gradient(flat)), (moved, theirs.measure_change(change))):
+    for found, right in ((gradient, theirs.measure_gradient(flat)), (moved, theirs.measure_change(*change))):
         for name in right.__slots__:
             np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-12, err_msg=name)
     assert gradient.nonfinite == 2 and norms["clipped"] == pytest.approx(2 * norms["weights"], rel=1e-12)

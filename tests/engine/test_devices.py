@@ -41,7 +41,9 @@ def test_a_device_that_is_not_there(device):
 
 def test_the_environment_says_where_it_was(build):
     found = build().environment
-    assert {"python", "torch", "numpy", "gradstudio", "platform", "processor", "device", "device_name", "threads", "deterministic"} <= set(found)
+    assert {"python", "torch", "numpy", "numba", "gradstudio", "platform", "processor", "device", "device_name", "threads", "deterministic"} <= set(
+        found
+    )
     assert all(isinstance(value, str) and value for value in found.values())
     assert found["device"] == "cpu" and found["deterministic"] == "true"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -25,7 +28,7 @@ def flat(*tensors):
 @pytest.mark.parametrize("size", [1e-38, 1e-30, 1e-22, 1.0, 1e18, 1e25, 1e38])
 def test_norms_are_right_at_any_size(size):
     gauges, entries = flat(torch.full((10, 10), size), torch.full((44,), size))
-    assert gauges.norms(entries).tolist() == pytest.approx([10 * size, math.sqrt(44) * size], rel=1e-6)
+    assert gauges.norms(entries)[1].tolist() == pytest.approx([10 * size, math.sqrt(44) * size], rel=1e-6)
     assert gauges.norm(entries) == pytest.approx(12 * size, rel=1e-6)
 
 
@@ -65,13 +68,19 @@ def test_nothing_hides_a_nonfinite_entry(bad):
 
 def test_change():
     gauges, before = flat(torch.tensor([3.0, 4.0]), torch.zeros(2), torch.zeros(2))
-    moved = flat(torch.tensor([0.0, -1.0]), torch.zeros(2), torch.ones(2))[1]
-    found = gauges.measure_change(torch.stack([before, moved]))
+    after = flat(torch.tensor([3.0, 3.0]), torch.zeros(2), torch.ones(2))[1]
+    found = gauges.measure_change(before, after)
     assert found.weight_norm == 5
     assert found.update_ratio == pytest.approx(math.sqrt(3) / 5)
     np.testing.assert_array_equal(found.update_ratios, [0.2, 0, math.inf])
     gauges, before = flat(torch.ones(2))
-    assert math.isnan(gauges.measure_change(torch.stack([before, flat(torch.tensor([0.0, math.nan]))[1]])).update_ratio)
+    assert math.isnan(gauges.measure_change(before, flat(torch.tensor([1.0, math.nan]))[1]).update_ratio)
+
+
+def test_a_change_is_what_it_is_and_not_what_float32_makes_of_it():
+    gauges, before = flat(torch.tensor([1.0]), torch.tensor([-3e38]))
+    found = gauges.measure_change(before, flat(torch.tensor([-1e-9]), torch.tensor([3e38]))[1])
+    assert found.update_ratios.tolist() == pytest.approx([1 + 1e-9, 2], rel=1e-12)
 
 
 @pytest.mark.parametrize("sizes", [[1], [15, 16, 17], [64, 1, 1, 640, 3], [16, 16]])
@@ -94,7 +103,7 @@ def test_rows_measure_every_layer(build):
     metrics = dict(zip(LAYER_METRICS, row.layers, strict=True))
     assert row.layers.shape == (len(LAYER_METRICS), len(trainer.layers))
     for index, (old, new) in enumerate(zip(before, trainer.flat.parameters, strict=True)):
-        old, moved, grad = old.double().numpy(), (new.detach() - old).double().numpy(), new.grad.double().numpy()
+        old, moved, grad = old.double().numpy(), (new.detach().double() - old.double()).numpy(), new.grad.double().numpy()
         assert metrics["grad_norm"][index] == pytest.approx(np.linalg.norm(grad), rel=1e-12)
         assert metrics["weight_norm"][index] == pytest.approx(np.linalg.norm(old), rel=1e-12)
         assert metrics["update_ratio"][index] == pytest.approx(np.linalg.norm(moved) / np.linalg.norm(old), rel=1e-12)
@@ -111,3 +120,10 @@ def test_a_diverged_run_shows_its_nans(build):
     assert rows[-1].nonfinite == sum(int((~torch.isfinite(parameter.grad)).sum()) for parameter in trainer.flat.parameters) > 0
     assert math.isnan(trainer.evaluate())
     assert all(row.clip_coef == 1 for row in rows), "nothing was clipped"
+
+
+def test_where_nothing_can_be_written_the_gauges_are_compiled_at_each_start():
+    code = "from gradstudio.engine import kernels; import numpy as np; a = np.array; e = np.empty(1)" \
+           "\nprint(kernels.norms(a([3, 4], 'f'), a([0]), a([2]), e), kernels.norms.stats.cache_path)"  # fmt: skip
+    nowhere = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
+    assert subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True).stdout == "5.0 None\n"

@@ -320,7 +320,7 @@ def test_what_has_no_minimum_ahead_or_goes_uphill_or_breaks() -> None:
 
 def test_the_ends_of_the_way_are_the_weights_before_and_after() -> None:
     one, prober = after(4, "optimizer.lr=0.1")
-    before = one._before.clone()
+    before = one.before.clone()
     found = prober.measure("overshoot")
     batch = probe_batch(one)
     with torch.no_grad():
@@ -370,7 +370,8 @@ def test_what_a_step_is_divided_by_is_what_the_optimizer_makes_of_that_gradient(
         gradient, _ = standin.curvature(batch)
         divisor = sharpness.preconditioner(one, gradient)
         next(one.steps())
-        added = torch.cat([part.flatten() for part in one.flat.layout.views(one._added, one.flat.parameters)])
+        changed = one.flat.weights.data - one.before
+        added = torch.cat([part.flatten() for part in one.flat.layout.views(changed, one.flat.parameters)])
         assert torch.allclose(added, -0.01 * gradient / divisor, rtol=1e-3, atol=1e-6)
 
 

@@ -14,15 +14,16 @@ from gradstudio.engine.trainer import Trainer
 def measure(trainer: Trainer, standin: Standin, batch: Batch) -> Overshoot:
     """Losses at the weights before the update plus AT times what it added. In float64: the curvature of a small step is less than the
     rounding of a float32."""
-    before, added = trainer._before, trainer._added
     if not trainer.weights_are_finite():
         raise Unmeasurable("The weights are not finite here.")
-    if not torch.equal(torch.sub(trainer.flat.weights.data, before), added):  # of none, or of another course of the run
+    if not trainer.moved:
         raise Unmeasurable("There is no update to look along here: make a step.")
+    before = trainer.before.double()
+    added = trainer.flat.weights.data - before
     if not added.any():
         raise Unmeasurable("The last update left the weights as they were.")
     losses = []
     for at in AT:
-        standin.follow(before.double() + at * added.double())
+        standin.follow(before + at * added)
         losses.append(standin.loss(batch).item())
     return Overshoot(tuple(losses), fits(tuple(losses)))

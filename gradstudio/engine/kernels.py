@@ -1,0 +1,73 @@
+"""What is measured of a flat tensor, compiled: one pass through memory where numpy's operations take several.
+
+Tensors lie from starts[i] to stops[i] of the flat one: float32, (length,). What is found of each goes into arrays of (tensors,).
+Compiled on first use, for this processor, and kept for the next start. The same entries give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+from numba import njit
+
+
+def _compiled(function: Callable) -> Callable:
+    """Sums may be taken in any order that is fast, always the same one; NaN and Inf are what they are. Other threads go on meanwhile."""
+    kernel = njit(function, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+    with suppress(RuntimeError):  # no folder can be written to: compiled anew at each start, in a second
+        kernel.enable_caching()
+    return kernel
+
+
+@_compiled
+def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.ndarray) -> float:
+    """L2 norm of each tensor, squares summed in float64; gives the norm of all."""
+    whole = 0.0
+    for tensor in range(starts.size):
+        part = entries[starts[tensor] : stops[tensor]]
+        squares = 0.0
+        for index in range(part.size):
+            entry = np.float64(part[index])
+            squares += entry * entry
+        found[tensor] = np.sqrt(squares)
+        whole += squares
+    return np.sqrt(whole)
+
+
+@_compiled
+def norms_of_change(
+    before: np.ndarray, after: np.ndarray, starts: np.ndarray, stops: np.ndarray, norms: np.ndarray, moves: np.ndarray
+) -> tuple[float, float]:
+    """The same of what was there `before`, and of after - before in float64, where it is exact."""
+    whole, moved = 0.0, 0.0
+    for tensor in range(starts.size):
+        old, new = before[starts[tensor] : stops[tensor]], after[starts[tensor] : stops[tensor]]
+        squares, changes = 0.0, 0.0
+        for index in range(old.size):
+            entry = np.float64(old[index])
+            change = np.float64(new[index]) - entry
+            squares += entry * entry
+            changes += change * change
+        norms[tensor], moves[tensor] = np.sqrt(squares), np.sqrt(changes)
+        whole += squares
+        moved += changes
+    return np.sqrt(whole), np.sqrt(moved)
+
+
+@_compiled
+def inspect(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, largest: np.ndarray, zeros: np.ndarray, nonfinite: np.ndarray) -> None:
+    """The largest absolute entry of each tensor, NaN where there is one, and how many are 0, and NaN or Inf. By the entries' bits: without
+    the sign they are in the order of the numbers, Inf above all of these and NaN above Inf (IEEE 754)."""
+    infinite = np.int32(0x7F800000)
+    for tensor in range(starts.size):
+        part = entries[starts[tensor] : stops[tensor]].view(np.int32)
+        most, none, bad = np.int32(0), np.int32(0), np.int32(0)
+        for index in range(part.size):
+            bits = part[index] & np.int32(0x7FFFFFFF)
+            most = max(most, bits)
+            none += np.int32(bits == 0)
+            bad += np.int32(bits >= infinite)
+        largest.view(np.int32)[tensor] = most
+        zeros[tensor], nonfinite[tensor] = none, bad
