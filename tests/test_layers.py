@@ -23,7 +23,7 @@ MAY_IMPORT = {
 }
 ONLY_IN_FUNCTIONS = {("session", "engine"), (TOP, "gui")}  # so that the start is fast; for annotations, TYPE_CHECKING will do
 HOME_OF = {"PySide6": "gui", "shiboken6": "gui", "pyqtgraph": "gui", "torch": "engine"}
-CORE_USES = {"gradstudio", "numpy", "pydantic", "tomli_w", "platformdirs", *sys.stdlib_module_names}
+CORE_USES = {"gradstudio", "numpy", "numba", "pydantic", "tomli_w", "platformdirs", *sys.stdlib_module_names}
 
 
 def violations(package: Path) -> list[str]:

@@ -1,27 +1,16 @@
-"""What is measured of a flat tensor, compiled: one pass through memory where numpy's operations take several.
-
-Tensors lie from starts[i] to stops[i] of the flat one: float32, (length,). What is found of each goes into arrays of (tensors,).
-Compiled on first use, for this processor, and kept for the next start. The same entries give the same bits.
-"""
+"""What is measured of a flat tensor: float32, (length,). Tensors lie in it from starts[i] to stops[i]; what is found of each goes into
+arrays of (tensors,)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
-
 import numpy as np
-from numba import njit
+
+from gradstudio.core.compiled import compiled
+
+_WHERE = "int64[::1], int64[::1]"  # starts, stops
 
 
-def _compiled(function: Callable) -> Callable:
-    """Sums may be taken in any order that is fast, always the same one; NaN and Inf are what they are. Other threads go on meanwhile."""
-    kernel = njit(function, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-    with suppress(RuntimeError):  # no folder can be written to: compiled anew at each start, in a second
-        kernel.enable_caching()
-    return kernel
-
-
-@_compiled
+@compiled(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True)
 def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.ndarray) -> float:
     """L2 norm of each tensor, squares summed in float64; gives the norm of all."""
     whole = 0.0
@@ -36,7 +25,7 @@ def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.
     return np.sqrt(whole)
 
 
-@_compiled
+@compiled(f"UniTuple(float64, 2)(float32[::1], float32[::1], {_WHERE}, float64[::1], float64[::1])", nogil=True, any_order=True)
 def norms_of_change(
     before: np.ndarray, after: np.ndarray, starts: np.ndarray, stops: np.ndarray, norms: np.ndarray, moves: np.ndarray
 ) -> tuple[float, float]:
@@ -56,7 +45,7 @@ def norms_of_change(
     return np.sqrt(whole), np.sqrt(moved)
 
 
-@_compiled
+@compiled(f"void(float32[::1], {_WHERE}, float32[::1], float64[::1], float64[::1])", nogil=True)
 def inspect(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, largest: np.ndarray, zeros: np.ndarray, nonfinite: np.ndarray) -> None:
     """The largest absolute entry of each tensor, NaN where there is one, and how many are 0, and NaN or Inf. By the entries' bits: without
     the sign they are in the order of the numbers, Inf above all of these and NaN above Inf (IEEE 754)."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import time
 
+import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
-from gradstudio.core.history import History
+from gradstudio.core.history import COLUMNS, History
 from gradstudio.core.text import number, power
 from gradstudio.gui.theme import theme
 from gradstudio.session.run import Run
 
 NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
 NOTHING = "–"  # for a value that is not there
+_COUNTED = [tuple(COLUMNS).index(name) for name in ("loss", "skipped", "nonfinite")]
+_DIGITS = str.maketrans("123456789", "0" * 9)  # figures are of one width
 WINDOW = 500  # steps over which the share of clipped steps is taken
 
 
@@ -43,25 +46,29 @@ class Figure(QWidget):
         self._value.setProperty("role", "title")
         for label in (title, self._value):
             label.setTextFormat(Qt.TextFormat.PlainText)  # a rich text is laid out for milliseconds
+        self.value = NOTHING
+        self._fitting: set[str] = set()  # kinds of values that there is room for
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(5)
         row.addWidget(title)
         row.addWidget(self._value)
 
-    @property
-    def value(self) -> str:
-        return self._value.text()
-
     def show_value(self, value: str) -> None:
-        if value != self._value.text():
-            self._value.setText(value)
+        if value == self.value:
+            return
+        self.value = value
+        self._value.setText(value)
+        kind = value.translate(_DIGITS)
+        if kind not in self._fitting:
+            self._fitting.add(kind)
             self._value.setMinimumWidth(self._value.sizeHint().width())  # which is never less than the least width
 
     def forget(self) -> None:
         """Be as narrow as the next value allows."""
+        self._fitting.clear()
         self._value.setMinimumWidth(0)
-        self._value.setText(NOTHING)
+        self.show_value(NOTHING)
 
 
 class FiguresBar(QWidget):
@@ -83,7 +90,9 @@ class FiguresBar(QWidget):
         self.note.setProperty("role", "dim")
         self._rate = Rate()
         self._totals = (0, 0, 0)  # rows taken in, skipped steps, non-finite steps
+        self._noted: tuple = ()  # what the note says, and the room that there is for it
         self._run: Run | None = None
+        self._named = set(NAMES)  # those that are shown
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 4, 12, 4)
         row.addWidget(self._places, 1)
@@ -97,16 +106,21 @@ class FiguresBar(QWidget):
             self._forget()
         knobs = run.in_force.run
         note = f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
-        if note != self.note.text():
-            self.note.setText(note)
         values = self._values(run, self._rate.update(len(run.history)))
-        for name, figure in self.figures.items():
-            figure.setVisible(name in values)
-            if name in values:
-                figure.show_value(values[name])
-        self.note.setVisible(self._places.minimumWidth() + self.note.sizeHint().width() < self.width() - 24)
+        if values.keys() != self._named:
+            self._named = set(values)
+            for name, figure in self.figures.items():
+                figure.setVisible(name in values)
+        for name, value in values.items():
+            self.figures[name].show_value(value)
+        room = self.width() - 24 - self._places.minimumWidth()
+        if (note, room) != self._noted:
+            self._noted = (note, room)
+            self.note.setText(note)
+            self.note.setVisible(self.note.sizeHint().width() < room)
 
     def _forget(self) -> None:
+        self._noted = ()
         for figure in self.figures.values():
             figure.forget()
 
@@ -118,7 +132,8 @@ class FiguresBar(QWidget):
         row = history.row(count - 1)
         skipped, nonfinite = self._count(history, count)
         norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
-        share = float((history.column("clip_coef", count - WINDOW, count) < 1).mean())
+        coefficients = history.column("clip_coef", count - WINDOW, count)
+        share = np.count_nonzero(coefficients < 1) / len(coefficients)
         values = {
             "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms, "clipped": f"{number(100 * share, 2)} %",
             "scale": _scale(row["scale"]), "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
@@ -127,10 +142,13 @@ class FiguresBar(QWidget):
 
     def _count(self, history: History, count: int) -> tuple[int, int]:
         taken, skipped, nonfinite = self._totals
-        skips = history.column("skipped", taken, count)
-        bad = (history.column("nonfinite", taken, count) > 0) | (history.column("loss", taken, count) * 0 != 0)
-        self._totals = (count, skipped + int(skips.sum()), nonfinite + int(bad.sum()))
-        return self._totals[1:]
+        rows = history.table(taken, count)
+        losses, skips, bad = (rows[:, column] for column in _COUNTED)
+        skipped += np.count_nonzero(skips)
+        if np.count_nonzero(bad) or not np.isfinite(losses).all():
+            nonfinite += np.count_nonzero((bad > 0) | ~np.isfinite(losses))
+        self._totals = (count, skipped, nonfinite)
+        return skipped, nonfinite
 
 
 def _scale(scale: float) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 
+from gradstudio.core import compiled
 from gradstudio.session import torch_library
 
 
 class Machine:
-    """Loads torch in the background. `devices` is (id, name) pairs once `ready`; `problem` says why there are none."""
+    """Loads torch, and what else training and its plots take, in the background. `devices` is (id, name) pairs once `ready`; `problem` says why there are none."""
 
     def __init__(self) -> None:
         self.ready = False
@@ -32,12 +33,13 @@ class Machine:
     def _look(self) -> None:
         try:
             torch_library.load_ahead()
-            from gradstudio.engine import devices
+            from gradstudio.engine import devices, trainer  # noqa: F401  all that training takes is there when it begins
 
+            compiled.compile_all()
             self.devices = tuple((device.id, device.name) for device in devices.available())
         except ModuleNotFoundError as fault:
             self.problem = f"{fault.name} is not installed, so nothing can train: pip install {fault.name}"
-        except Exception as fault:  # a broken torch or a broken driver can raise anything
-            self.problem = f"PyTorch cannot be loaded: {str(fault).partition(chr(10))[0]}"
+        except Exception as fault:  # a broken torch, numba or driver can raise anything
+            self.problem = f"Nothing can train here: {str(fault).partition(chr(10))[0]}"
         finally:
             self.ready = True

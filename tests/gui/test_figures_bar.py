@@ -57,3 +57,9 @@ def test_values_stand_still_while_a_run_goes(bar: FiguresBar) -> None:
     bar.refresh(run_of([{"loss": 0.5}]))
     QApplication.processEvents()
     assert bar.figures["|g|"].x() == places[0]  # another run begins anew
+
+
+def test_figures_are_of_one_width(bar: FiguresBar) -> None:
+    """So a value of a kind that there was room for has room too."""
+    for label in bar.findChildren(QLabel):
+        assert len({label.fontMetrics().horizontalAdvance(digit) for digit in "0123456789"}) == 1

@@ -10,19 +10,44 @@ import math
 
 import numpy as np
 
+from gradstudio.core.compiled import READ_ONLY, compiled
+
 NAN, INF, ZERO = 1, 2, 4
 CAPACITY = 2048  # bins, at the most
 PLACES = np.arange(2 * CAPACITY + 1)  # np.arange would let go of the interpreter lock for the training thread to fight for
 
 
-def first_of_each(width: int, count: int, new: int) -> list[int]:
-    """Where each bin of so many steps begins among the `new` ones that come after `count`."""
-    return [0, *range(width - count % width, new, width)]
+@compiled(f"void({READ_ONLY.format('float64', 2)}, int64, int64, float64[:, ::1], float64[:, ::1], float64[:, ::1], uint8[:, ::1], uint8[::1])")
+def _take(
+    values: np.ndarray, count: int, width: int, points: np.ndarray, logs: np.ndarray, ranges: np.ndarray, flags: np.ndarray, flagged: np.ndarray
+) -> None:
+    """Have the values of the steps after `count`, (curves, steps), in bins of `width`; the others are as Envelope has them."""
+    curves, steps = values.shape
+    for curve in range(curves):
+        least, greatest = ranges[curve]
+        for step in range(steps):
+            value, place = values[curve, step], (count + step) // width
+            if not math.isfinite(value):
+                flag = NAN if math.isnan(value) else INF
+            else:
+                flag = ZERO if value == 0 else 0
+            flags[curve, place] |= flag
+            flagged[curve] |= flag
+            if flag & (NAN | INF):
+                continue
+            least, greatest = min(least, value), max(greatest, value)
+            if not points[curve, 2 * place] <= value:  # or nothing is there yet, which is NaN
+                points[curve, 2 * place] = value
+            if not points[curve, 2 * place + 1] >= value:
+                points[curve, 2 * place + 1] = value
+        ranges[curve, 0], ranges[curve, 1] = least, greatest
+        for point in range(2 * (count // width), 2 * ((count + steps - 1) // width + 1)):
+            value = points[curve, point]
+            logs[curve, point] = math.log10(value) if value > 0 else math.nan
 
 
 class Envelope:
-    """One or more curves over the same steps. Numpy is called for all of them at once: thirty times a second its calls and not its
-    arithmetic are what takes time."""
+    """One or more curves over the same steps, of which new values are taken in together."""
 
     def __init__(self, curves: int = 1, capacity: int = CAPACITY, start: int = 0) -> None:
         self.start = start
@@ -32,10 +57,10 @@ class Envelope:
         self._points = np.full((curves, 2 * capacity), np.nan)  # of each bin its least value and then its greatest, as they are drawn
         self._low, self._high = self._points[:, 0::2], self._points[:, 1::2]
         self._logs = np.full((curves, 2 * capacity), np.nan)  # log10 of the points
-        self._positive = True  # known to be every value so far, and finite
         self._flags = np.zeros((curves, capacity), np.uint8)
         self.flags = np.zeros(curves, np.uint8)  # of all bins
-        self.least, self.greatest = [math.inf] * curves, [-math.inf] * curves  # finite values so far
+        self._ranges = np.tile([math.inf, -math.inf], (curves, 1))
+        self.least, self.greatest = self._ranges.T  # of the finite values of each curve so far
         self._steps: tuple = ((), np.empty(0))  # of the bins that were drawn last
 
     def append(self, values: np.ndarray) -> None:
@@ -45,30 +70,8 @@ class Envelope:
             self._merge()
         if not new:
             return
-        first, self.count = self.count, self.count + new
-        flags = None
-        low, high = np.minimum.reduce(values, axis=1).tolist(), np.maximum.reduce(values, axis=1).tolist()
-        if not (min(low) > 0 and math.isfinite(sum(low) + sum(high))):  # the sum finds a NaN behind the least value
-            self._positive = False
-            nan, inf = np.isnan(values), np.isinf(values)
-            flags = (nan * NAN + inf * INF + (values == 0) * ZERO).astype(np.uint8)
-            values = np.where(nan | inf, np.nan, values)
-            low, high = np.fmin.reduce(values, axis=1).tolist(), np.fmax.reduce(values, axis=1).tolist()
-        self.least = [min(pair) for pair in zip(self.least, low, strict=True)]  # which passes over a NaN that comes second
-        self.greatest = [max(pair) for pair in zip(self.greatest, high, strict=True)]
-        into = slice(first // self.width, self.used)
-        if self.width > 1:
-            starts = first_of_each(self.width, first, new)
-            least, greatest = np.fmin.reduceat(values, starts, axis=1), np.fmax.reduceat(values, starts, axis=1)
-        else:
-            starts, least, greatest = None, values, values
-        low, high = self._low[:, into], self._high[:, into]
-        np.fmin(low, least, out=low)
-        np.fmax(high, greatest, out=high)
-        if flags is not None:
-            self._flags[:, into] |= flags if starts is None else np.bitwise_or.reduceat(flags, starts, axis=1)
-            self.flags |= np.bitwise_or.reduce(flags, axis=1)
-        self._take_logs(slice(2 * into.start, 2 * into.stop))
+        _take(values, self.count, self.width, self._points, self._logs, self._ranges, self._flags, self.flags)
+        self.count += new
 
     def curve(self, curve: int = 0, first: int = 0, last: int | None = None, *, log: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Steps and values, or their log10, of the bins first to last to draw: one point a step, or two a bin, its least and its greatest
@@ -121,18 +124,11 @@ class Envelope:
         """Bins with a value in them."""
         return -(-self.count // self.width)
 
-    def _take_logs(self, points: slice) -> None:
-        values, logs = self._points[:, points], self._logs[:, points]
-        if self._positive:
-            np.log10(values, out=logs)
-            return
-        logs.fill(np.nan)
-        np.log10(values, out=logs, where=values > 0)
-
     def _merge(self) -> None:
         half = self._capacity // 2
         for each, merged in ((self._low, np.fmin), (self._high, np.fmax), (self._flags, np.bitwise_or)):
             each[:, :half] = merged(each[:, 0::2], each[:, 1::2])
         self._points[:, 2 * half :], self._flags[:, half:] = np.nan, 0
         self.width *= 2
-        self._take_logs(slice(None))
+        self._logs.fill(np.nan)
+        np.log10(self._points, out=self._logs, where=self._points > 0)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QBrush, QImage, QPixmap, QTransform
 from PySide6.QtWidgets import QGraphicsPixmapItem, QGraphicsRectItem
 
+from gradstudio.core.compiled import READ_ONLY, compiled
 from gradstudio.gui.plots.canvas import Canvas, leave_unpainted
 from gradstudio.gui.plots.color_bar import NOTHING, lookup_table
-from gradstudio.gui.plots.envelope import first_of_each
+
+
+@compiled(f"void({READ_ONLY.format('float32', 2)}, int64, int64, float32[:, ::1])")
+def _take(values: np.ndarray, count: int, width: int, bins: np.ndarray) -> None:
+    steps, layers = values.shape
+    for step in range(steps):
+        largest = bins[(count + step) // width]
+        for layer in range(layers):
+            value = values[step, layer]
+            if not value <= largest[layer] and not math.isnan(largest[layer]):
+                largest[layer] = value
 
 
 class LayerBins:
@@ -26,10 +39,7 @@ class LayerBins:
             half = self._capacity // 2
             self._values[:half], self._values[half:] = np.maximum(self._values[0::2], self._values[1::2]), 0
             self.width *= 2
-        if not len(values):
-            return
-        shown = self._values[self.count // self.width : (self.count + len(values) - 1) // self.width + 1]
-        np.maximum(shown, np.maximum.reduceat(values, first_of_each(self.width, self.count, len(values))), out=shown)
+        _take(values, self.count, self.width, self._values)
         self.count += len(values)
 
     def picture(self, first: int = 0) -> np.ndarray:

@@ -6,42 +6,32 @@ import math
 
 import numpy as np
 
+from gradstudio.core.compiled import READ_ONLY, compiled
+
 SMOOTHING = 0.6
-FEW = 128  # values: as long as one by one they take no longer than numpy's calls
-_LASTING = 72  # steps: what is older is lost in rounding
-_KERNEL = (1 - SMOOTHING) * SMOOTHING ** np.arange(_LASTING)
-_FADED = SMOOTHING ** np.arange(1, _LASTING + 1)
+
+
+@compiled(f"void({READ_ONLY.format('float64', 1)}, float64[::1], float64[::1])")
+def _smooth(values: np.ndarray, state: np.ndarray, smoothed: np.ndarray) -> None:
+    mean, weight = state
+    for index in range(values.size):
+        value = values[index]
+        if math.isfinite(value):
+            mean = SMOOTHING * mean + (1 - SMOOTHING) * value
+            weight = SMOOTHING * weight + (1 - SMOOTHING)
+            value = mean / weight
+        smoothed[index] = value
+    state[0], state[1] = mean, weight
 
 
 class Smoother:
     """Debiased exponential moving average, as TensorBoard's: a non-finite value passes through and leaves no trace."""
 
     def __init__(self) -> None:
-        self._mean, self._weight = 0.0, 0.0
+        self._state = np.zeros(2)  # the mean of what was there, 0 before it, and its weight
 
     def smoothed(self, values: np.ndarray) -> np.ndarray:
         """(steps,): those that follow what was smoothed before."""
-        if len(values) <= FEW:
-            return self._one_by_one(values)
-        finite = np.isfinite(values)
-        if not finite.all():
-            smooth = values.copy()
-            smooth[finite] = self.smoothed(values[finite])
-            return smooth
-        means = np.convolve(values, _KERNEL)[: len(values)]
-        means[:_LASTING] += self._mean * _FADED
-        self._mean = means.item(-1)
-        means[:_LASTING] /= 1 - (1 - self._weight) * _FADED
-        self._weight = 1.0
+        means = np.empty(len(values))
+        _smooth(values, self._state, means)
         return means
-
-    def _one_by_one(self, values: np.ndarray) -> np.ndarray:
-        mean, weight, means = self._mean, self._weight, []
-        for value in values.tolist():
-            if math.isfinite(value):
-                mean = SMOOTHING * mean + (1 - SMOOTHING) * value
-                weight = SMOOTHING * weight + (1 - SMOOTHING)
-                value = mean / weight
-            means.append(value)
-        self._mean, self._weight = mean, weight
-        return np.array(means)

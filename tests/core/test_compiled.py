@@ -1,0 +1,69 @@
+"""Compiled functions do what they do in Python, from the first call on, wherever the program runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import threading
+
+import numba
+import numpy as np
+import pytest
+
+from gradstudio.core import compiled
+from gradstudio.core.compiled import READ_ONLY
+
+
+def largest(values: np.ndarray) -> float:
+    found = -math.inf
+    for value in values:
+        if math.isnan(value):
+            return value
+        found = max(found, value)
+    return found
+
+
+def test_it_takes_rows_that_lie_apart_and_arrays_that_cannot_be_written_to() -> None:
+    fast = compiled.compiled(f"float64({READ_ONLY.format('float64', 1)})")(largest)
+    values = np.arange(12.0).reshape(3, 4)
+    values.flags.writeable = False
+    assert fast(values[:, 1]) == largest(values[:, 1]) == 9
+    assert fast(np.array([1.0, -math.inf])) == 1 and math.isnan(fast(np.array([1.0, math.nan, 2.0])))
+
+
+def test_other_types_are_an_error_and_not_compiled_for() -> None:
+    fast = compiled.compiled("float64(float64[::1])")(largest)
+    with pytest.raises(TypeError, match="No matching definition"):
+        fast(np.ones(3, np.float32))
+
+
+def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plain = [], numba.njit
+    monkeypatch.setattr(numba, "njit", lambda *args, **kwargs: made.append(1) or plain(*args, **kwargs))
+    fast = compiled.compiled("float64(float64[::1])")(largest)
+    assert not made, "nothing is compiled before it is wanted"
+    found: list[float] = []
+    threads = [threading.Thread(target=lambda: found.append(fast(np.arange(5.0)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [4.0] * 4 and made == [1]
+
+
+def test_all_that_is_known_is_compiled_beforehand() -> None:
+    fast = compiled.compiled("float64(float64[::1])")(largest)
+    compiled.compile_all()
+    assert fast._code is not None and fast(np.ones(2)) == 1
+
+
+def test_where_nothing_can_be_written_it_is_compiled_at_each_start() -> None:
+    code = """
+import numpy as np
+from gradstudio.gui.plots import smoother
+print(smoother.Smoother().smoothed(np.ones(2)), smoother._smooth._code.stats.cache_path)
+"""
+    nowhere = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
+    assert subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True).stdout == "[1. 1.] None\n"
