@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pyqtgraph as pg
 from pyqtgraph.functions import create_qpolygonf, ndarray_from_qpolygonf
@@ -23,7 +25,7 @@ class Curve(QGraphicsRectItem):
         self._pen = QPen()
         self._items: list[QGraphicsPathItem] = []
         self._points: list[tuple[np.ndarray, np.ndarray]] = []
-        self._path, self._polygon, self._places = QPainterPath(), QPolygonF(), np.empty((0, 2))
+        self._path = QPainterPath()
 
     def dress(self, pen: QPen) -> None:
         """A pen of width 0 is one pixel wide whatever the range."""
@@ -64,16 +66,19 @@ class Curve(QGraphicsRectItem):
         return np.concatenate([steps for steps, _ in drawn]), np.concatenate([values for _, values in drawn])
 
     def _unbroken(self, steps: np.ndarray, values: np.ndarray) -> QPainterPath:
-        """A line through points that are all finite. A polygon and a path that are there already are filled: to make them takes
-        longer."""
-        if len(steps) > len(self._places):
-            self._polygon = create_qpolygonf(2 * len(steps))
-            self._places = ndarray_from_qpolygonf(self._polygon)
-        self._polygon.resize(len(steps))  # where it lies it stays, as long as it does not grow
-        self._places[: len(steps), 0], self._places[: len(steps), 1] = steps, values
+        """A line through points that are all finite. A path that is there already is filled: to make one takes longer."""
+        polygon, places = _polygon(len(steps))
+        places[:, 0], places[:, 1] = steps, values
         self._path.clear()
-        self._path.addPolygon(self._polygon)
+        self._path.addPolygon(polygon)
         return self._path
+
+
+@lru_cache(maxsize=256)
+def _polygon(points: int) -> tuple[QPolygonF, np.ndarray]:
+    """One of so many points, (points, 2), to be filled anew each time: to make it longer or shorter would let go of the interpreter lock."""
+    polygon = create_qpolygonf(points)
+    return polygon, ndarray_from_qpolygonf(polygon)
 
 
 def _widen_lone_points(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
