@@ -57,7 +57,7 @@ class Gauges:
         """Measure gradients that still carry the factor `scale` as if they did not."""
         norm, norms = self.norms(flat)
         largest, zeros, nonfinite = self._each(np.float32), self._each(), self._each()
-        kernels.inspect(_host(flat), self._starts, self._stops, largest, zeros, nonfinite)
+        kernels.inspect(_host(flat).view(np.int32), self._starts, self._stops, largest.view(np.int32), zeros, nonfinite)
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale

@@ -45,18 +45,17 @@ def norms_of_change(
     return np.sqrt(whole), np.sqrt(moved)
 
 
-@compiled(f"void(float32[::1], {_WHERE}, float32[::1], float64[::1], float64[::1])", nogil=True)
+@compiled(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True)
 def inspect(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, largest: np.ndarray, zeros: np.ndarray, nonfinite: np.ndarray) -> None:
-    """The largest absolute entry of each tensor, NaN where there is one, and how many are 0, and NaN or Inf. By the entries' bits: without
-    the sign they are in the order of the numbers, Inf above all of these and NaN above Inf (IEEE 754)."""
-    infinite = np.int32(0x7F800000)
+    """The largest absolute entry of each tensor, NaN where there is one, and how many are 0, and NaN or Inf. Entries and largest are the bits
+    of float32, which without the sign are in the order of the numbers, Inf above all of these and NaN above Inf (IEEE 754)."""
     for tensor in range(starts.size):
-        part = entries[starts[tensor] : stops[tensor]].view(np.int32)
-        most, none, bad = np.int32(0), np.int32(0), np.int32(0)
+        part = entries[starts[tensor] : stops[tensor]]
+        most, none, bad = np.int32(0), 0, 0
         for index in range(part.size):
             bits = part[index] & np.int32(0x7FFFFFFF)
             most = max(most, bits)
-            none += np.int32(bits == 0)
-            bad += np.int32(bits >= infinite)
-        largest.view(np.int32)[tensor] = most
+            none += bits == 0
+            bad += bits >= 0x7F800000
+        largest[tensor] = most
         zeros[tensor], nonfinite[tensor] = none, bad

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gradstudio.core import compiled
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
@@ -53,6 +54,7 @@ class Lane:
             torch_library.load_ahead()
             from gradstudio.engine.trainer import Trainer
 
+            compiled.compile_all()  # also what draws the rows, for which a window is not to wait
             run = self.run
             if stopped():  # while another run had to end, or torch to load
                 return

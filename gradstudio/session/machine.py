@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from gradstudio.core import compiled
 from gradstudio.session import torch_library
@@ -31,10 +32,13 @@ class Machine:
         return self.devices[1 if len(self.devices) > 1 else 0][0] if self.devices else ""
 
     def _look(self) -> None:
+        compiling = threading.Thread(target=_compile, name="compiling", daemon=True)
+        compiling.start()
         try:
             torch_library.load_ahead()
             from gradstudio.engine import devices, trainer  # noqa: F401  all that training takes is there when it begins
 
+            compiling.join()
             compiled.compile_all()
             self.devices = tuple((device.id, device.name) for device in devices.available())
         except ModuleNotFoundError as fault:
@@ -43,3 +47,11 @@ class Machine:
             self.problem = f"Nothing can train here: {str(fault).partition(chr(10))[0]}"
         finally:
             self.ready = True
+
+
+def _compile() -> None:
+    """What torch need not be there for, while the system links that; who needs it says what went wrong."""
+    with suppress(Exception):
+        from gradstudio.engine import kernels  # noqa: F401
+
+        compiled.compile_all()

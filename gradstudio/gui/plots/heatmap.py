@@ -39,6 +39,8 @@ class LayerBins:
             half = self._capacity // 2
             self._values[:half], self._values[half:] = np.maximum(self._values[0::2], self._values[1::2]), 0
             self.width *= 2
+        if not len(values):
+            return
         _take(values, self.count, self.width, self._values)
         self.count += len(values)
 
