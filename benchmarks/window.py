@@ -89,7 +89,7 @@ def _window(knobs: list[str]) -> dict:
     window = Window(_preset(knobs))
     window.furnish()
     window.resize(1440, 900)
-    window.heartbeat.start()
+    window.heartbeat.start(settled=False)
     window.machine.look()  # as the program does: with torch there, the heart looks past it for garbage
     window.show()
     window.simulator.set_speed(UNLIMITED)

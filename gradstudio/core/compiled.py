@@ -14,14 +14,16 @@ READ_ONLY = "Array({}, {}, 'A', readonly=True)"  # the type of an array that is 
 
 _known: list[Compiled] = []
 _once = threading.Lock()
+_all = threading.Lock()  # held while all of them are compiled
 
 
 class Compiled:
     """A function as machine code, from the first call on."""
 
     def __init__(self, function: Callable, signature: str, nogil: bool, any_order: bool) -> None:
-        self._function, self._signature, self._nogil = function, signature, nogil
-        self._fast = {"reassoc", "contract"} if any_order else set()  # NaN and Inf are what they are
+        self._function, self._signature = function, signature
+        # NaN and Inf are what they are. numba keeps code by its function's file alone: who changes these deletes __pycache__.
+        self._options = {"nogil": nogil, "error_model": "numpy", "fastmath": {"reassoc", "contract"} if any_order else set()}
         self._code: Any = None
         _known.append(self)
 
@@ -31,12 +33,17 @@ class Compiled:
     def compile(self) -> Any:
         with _once:
             if self._code is None:
-                from numba import njit  # only here: a command that trains and draws nothing does without
+                from numba import njit  # only here: a command that neither trains nor draws does without
 
-                code = njit(nogil=self._nogil, error_model="numpy", fastmath=self._fast)(self._function)
-                with suppress(RuntimeError):  # no folder can be written to: compiled anew at each start
+                code = njit(**self._options)(self._function)
+                try:
                     code.enable_caching()
-                code.compile(self._signature)
+                    code.compile(self._signature)
+                except Exception:  # what was kept is damaged, or nothing can be written: compiled for this once
+                    with suppress(Exception):
+                        code._cache.flush()
+                    code = njit(**self._options)(self._function)
+                    code.compile(self._signature)
                 code.disable_compile()  # what is of another type is an error, and not a second's wait
                 self._code = code
         return self._code
@@ -51,5 +58,11 @@ def compiled(signature: str, *, nogil: bool = False, any_order: bool = False) ->
 
 def compile_all() -> None:
     """Those that are imported by now, so that no one waits for them later."""
-    for each in list(_known):
-        each.compile()
+    with _all:
+        for each in list(_known):
+            each.compile()
+
+
+def busy() -> bool:
+    """Whether someone is at it."""
+    return _all.locked()

@@ -44,7 +44,7 @@ class Gauges:
     def __init__(self, layout: Layout) -> None:
         self._sizes, self._starts, self._stops = layout.sizes, layout.starts, layout.stops
 
-    def norms(self, flat: Tensor) -> tuple[float, np.ndarray]:
+    def norms(self, flat: Tensor | np.ndarray) -> tuple[float, np.ndarray]:
         """L2 norm of all tensors together, and of each."""
         each = self._each()
         return kernels.norms(_host(flat), self._starts, self._stops, each), each
@@ -55,9 +55,10 @@ class Gauges:
 
     def measure_gradient(self, flat: Tensor, scale: float = 1.0) -> Gradient:
         """Measure gradients that still carry the factor `scale` as if they did not."""
-        norm, norms = self.norms(flat)
+        entries = _host(flat)
+        norm, norms = self.norms(entries)
         largest, zeros, nonfinite = self._each(np.float32), self._each(), self._each()
-        kernels.inspect(_host(flat).view(np.int32), self._starts, self._stops, largest.view(np.int32), zeros, nonfinite)
+        kernels.inspect(entries.view(np.int32), self._starts, self._stops, largest.view(np.int32), zeros, nonfinite)
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
@@ -73,8 +74,10 @@ class Gauges:
         return np.empty(len(self._sizes), kind)
 
 
-def _host(flat: Tensor) -> np.ndarray:
+def _host(flat: Tensor | np.ndarray) -> np.ndarray:
     """The entries where numpy can read them; on the CPU, where they are."""
+    if isinstance(flat, np.ndarray):
+        return flat
     return flat.numpy() if flat.is_cpu else flat.cpu().numpy()
 
 

@@ -62,8 +62,8 @@ class Snapshot:
         trainer.experiment = self.experiment
         trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
         trainer.compare_next = trainer.check_accumulation_next = trainer.sample_activations_next = False
+        trainer.moved &= torch.equal(trainer.flat.weights.data, self.weights)
         trainer.flat.weights.data.copy_(self.weights)
-        trainer.moved = False
         trainer.flat.gradients.copy_(self.gradients)
         trainer.flat.cleared = False
         for buffer, value in zip(trainer.model.buffers(), self.buffers, strict=True):

@@ -46,7 +46,7 @@ def launch(source: str | None = None) -> int:
 
     def furnish() -> None:
         window.furnish()
-        window.heartbeat.start()
+        window.heartbeat.start(settled=False)  # before torch is there
         window.machine.look()
 
     after_first_paint(window, furnish)

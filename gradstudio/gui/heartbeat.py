@@ -25,13 +25,15 @@ class Heartbeat(QObject):
     def __init__(self, refresh: Callable[[], None], parent: QObject) -> None:
         super().__init__(parent)
         self._refresh = refresh
-        self._beats = 0
+        self._beats, self._settled = 0, True
         self._cost = 0.0  # ms of a core that a beat takes, on average
         self.longest = 0.0  # seconds that a beat has taken at most
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._beat)
 
-    def start(self) -> None:
+    def start(self, *, settled: bool = True) -> None:
+        """Not `settled`: much is about to come that stays, and until `settle` nothing is collected."""
+        self._settled = settled
         gc.disable()
         self._timer.start(INTERVAL)
 
@@ -45,13 +47,14 @@ class Heartbeat(QObject):
     def settle(self) -> None:
         """What is there now stays for good: a full collection looks past it, and takes no time that a person could see."""
         gc.freeze()
+        self._settled = True
 
     def _beat(self) -> None:
         started, worked = time.perf_counter(), time.thread_time()
         self._refresh()
         self._beats += 1
         self._pace(1000 * (time.thread_time() - worked))
-        if self._beats % COLLECT_EVERY == 0:
+        if self._settled and self._beats % COLLECT_EVERY == 0:
             gc.collect(2 if self._beats % (20 * COLLECT_EVERY) == 0 else 1)
         self.longest = max(self.longest, time.perf_counter() - started)
 

@@ -14,7 +14,7 @@ from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QSettings, QSiz
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
 
-from gradstudio.core import files, presets
+from gradstudio.core import compiled, files, presets
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural
@@ -249,17 +249,20 @@ class Window(QMainWindow):
         """Show everything as it stands: the plots at every call, words once a second and figures and all else five times, so that they
         can be read, or when something was done; or, `whole`, everything now."""
         run, now = self.simulator.run, time.monotonic()
+        drawable = not compiled.busy()  # for what is compiled nobody waits here
         new = self._state.changed(run, run.status, len(run.findings)) or whole
         if new or self.knobs.stale or self._asked.changed(run.in_force, self.simulator.requested) or now >= self._figures_due:
             self._figures_due = now + FIGURES_EVERY
             self.figures.refresh(run)
-            self.companions.refresh(self.simulator)
+            if drawable:
+                self.companions.refresh(self.simulator)
             self.top.refresh(self.simulator, self.healthy_step)
             self.knobs.refresh(self.simulator)
             self.side.code.refresh(self.simulator)
             self.fixes.refresh()
             self._tell()
-        self.plots.refresh(self.simulator)
+        if drawable:
+            self.plots.refresh(self.simulator)
         if new or now >= self._words_due:
             self._words_due = now + WORDS_EVERY
             state = describe(run, self.simulator.family.parent(run))

@@ -224,7 +224,7 @@ class Lane:
             self.outcome, self._message, self.run.refused = "failed", str(fault), True
         except Exception as fault:
             self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
-            self.run.refused = isinstance(fault, ModuleNotFoundError) and fault.name == "torch"
+            self.run.refused = isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED
             self.failure = traceback.format_exc()
 
 
@@ -232,11 +232,14 @@ def _way_of_accumulating(knobs: Experiment) -> tuple[object, ...]:
     return knobs.accumulation, knobs.mistakes, knobs.precision.dtype
 
 
+_NEEDED = {"torch": "PyTorch", "numba": "numba"}
+
+
 def _describe(fault: BaseException, in_force: Experiment) -> str:
     """An exception as one sentence, with the usual way out where there is one."""
     text = str(fault).strip().partition("\n")[0] or type(fault).__name__
-    if isinstance(fault, ModuleNotFoundError) and fault.name == "torch":
-        return "PyTorch is not installed, and nothing trains without it; install it with: pip install torch"
+    if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
+        return f"{_NEEDED[fault.name]} is not installed, and nothing trains without it; install it with: pip install {fault.name}"
     if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
         return f"Out of memory: {text[:300]} Halve problem.batch_size or model.width and restart."
     mistakes = [knob.name for knob, value in in_force.items() if knob.section == "mistakes" and value]

@@ -38,9 +38,9 @@ class Machine:
             torch_library.load_ahead()
             from gradstudio.engine import devices, trainer  # noqa: F401  all that training takes is there when it begins
 
+            self.devices = tuple((device.id, device.name) for device in devices.available())
             compiling.join()
             compiled.compile_all()
-            self.devices = tuple((device.id, device.name) for device in devices.available())
         except ModuleNotFoundError as fault:
             self.problem = f"{fault.name} is not installed, so nothing can train: pip install {fault.name}"
         except Exception as fault:  # a broken torch, numba or driver can raise anything

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -41,7 +43,12 @@ def test_other_types_are_an_error_and_not_compiled_for() -> None:
 
 def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     made, plain = [], numba.njit
-    monkeypatch.setattr(numba, "njit", lambda *args, **kwargs: made.append(1) or plain(*args, **kwargs))
+
+    def making(*args: Any, **kwargs: Any) -> Any:
+        made.extend([1] * ("nogil" in kwargs))  # numba makes some of its own with it
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(numba, "njit", making)
     fast = compiled.compiled("float64(float64[::1])")(largest)
     assert not made, "nothing is compiled before it is wanted"
     found: list[float] = []
@@ -55,15 +62,44 @@ def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.Monke
 
 def test_all_that_is_known_is_compiled_beforehand() -> None:
     fast = compiled.compiled("float64(float64[::1])")(largest)
+    seen = []
+    watched = compiled.compiled("float64(float64[::1])")(largest)
+    watched.compile = lambda: seen.append(compiled.busy())  # type: ignore[method-assign]
     compiled.compile_all()
+    compiled._known.remove(watched)
+    assert seen == [True] and not compiled.busy()
     assert fast._code is not None and fast(np.ones(2)) == 1
 
 
-def test_where_nothing_can_be_written_it_is_compiled_at_each_start() -> None:
-    code = """
+SMOOTH = """
 import numpy as np
 from gradstudio.gui.plots import smoother
 print(smoother.Smoother().smoothed(np.ones(2)), smoother._smooth._code.stats.cache_path)
 """
-    nowhere = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
-    assert subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True).stdout == "[1. 1.] None\n"
+
+
+def smoothed(code: str = SMOOTH, **environment: str) -> str:
+    """What a program says that smooths two numbers, and where its code is kept."""
+    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_where_nothing_can_be_written_it_is_compiled_at_each_start() -> None:
+    assert smoothed(NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator", NUMBA_CACHE_DIR="") == "[1. 1.] None\n"
+
+
+def test_what_was_kept_and_is_damaged_is_made_anew(tmp_path: Path) -> None:
+    here = str(tmp_path)
+    assert smoothed(NUMBA_CACHE_DIR=here).startswith(f"[1. 1.] {here}")
+    (index,) = tmp_path.rglob("*.nbi")
+    index.write_bytes(b"")
+    assert smoothed(NUMBA_CACHE_DIR=here) == "[1. 1.] None\n"
+    assert smoothed(NUMBA_CACHE_DIR=here).startswith(f"[1. 1.] {here}"), "and kept again"
+    (code,) = tmp_path.rglob("*.nbc")
+    code.write_bytes(code.read_bytes()[:100])
+    assert smoothed(NUMBA_CACHE_DIR=here) == "[1. 1.] None\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits there")
+def test_a_full_disk_does_not_matter(tmp_path: Path) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+    assert smoothed(full + SMOOTH, NUMBA_CACHE_DIR=str(tmp_path)) == "[1. 1.] None\n"

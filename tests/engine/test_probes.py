@@ -338,7 +338,9 @@ def test_without_an_update_there_is_nothing_to_look_along() -> None:
         prober.measure("overshoot")
     start = Snapshot.take(one)
     list(islice(one.steps(), 2))
-    prober.measure("overshoot")
+    found = prober.measure("overshoot")
+    Snapshot.take(one).restore(one)
+    assert prober.measure("overshoot") == found, "it stands where it stood"
     start.restore(one)
     with pytest.raises(Unmeasurable, match="make a step"):
         prober.measure("overshoot")

@@ -143,6 +143,13 @@ def test_layer_bins_keep_the_largest_and_every_nonfinite(rows: list[list[float]]
         assert np.array_equal(picture[index][sound], inside.max(axis=0)[sound])
 
 
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="5 layers where there are 3"):
+        LayerBins(3).append(np.zeros((4, 5), np.float32))
+    with pytest.raises(ValueError, match="2 curves where there are 1"):
+        Envelope(1).append(np.zeros((2, 4)))
+
+
 @given(st.lists(st.floats(0) | st.sampled_from([0.0, 1e-4, 1e-3, 10.0, 99.0, np.nan, np.inf]), min_size=1), st.booleans())
 def test_a_colour_is_where_its_value_is_on_the_scale(values: list[float], linear: bool) -> None:
     levels = (0.0, 1.0) if linear else (-4.0, 1.0)

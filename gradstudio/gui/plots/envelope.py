@@ -17,10 +17,8 @@ CAPACITY = 2048  # bins, at the most
 PLACES = np.arange(2 * CAPACITY + 1)  # np.arange would let go of the interpreter lock for the training thread to fight for
 
 
-@compiled(f"void({READ_ONLY.format('float64', 2)}, int64, int64, float64[:, ::1], float64[:, ::1], float64[:, ::1], uint8[:, ::1], uint8[::1])")
-def _take(
-    values: np.ndarray, count: int, width: int, points: np.ndarray, logs: np.ndarray, ranges: np.ndarray, flags: np.ndarray, flagged: np.ndarray
-) -> None:
+@compiled(f"void({READ_ONLY.format('float64', 2)}, int64, int64, float64[:, ::1], float64[:, ::1], uint8[:, ::1], uint8[::1])")
+def _take(values: np.ndarray, count: int, width: int, points: np.ndarray, ranges: np.ndarray, flags: np.ndarray, flagged: np.ndarray) -> None:
     """Have the values of the steps after `count`, (curves, steps), in bins of `width`; the others are as Envelope has them."""
     curves, steps = values.shape
     for curve in range(curves):
@@ -41,9 +39,6 @@ def _take(
             if not points[curve, 2 * place + 1] >= value:
                 points[curve, 2 * place + 1] = value
         ranges[curve, 0], ranges[curve, 1] = least, greatest
-        for point in range(2 * (count // width), 2 * ((count + steps - 1) // width + 1)):
-            value = points[curve, point]
-            logs[curve, point] = math.log10(value) if value > 0 else math.nan
 
 
 class Envelope:
@@ -65,13 +60,16 @@ class Envelope:
 
     def append(self, values: np.ndarray) -> None:
         """Take in the values of the next steps, (curves, steps)."""
-        new = values.shape[1]
+        curves, new = values.shape
+        if curves != len(self._points):
+            raise ValueError(f"{curves} curves where there are {len(self._points)}")
         while self.count + new > self._capacity * self.width:
             self._merge()
         if not new:
             return
-        _take(values, self.count, self.width, self._points, self._logs, self._ranges, self._flags, self.flags)
-        self.count += new
+        _take(values, self.count, self.width, self._points, self._ranges, self._flags, self.flags)
+        first, self.count = self.count // self.width, self.count + new
+        self._take_logs(slice(2 * first, 2 * self.used))
 
     def curve(self, curve: int = 0, first: int = 0, last: int | None = None, *, log: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Steps and values, or their log10, of the bins first to last to draw: one point a step, or two a bin, its least and its greatest
@@ -124,11 +122,15 @@ class Envelope:
         """Bins with a value in them."""
         return -(-self.count // self.width)
 
+    def _take_logs(self, points: slice) -> None:
+        values, logs = self._points[:, points], self._logs[:, points]
+        logs.fill(np.nan)
+        np.log10(values, out=logs, where=values > 0)
+
     def _merge(self) -> None:
         half = self._capacity // 2
         for each, merged in ((self._low, np.fmin), (self._high, np.fmax), (self._flags, np.bitwise_or)):
             each[:, :half] = merged(each[:, 0::2], each[:, 1::2])
         self._points[:, 2 * half :], self._flags[:, half:] = np.nan, 0
         self.width *= 2
-        self._logs.fill(np.nan)
-        np.log10(self._points, out=self._logs, where=self._points > 0)
+        self._take_logs(slice(None))

@@ -35,6 +35,8 @@ class LayerBins:
 
     def append(self, values: np.ndarray) -> None:
         """Take in the next steps, (n, layers)."""
+        if values.shape[1] != self._values.shape[1]:
+            raise ValueError(f"{values.shape[1]} layers where there are {self._values.shape[1]}")
         while self.count + len(values) > self._capacity * self.width:
             half = self._capacity // 2
             self._values[:half], self._values[half:] = np.maximum(self._values[0::2], self._values[1::2]), 0
