@@ -230,6 +230,9 @@ def test_without_torch_one_sentence_says_what_to_install(small: Path, tmp_path: 
         done = apart(*words, before=without)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "error: PyTorch is not installed, and nothing trains without it; install it with: pip install torch\n"
+    done = apart("run", small, before="sys.modules['numba'] = None")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: numba is not installed, and nothing trains without it; install it with: pip install numba\n"
     done = apart("doctor", before=without)
     assert done.returncode == 1
     assert "pip install torch" in done.stdout

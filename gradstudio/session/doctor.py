@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -97,6 +98,17 @@ def _devices() -> list[Check]:
     return [Check("Devices", True, "; ".join(f"{name} ({title})" for name, title in found) + without_accelerator(found))]
 
 
+def _compiler() -> list[Check]:
+    if not _version("numba"):  # which has been said
+        return []
+    try:
+        importlib.import_module("numba")
+    except Exception as fault:  # one that does not go with this numpy says so
+        text = f"numba cannot be loaded: {str(fault)[:200]}"
+        return [Check("Compiler", False, text, "Install it again: pip install --force-reinstall numba")]
+    return [Check("Compiler", True, f"numba, with llvmlite {_version('llvmlite')}")]
+
+
 def without_accelerator(found: list[tuple[str, str]]) -> str:
     """What to say where only the CPU can train; nothing otherwise."""
     return "" if len(found) > 1 else "; no accelerator was found, so training runs on the CPU"
@@ -183,4 +195,4 @@ def _version(package: str) -> str:
         return ""
 
 
-CHECKS: tuple[Callable[[], list[Check]], ...] = (_python, _packages, _hazards, _devices, _display, _folder, _library, _presets)
+CHECKS: tuple[Callable[[], list[Check]], ...] = (_python, _packages, _hazards, _devices, _compiler, _display, _folder, _library, _presets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,20 @@ def test_this_machine_is_well() -> None:
     found = {check.name: check for check in doctor.examine()}
     assert {"Python", "torch", "PySide6", "pyqtgraph", "numpy", "numba", "Devices", "Display", "User folder", "Run library", "Presets"} <= set(found)
     assert all(check.ok for check in found.values()), [check for check in found.values() if not check.ok]
+
+
+def test_a_numba_that_does_not_go_with_numpy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "numba":
+                raise ImportError("Numba needs NumPy 2.4 or less. Got NumPy 2.9.")
+
+    assert [check.ok for check in doctor._compiler()] == [True]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "numba"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Refusing(), *sys.meta_path])
+    (check,) = doctor._compiler()
+    assert not check.ok and "Numba needs NumPy 2.4 or less" in check.text and "--force-reinstall numba" in check.advice
 
 
 def test_no_display_is_a_problem_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
