@@ -17,7 +17,7 @@ from PySide6.QtCore import QObject, QTimer
 
 INTERVAL = 33  # ms from beat to beat
 SLOWEST = 200  # ms
-SHARE = 0.03  # of one core, at the most, where that can be had with SLOWEST; training loses half as much again
+SHARE = 0.05  # of one core, at the most, where that can be had with SLOWEST
 COLLECT_EVERY = 30  # beats
 
 
