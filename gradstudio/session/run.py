@@ -81,7 +81,7 @@ class Run:
         self.in_force = self.experiment
         self._take_rules(all_rules())
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.started))
-        self.id = self.id or f"{self.preset.id}-{stamp}-{secrets.token_hex(2)}"
+        self.id = self.id or f"{self.preset.id}-{stamp}-{secrets.token_hex(4)}"  # two that begin in one second must never be taken for each other
 
     @property
     def over(self) -> bool:

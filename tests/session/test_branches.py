@@ -725,3 +725,10 @@ def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None
             until(lambda: run.over or run.status in ("ready", "paused", "running"))
             if len(run.history):
                 go_back(one, chance.choice([len(run.history), chance.randint(0, len(run.history))]))
+
+
+def test_runs_that_begin_in_one_second_are_told_apart() -> None:
+    """Snapshots are kept by the run's id: with 16 random bits one of 350 such tests went on from another run's."""
+    one, other = (Run(preset(), preset().experiment) for _ in range(2))
+    stamps, ends = zip(*(run.id.rsplit("-", 1) for run in (one, other)), strict=True)
+    assert stamps[0].startswith("small-") and ends[0] != ends[1] and min(map(len, ends)) >= 8
