@@ -22,8 +22,8 @@ MOST = 7  # flat tensors that are summed for a step: of the gradient squares, ze
 
 
 class DeviceGauges:
-    """Measures flat tensors of one layout, a step at a time: first `measure_gradient`, then `measure` what else there is and the change, then `figures`.
-    Takes 8 * MOST bytes a weight on the device."""
+    """Measures flat tensors of one layout, a step at a time: first `measure_gradient`, then `measure` what else there is and
+    `measure_change`, then `figures`. Takes 8 * MOST bytes a weight on the device."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         bounds, firsts = [], []

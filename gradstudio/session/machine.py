@@ -10,7 +10,8 @@ from gradstudio.session import torch_library
 
 
 class Machine:
-    """Loads torch, and what else training and its plots take, in the background. `devices` is (id, name) pairs once `ready`; `problem` says why there are none."""
+    """Loads torch, and what else training and its plots take, in the background. `devices` is (id, name) pairs once `ready`; `problem` says
+    why nothing can train."""
 
     def __init__(self) -> None:
         self.ready = False
