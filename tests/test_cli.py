@@ -38,7 +38,7 @@ def test_version_and_help(gradstudio: Callable) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'numpy', 'numba', 'matplotlib', 'PySide6', 'pyqtgraph', 'jinja2', 'rich', 'pydantic', 'sqlite3'}"
+    heavy = "{'torch', 'numpy', 'numba', 'isal', 'matplotlib', 'PySide6', 'pyqtgraph', 'jinja2', 'rich', 'pydantic', 'sqlite3'}"
     code = f"import sys, gradstudio.cli; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

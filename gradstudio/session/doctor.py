@@ -17,7 +17,7 @@ from pathlib import Path
 from gradstudio.core import files, presets, system_libraries
 from gradstudio.core.text import plural
 
-_PACKAGES = {"torch": "torch", "PySide6": "PySide6-Essentials", "pyqtgraph": "pyqtgraph", "numpy": "numpy", "numba": "numba"}
+_PACKAGES = {"torch": "torch", "PySide6": "PySide6-Essentials", "pyqtgraph": "pyqtgraph", "numpy": "numpy", "numba": "numba", "isal": "isal"}
 _FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
 _SECONDS = 30  # for a process that only opens Qt
 

@@ -19,6 +19,7 @@ from gradstudio.session.run import Run
 from gradstudio.session.snapshots import Snapshots
 
 INTERVAL = 0.5  # seconds between two writings: what a power cut can take
+PIECE = 128  # rows; a shorter one is written again with the next: many of them would take more room
 
 
 class Keeper:
@@ -126,18 +127,18 @@ class _Followed:
     def forget(self) -> None:
         """Nothing of it is written, as far as is known."""
         self._history: History | None = None
-        self._rows = 0
+        self._rows = self._piece = 0  # how many, and where the piece begins that is written again with the next
         self._columns: dict[str, Any] = {}
         self._lengths = dict.fromkeys(GROWING, 0)
         self._whole: dict[str, list[str]] = {}
 
     def write(self, library: Library, over: bool) -> None:
-        """Everything that is new, in one transaction; packed small where it is whole."""
+        """Everything that is new, in one transaction."""
         run, history = self.run, self.run.history
         rows = len(history)
         if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
             return  # it may never begin
-        written = self._rows if history is self._history else 0
+        written, piece = (self._rows, self._piece) if history is self._history else (0, 0)
         columns, whole = changing(run, history, rows), {kind: [dumps(entry) for entry in entries(run)] for kind, entries in WHOLE.items()}
         lists = {kind: (list(entries(run)), encode) for kind, (entries, encode) in GROWING.items()}
         lengths = {kind: len(entries) for kind, (entries, _) in lists.items()}
@@ -156,28 +157,21 @@ class _Followed:
                 if entries != self._whole.get(kind, []):
                     connection.execute("DELETE FROM entries WHERE run = ? AND kind = ?", (self._id, kind))
                     _enter(connection, self._id, kind, 0, entries)
-            for start, stop in _chunks(written, rows, over):
-                packed = _packed(history, start, stop, small=over or stop - start == BLOCK)
-                connection.execute("DELETE FROM rows WHERE run = ? AND start >= ? AND start < ?", (self._id, start, stop))
-                connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, start, stop - start, *packed))
+            if rows > written:
+                connection.execute("DELETE FROM rows WHERE run = ? AND start >= ?", (self._id, piece))
+                for start in range(piece, rows, BLOCK):
+                    piece, stop = start, min(start + BLOCK, rows)
+                    connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, start, stop - start, *_packed(history, start, stop)))
             if over:
                 stored.write(connection, self._id, states)
         self._history, self._rows, self._columns, self._lengths, self._whole = history, rows, columns, lengths, whole
+        self._piece = piece if rows - piece < PIECE else rows
 
 
-def _chunks(written: int, rows: int, over: bool) -> list[tuple[int, int]]:
-    """What to write so that every full block is one chunk, and what comes after it as many as there were writings; one once it is over."""
-    full = rows // BLOCK * BLOCK
-    if full <= written and not over:
-        return [(written, rows)] if rows > written else []
-    blocks = [(start, start + BLOCK) for start in range(written // BLOCK * BLOCK, full, BLOCK)]
-    return blocks + ([(full, rows)] if rows > full else [])
-
-
-def _packed(history: History, start: int, stop: int, *, small: bool) -> tuple[bytes, bytes]:
+def _packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
     columns = np.stack([history.column(name, start, stop) for name in COLUMNS], 1)
     layers = np.stack([history.layer_metric(name, start, stop) for name in LAYER_METRICS], 1)
-    return pack(columns, small=small), pack(layers, small=small)
+    return pack(columns), pack(layers)
 
 
 def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str]) -> None:

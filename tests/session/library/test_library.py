@@ -23,7 +23,7 @@ from gradstudio.core import presets
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History, Layer, Row
 from gradstudio.session import foreground
 from gradstudio.session.library import keeper, packing, process, salvage
-from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.library.keeper import PIECE, Keeper
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.run import Run
 from gradstudio.session.summary import summarize
@@ -110,12 +110,12 @@ def test_a_trained_run_comes_back_with_all_that_is_said_of_it(path):
     assert found.preset == run.preset
 
 
-def test_it_is_written_as_it_goes_in_chunks_that_become_blocks(path, monkeypatch):
+def test_it_is_written_as_it_goes_and_what_is_short_again_with_the_next(path, monkeypatch):
     run = made(10, status="running")
     monkeypatch.setattr(keeper, "INTERVAL", 0.01)
     writing = Keeper(path)
     writing.follow(run)
-    for stop in (10, BLOCK - 5, BLOCK + 20, 2 * BLOCK + 1):
+    for stop in (10, PIECE - 1, PIECE, PIECE + 20, 2 * BLOCK + PIECE + 1, 2 * BLOCK + PIECE + 2):
         more = made(stop, seed=stop).history
         count = len(run.history)
         run.history.extend(
@@ -126,7 +126,7 @@ def test_it_is_written_as_it_goes_in_chunks_that_become_blocks(path, monkeypatch
     run.status = "finished"
     assert writing.close()
     chunks = sqlite3.connect(path).execute("SELECT start, count FROM rows ORDER BY start").fetchall()
-    assert chunks == [(0, BLOCK), (BLOCK, BLOCK), (2 * BLOCK, 1)]
+    assert chunks == [(0, PIECE), (PIECE, BLOCK), (PIECE + BLOCK, BLOCK), (PIECE + 2 * BLOCK, 2)]
 
 
 def until(holds, seconds=20.0):
@@ -192,7 +192,7 @@ import sys, time
 from pathlib import Path
 from gradstudio.core import presets
 from gradstudio.session import foreground
-from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.library.keeper import PIECE, Keeper
 from gradstudio.session.run import Run
 preset = presets.load("deep-sigmoid-vanishing")
 run = Run(preset, preset.experiment.with_values({"run.steps": 100000, "model.width": 8, "model.depth": 3}))
@@ -382,6 +382,16 @@ def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
     run.status = "finished"
     assert writing.close()
     assert same(Library(path).load(run.id).history, run.history)
+
+
+def test_without_the_compressor_it_is_said_and_what_is_there_can_be_read(path, monkeypatch):
+    kept, run = made(5), made(5)
+    write(path, kept)
+    monkeypatch.setitem(sys.modules, "isal", None)
+    writing = Keeper(path)
+    writing.follow(run)
+    assert not writing.close() and "cannot be written" in writing.problem and "isal" in writing.problem
+    assert same(Library(path).load(kept.id).history, kept.history) and len(Library(path).entries()) == 1
 
 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path):
