@@ -11,14 +11,20 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from benchmarks.plain import plain_step
 from benchmarks.table import Figure
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import History
 from gradstudio.core.presets import Preset
+from gradstudio.session.lane import Lane
 from gradstudio.session.library.keeper import Keeper
 from gradstudio.session.run import Run
+from gradstudio.session.snapshots import Snapshots
 
 ROUNDS, SECONDS = 15, 0.25  # a round of each kind takes about so long
 
@@ -45,6 +51,7 @@ def figures() -> Iterator[Figure]:
         most=1.01,
         note="CPU of both threads; the other core does the writing",
     )
+    yield Figure("rules and events, MLP-20, SGD", 100 * _of_rules(experiment), "% of a step", most=1, note="where they are taken, by the clock")
     yield from on_cuda()
 
 
@@ -84,21 +91,43 @@ def _written(experiment: Experiment, steps: int = 15_000) -> float:
         return (time.process_time() - all_threads) / this_one
 
 
-def our_step(experiment: Experiment, keeper: Keeper | None = None) -> Callable[[], None]:
-    """Makes one step at a call, and records it as the worker does; the keeper writes it to a library."""
-    from gradstudio.engine.trainer import Trainer
+def _of_rules(experiment: Experiment, steps: int = 15_000) -> float:
+    """The share of training that rules and events take, beside adding the row to the History, as they find the processor's caches: full of
+    the model, in which they take several times what they take one behind the other."""
+    spent = dict.fromkeys((Run.append, Run.look, History.append), 0.0)
 
-    trainer = Trainer(experiment)
-    run = Run(Preset(id="benchmark", title="Benchmark", experiment=experiment), experiment)
-    run.begin(trainer.layers, trainer.environment)
+    def timed(do: Callable[..., None]) -> Callable[..., None]:
+        def call(*given: Any) -> None:
+            started = time.perf_counter()
+            do(*given)
+            spent[do] += time.perf_counter() - started
+
+        return call
+
+    step = our_step(experiment)
+    with (
+        patch.object(Run, "append", timed(Run.append)),
+        patch.object(Run, "look", timed(Run.look)),
+        patch.object(History, "append", timed(History.append)),
+    ):
+        for _ in range(60):
+            step()
+        spent.update(dict.fromkeys(spent, 0.0))
+        started = time.perf_counter()
+        for _ in range(steps):
+            step()
+        taken = time.perf_counter() - started
+    return (spent[Run.append] - spent[History.append] + spent[Run.look]) / taken
+
+
+def our_step(experiment: Experiment, keeper: Keeper | None = None) -> Callable[[], None]:
+    """Makes one step at a call, as the worker does, with its rules, events and snapshots; the keeper writes it to a library."""
+    run = Run(Preset(id="benchmark", title="Benchmark", experiment=experiment), experiment.with_value("run.steps", 1_000_000))
+    lane = Lane(run, Snapshots())
+    lane.begin(None, lambda: False)
     if keeper:
         keeper.follow(run)
-
-    def step() -> None:
-        for row in trainer.advance():
-            run.record(row)
-
-    return step
+    return partial(lane.step, "running")
 
 
 def compare(*kinds: Callable[[], None], timed: Callable[[Callable[[], None], int], float] | None = None) -> list[float]:

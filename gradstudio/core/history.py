@@ -200,14 +200,24 @@ class History:
 
     def as_it_grew(self, start: int, stop: int) -> Iterator[History]:
         """The history as it was after each of the rows start to stop: one object that grows, to be read and nothing else."""
-        grown = self._reader(start)
-        grown._rows, grown._layers = self._rows, self._layers
-        for count in range(start + 1, min(stop, self._count) + 1):
-            grown._count = count
-            grown._take_notes(self, count)
-            broke = grown.went_nonfinite_at(count - 1)
-            grown.due, grown.broken = count % LOOK_EVERY == 0 or (broke and not grown.broken), broke
+        grown = self.before(start)
+        for step in range(start, min(stop, self._count)):
+            grown.grow(self, self.went_nonfinite_at(step))
             yield grown
+
+    def before(self, step: int) -> History:
+        """The history as it was before a step, to be read and nothing else; `grow` shows it one row more."""
+        earlier = self._reader(step)
+        earlier._rows, earlier._layers, earlier._count = self._rows, self._layers, min(step, self._count)
+        return earlier
+
+    def grow(self, whole: History, broke: bool) -> None:
+        """One row more of the history that this one was before; `broke` is whether that row went non-finite."""
+        self._count += 1
+        if (len(whole.loops) > len(self.loops) or len(whole.settings) > len(self.settings) or len(whole.accumulated) > len(self.accumulated)
+                or len(whole.activations) > len(self.activations)):  # fmt: skip
+            self._take_notes(whole, self._count)
+        self.due, self.broken = self._count % LOOK_EVERY == 0 or (broke and not self.broken), broke
 
     def went_nonfinite_at(self, step: int) -> bool:
         """As of a Row."""

@@ -32,14 +32,24 @@ def fork(parent: Run, step: int) -> Run:
     run.history, run.environment = parent.history.until(step), parent.environment
     run.timeline = [change for change in list(parent.timeline) if change.step <= step]
     run.at_fork = run.in_force = run.values_at(step)
-    run.events = [event for event in list(parent.events) if event.step < step or (event.step == step and event.kind in _BEFORE_A_STEP)]
+    run.events = [event for event in list(parent.events) if event.step == step and event.kind in _BEFORE_A_STEP]
     run.events.append(Event(step, "branched", f"went on from {parent.title}"))
-    run.compared = [comparison for comparison in list(parent.compared) if comparison.step < step]
+    run.forked_from = parent
+    inherit(run)
     broke = parent.first_nonfinite_step
     if broke is not None and broke < step:
         run.first_nonfinite_step, run.provenance = broke, parent.provenance
     run.seconds = float(run.history.column("step_seconds").sum())
     return run
+
+
+def inherit(run: Run) -> None:
+    """Take over the news of the rows that a fork shares with its parent: when it is made, to be seen, and once the parent stands, which may
+    not have looked at its latest rows before."""
+    parent, step = run.forked_from, run.parent_step
+    if parent is not None:
+        run.events = [*(event for event in list(parent.events) if event.step < step), *(event for event in run.events if event.step >= step)]
+        run.compared = [comparison for comparison in list(parent.compared) if comparison.step < step]
 
 
 def parting(one: Run, other: Run) -> int:

@@ -1,16 +1,18 @@
 """A run and its trainer, brought forward step by step: any exception that training can raise becomes its status.
 
 Where a device works beside the host, the rows come some steps after they were made (engine/deferred.py), and the trainer is ahead of the run.
-All that needs the two at the same step settles first: it waits for the rows. What a trainer did beyond a row that ends its run never
-belonged to that run: its rows are dropped, and it is taken back.
+Everywhere rows are held back for a moment (HELD). All that needs the two at the same step settles first: it waits for the rows. What a
+trainer did beyond a row that ends its run never belonged to that run: its rows are dropped, and it is taken back.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from gradstudio.core import compiled
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
-from gradstudio.session import torch_library
+from gradstudio.session import branches, torch_library
 from gradstudio.session.investigation import bring, investigate
 from gradstudio.session.probing import Probing
 from gradstudio.session.replay import Replay
@@ -27,6 +29,10 @@ from gradstudio.session.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
+
+# Rows are taken in many at a time: after a step the processor's caches are full of the model, and only the first row has to pay for that.
+HELD = 1 / 60  # seconds at the most until they can be seen: half the time between two frames of the window
+UNSEEN = 0.2  # seconds at the most, and a little, until the rules have looked at them
 
 
 class Lane:
@@ -38,6 +44,8 @@ class Lane:
         self.outcome: Status | None = None  # once nothing more comes
         self.failure = ""  # the traceback of an exception, for whoever wants the details
         self._message, self._told = "", False
+        self._held: list[Row] = []
+        self._show_at = self._look_at = 0.0
         self._stands = False  # whether the trainer is where the run is
         self._snapshots, self._replay = snapshots, Replay(run, snapshots)
         self.probing = Probing(run)
@@ -59,6 +67,8 @@ class Lane:
             if stopped():  # while another run had to end, or torch to load
                 return
             if run.environment:
+                branches.inherit(run)
+                run.forked_from = None
                 self.trainer = self._replay.stand(trainer, stopped)
                 if run.replayed is not None:  # it was stopped on its way there
                     return
@@ -113,25 +123,47 @@ class Lane:
             run.status = status
             if gauge:
                 self.probing.measure(self.trainer, gauge)
-            self._record(self.trainer.advance())
-            ahead = self.trainer.step > len(run.history)
-            if ahead and (self.trainer.step >= run.experiment.run.steps or self._replay.due(run.seconds)):
+            rows = self.trainer.advance()
+            self._held += rows
+            if self.trainer.step >= run.experiment.run.steps or self._replay.due(run.seconds):
                 self.settle()
+            elif any(row.went_nonfinite or row.accumulated is not None for row in rows):
+                self._record(self._let_go())
+            elif time.perf_counter() > self._show_at:
+                self._show()
 
     def settle(self) -> None:
         """The run has every row that was made. It may turn out to be over."""
         if self.outcome is None:
             with self._caught():
-                self._record(self.trainer.settle())
+                self._record([*self._let_go(), *self.trainer.settle()])
 
-    def _record(self, rows: Sequence[Row]) -> None:
-        run, rows = self.run, list(rows)
+    def _let_go(self) -> list[Row]:
+        """The rows that were held back."""
+        rows, self._held = self._held, []
+        return rows
+
+    def _show(self) -> None:
+        """Rows that were held back can be seen; now and then they are looked at too."""
+        for row in self._let_go():
+            self.run.append(row)
+        self._show_at = time.perf_counter() + HELD
+        if self._show_at > self._look_at:
+            self._look()
+
+    def _look(self) -> None:
+        self.run.look()
+        self._look_at = time.perf_counter() + UNSEEN
+
+    def _record(self, rows: Iterable[Row]) -> None:
+        run, rows = self.run, deque(rows)
+        self._look()
         while rows:
-            row = rows.pop(0)
+            row = rows.popleft()
             run.record(row)
             if row.accumulated is not None and math.isfinite(row.accumulated.difference):  # not where a loss scale overflowed
                 self._accumulation = self._accumulating
-            if self.trainer.step == len(run.history):
+            if self.trainer.step == len(run.history) and self.outcome != "failed":  # not what a fault left in mid-step
                 run.keep(self._keep)
             if run.first_nonfinite_step == row.step:
                 rows += self.trainer.settle()  # before the trainer is used to look for the cause
@@ -190,7 +222,7 @@ class Lane:
         self.settle()
         if self.outcome == "failed":
             with contextlib.suppress(Exception):
-                self._record(self.trainer.settle())
+                self._record([*self._let_go(), *self.trainer.settle()])
             if self.outcome != "failed":
                 self._message = self.failure = ""
 

@@ -263,7 +263,11 @@ class Trials(threading.Thread):
         from gradstudio.engine.snapshot import Snapshot
 
         state, owner = Snapshot.take(trainer), run.owner(self.step)
-        run.keep(lambda rules, found, seconds: self._snapshots.add(Kept(owner, self.step, state, copy.deepcopy(rules), dict(found), seconds), 0.0))
+        run.keep(
+            lambda rules, found, seconds, seen: self._snapshots.add(
+                Kept(owner, self.step, state, copy.deepcopy(rules), dict(found), seconds, copy.copy(seen.progress)), 0.0
+            )
+        )
 
     def _found_again(self, run: Run) -> bool:
         """Of a run that stayed finite: whether it is no sounder now. No critical finding of it began before the trials do."""

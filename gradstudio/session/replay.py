@@ -29,11 +29,9 @@ class Replay:
         """Whether it is time for a snapshot, after so many seconds in the run's steps."""
         return self._snapshots.due(seconds - self._kept_at)
 
-    def keep_if_due(
-        self, trainer: Trainer, rules: list[Rule], findings: dict[str, Finding], seconds: float, history: History | None = None
-    ) -> None:  # fmt: skip
+    def keep_if_due(self, trainer: Trainer, rules: list[Rule], findings: dict[str, Finding], seconds: float, history: History) -> None:
         """Take a snapshot where it is time for one, before anything is changed for the next step; `seconds` were spent in the run's steps,
-        and `history` is what the rules were shown, the run's own by default."""
+        and `history` is what the rules were shown."""
         if trainer.step and not self.due(seconds):
             return
         from gradstudio.engine.runtime import out_of_memory
@@ -46,8 +44,7 @@ class Replay:
             if not out_of_memory(fault):
                 raise
             return  # there is one less to go back to
-        progress = copy.copy((self._run.history if history is None else history).progress)
-        kept = Kept(self._run.owner(trainer.step), trainer.step, state, copy.deepcopy(rules), dict(findings), seconds, progress)
+        kept = Kept(self._run.owner(trainer.step), trainer.step, state, copy.deepcopy(rules), dict(findings), seconds, copy.copy(history.progress))
         self._snapshots.add(kept, time.perf_counter() - started, self._run.ancestors)
 
     def stand(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> Trainer:
@@ -91,8 +88,8 @@ class Replay:
             progress = history.progress
         for change in changes:
             trainer.change(change.knob, change.value)
-        run.replayed, run.history.progress = None, progress
-        run.resume(rules, findings)
+        run.replayed = None
+        run.resume(rules, findings, progress)
         return trainer
 
     def _seen_until(self, step: int, stopped: Callable[[], bool]) -> tuple[list[Rule], dict[str, Finding], Any]:

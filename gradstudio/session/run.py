@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, differing, find_knob
@@ -74,12 +75,16 @@ class Run:
     replayed: int | None = None  # while it is on its way to where it goes on from: the step that is reached
     differs_at: int | None = None  # the first step that came out otherwise when it was replayed: another machine, or another torch
     in_force: Experiment = field(init=False)
+    forked_from: Run | None = field(default=None, init=False, repr=False)  # until it goes on
     _rules: list[Rule] = field(init=False, repr=False)
     _rules_of_every_row: list[Rule] = field(init=False, repr=False)
+    _seen: History = field(init=False, repr=False)  # as much of the history as the rules were shown
+    _unseen: deque[Row | None] = field(default_factory=deque, init=False, repr=False)  # the rows behind that; None where figures are all there is
 
     def __post_init__(self) -> None:
         self.in_force = self.experiment
         self._take_rules(all_rules())
+        self._seen = self.history.before(0)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.started))
         self.id = self.id or f"{self.preset.id}-{stamp}-{secrets.token_hex(4)}"  # two that begin in one second must never be taken for each other
 
@@ -133,13 +138,16 @@ class Run:
     def begin(self, layers: tuple[Layer, ...], environment: Mapping[str, str]) -> None:
         """The model stands: rows can come."""
         self.history = History(layers)
+        self._seen = self.history.before(0)
         self.environment = environment
         device = environment.get("device", "")
         self.note("started", f"training on {device} with seed {self.experiment.run.seed}")
 
-    def resume(self, rules: list[Rule], findings: dict[str, Finding]) -> None:
-        """It stands before its next step again, with its rules as they were then."""
+    def resume(self, rules: list[Rule], findings: dict[str, Finding], progress: Any) -> None:
+        """It stands before its next step again, with its rules, and what they share, as they were then."""
         self._take_rules(rules)
+        self._seen = self.history.before(len(self.history))
+        self._seen.progress = progress
         self.findings = findings
         late = [event for event in self.events if event.kind == "finding"][len(findings) :]  # of steps before, but seen only after them
         self.events = [event for event in self.events if event not in late]
@@ -148,9 +156,9 @@ class Run:
         """Most rules look every few rows, and are not even asked in between."""
         self._rules, self._rules_of_every_row = rules, [rule for rule in rules if rule.every_row]
 
-    def keep(self, keep: Callable[[list[Rule], dict[str, Finding], float], None]) -> None:
+    def keep(self, keep: Callable[[list[Rule], dict[str, Finding], float, History], None]) -> None:
         """Hand on what has to be kept of the run beside its model, to go on from here another time."""
-        keep(self._rules, self.findings, self.seconds)
+        keep(self._rules, self.findings, self.seconds, self._seen)
 
     def change(self, name: str, value: Value) -> None:
         """A live knob has changed, in force from the next step on. What is changed back before that step leaves no trace in the timeline."""
@@ -172,11 +180,43 @@ class Run:
 
     def record(self, row: Row) -> None:
         """A step was made: keep its row, the news in it, and what the rules say of it."""
-        calls = self.history.loops[-1][1].calls if self.history.loops else ()
+        self.append(row)
+        self.look()
+
+    def append(self, row: Row) -> None:
+        """Keep its row, and leave what is new in it for the next look."""
         self.history.append(row)  # first: whoever reads of an event finds its row
         self.seconds += row.step_seconds
-        if self.history.loops and self.history.loops[-1][1].calls != calls:
-            self.note("loop", in_words(self.history.loops[-1][1].calls), row.step)
+        told = row.skipped or self.history.broken or row.joined_difference is not None or row.joined_problem
+        self._unseen.append(row if told else None)
+
+    def look(self) -> None:
+        """What is new in the rows that came since the last look, and what the rules say of each as if it were the latest."""
+        seen, unseen = self._seen, self._unseen
+        while unseen:
+            row, step, stretches = unseen.popleft(), len(seen), len(seen.loops)
+            seen.grow(self.history, row is not None and row.went_nonfinite)
+            if len(seen.loops) > stretches and (calls := seen.loops[-1][1].calls) != (seen.loops[-2][1].calls if stretches else ()):
+                self.note("loop", in_words(calls), step)
+            if row is not None:
+                self._tell(row)
+            problem = self.in_force.problem
+            if problem.outlier_every and (batch := step + problem.skip_batches) and batch % problem.outlier_every == 0:
+                self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", step)
+            if seen.broken and self.first_nonfinite_step is None and row is not None:
+                self.first_nonfinite_step = step
+                what = f"loss is {number(row.loss)}" if row.loss - row.loss != 0 else f"{row.nonfinite} gradient entries are NaN or Inf"
+                self.note("nonfinite", what, step)
+            for rule in self._rules if seen.due or seen.broken else self._rules_of_every_row:
+                finding = rule.update(seen)
+                if finding is None:
+                    continue
+                if finding.rule not in self.findings:
+                    self.note("finding", finding.title, finding.first_step)
+                self.findings[finding.rule] = finding
+
+    def _tell(self, row: Row) -> None:
+        """What a step says of itself beside its figures."""
         if row.joined_problem:
             self.not_compared = row.joined_problem
             self.note("compared", row.joined_problem, row.step)
@@ -188,20 +228,6 @@ class Run:
             self.note("compared", text, row.step)
         if row.skipped:
             self.note("step_skipped", f"overflow at scale {row.scale:g}: update skipped", row.step)
-        problem = self.in_force.problem
-        if problem.outlier_every and (batch := row.step + problem.skip_batches) and batch % problem.outlier_every == 0:
-            self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", row.step)
-        if row.went_nonfinite and self.first_nonfinite_step is None:
-            self.first_nonfinite_step = row.step
-            what = f"loss is {number(row.loss)}" if row.loss - row.loss != 0 else f"{row.nonfinite} gradient entries are NaN or Inf"
-            self.note("nonfinite", what, row.step)
-        for rule in self._rules if self.history.due or self.history.broken else self._rules_of_every_row:
-            finding = rule.update(self.history)
-            if finding is None:
-                continue
-            if finding.rule not in self.findings:
-                self.note("finding", finding.title, finding.first_step)
-            self.findings[finding.rule] = finding
 
     def weights_broke(self) -> None:
         """The last update left weights that are NaN or Inf, though its own row was still finite."""

@@ -225,8 +225,7 @@ def test_rules_hold_their_peace_without_layers_or_steps() -> None:
 def test_the_median_is_that_of_numpy(count: int) -> None:
     values = np.random.default_rng(count).standard_normal((count, 4))
     values[count // 2, 1], values[0, 2], values[0, 3] = math.nan, math.inf, -math.inf
-    assert np.array_equal(median(values), np.median(values, axis=0), equal_nan=True)
-    assert median(values[:, 0]) == np.median(values[:, 0])
+    assert np.array_equal([median(column) for column in values.T], np.median(values, axis=0), equal_nan=True)
 
 
 # ---- rules that look every tenth row

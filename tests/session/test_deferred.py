@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +15,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.engine import deferred
 from gradstudio.engine.optimizers import Updates
 from gradstudio.engine.snapshot import Snapshot
+from gradstudio.session import lane
 from gradstudio.session.branches import fork
 from gradstudio.session.lane import Lane
 from gradstudio.session.probing import Probing
@@ -34,15 +36,22 @@ def new_run(*texts: str, planned: tuple[Change, ...] = (), compare_at: tuple[int
     return Run(Preset(id="small", title="Small", experiment=experiment), experiment, planned, compare_at, id="one", started=0.0)
 
 
-@pytest.fixture
-def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[Make], tuple[Run, Run]]:
-    """What comes of something that is done: with rows that are read late, and at once."""
+@pytest.fixture(params=["made ahead", "held back", "unseen", "ahead, held and unseen"])
+def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Make], tuple[Run, Run]]:
+    """What comes of something that is done: with rows that are read late, or taken in only where something needs them, and at once."""
 
     def done(make: Make) -> tuple[Run, Run]:
+        monkeypatch.setattr(lane, "HELD", 0.0)
+        monkeypatch.setattr(lane, "UNSEEN", 0.0)
         direct = make()
-        monkeypatch.setitem(deferred.LAG, "cpu", 4)
-        late = make()
-        monkeypatch.delitem(deferred.LAG, "cpu")
+        with monkeypatch.context() as patch:
+            if "ahead" in request.param:
+                patch.setitem(deferred.LAG, "cpu", 4)
+            if "held" in request.param:
+                patch.setattr(lane, "HELD", 1e9)
+            if "unseen" in request.param:
+                patch.setattr(lane, "UNSEEN", 1e9)
+            late = make()
         return late, direct
 
     return done
@@ -153,6 +162,42 @@ def test_a_fault_in_a_step_leaves_the_rows_before_it(both, monkeypatch):
     assert late.status == "failed" and len(late.history) == 9 and "broken" in late.message
 
 
+def test_what_a_fault_left_in_mid_step_is_no_snapshot(monkeypatch):
+    def broken(self):
+        update(self)
+        if self.made == 9:
+            due.append(True)
+            raise RuntimeError("broken")
+
+    update, due = Updates._step, []
+    monkeypatch.setattr(Updates, "_step", broken)
+    monkeypatch.setattr(Snapshots, "due", lambda self, seconds: bool(due))
+    monkeypatch.setattr(lane, "HELD", 1e9)
+    run, snapshots = new_run(), Snapshots()
+    Worker(run, snapshots=snapshots).run()
+    assert run.status == "failed" and len(run.history) == 8 and due
+    assert [kept.step for kept in snapshots.of(run)] == [0]
+
+
+def test_a_fork_has_the_news_that_its_parent_had_not_looked_at(monkeypatch):
+    monkeypatch.setattr(lane, "HELD", 0.0)
+    monkeypatch.setattr(lane, "UNSEEN", 1e9)
+    run = new_run("problem.outlier_every=5", "run.steps=100000")
+    worker = Worker(run, snapshots=Snapshots(gap=1e9))
+    worker.start()
+    deadline = time.monotonic() + 60
+    while len(run.history) < 31:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    branch = fork(run, 31)
+    outliers = [event.step for event in branch.events if event.kind == "outlier"]
+    worker.send(Stop(leaving=True))
+    worker.join(60)
+    Lane(branch, Snapshots()).begin(None, lambda: False)
+    assert outliers == [] and [event.step for event in branch.events if event.kind == "outlier"] == [5, 10, 15, 20, 25, 30]
+    assert [event.kind for event in branch.events][-1] == "branched" and branch.findings.keys() <= run.findings.keys()
+
+
 def test_a_fault_that_comes_of_nan_ends_the_run_as_the_nan_does(both, monkeypatch):
     """A step fails before the host has seen the row that breaks the run."""
 
@@ -255,6 +300,7 @@ def test_rewinding_repeats_it(both, back):
 
 def test_a_snapshot_now_and_then_is_of_the_step_that_it_says(monkeypatch):
     monkeypatch.setitem(deferred.LAG, "cpu", 4)
+    monkeypatch.setattr(lane, "HELD", 0.0)
     monkeypatch.setattr(Snapshots, "due", lambda self, seconds: seconds > 0)
     steps = []
     take = Snapshot.take

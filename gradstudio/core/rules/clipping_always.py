@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.median import median
@@ -27,13 +29,13 @@ class ClippingAlways(Looking):
         if len(history) % self.after or not (history.settings and history.settings[-1][1].clipping != "none"):
             return
         coefs = history.column("clip_coef", max(len(history) - self.window, history.settings[-1][0]))
-        share = float((coefs < 1).mean()) if len(coefs) else 0.0
+        share = np.count_nonzero(coefs < 1) / len(coefs) if len(coefs) else 0.0
         if len(coefs) < self.after or share < self.share:
             self.soften(not state.well)
             return
-        coef = float(median(coefs))
+        coef = median(coefs)
         limit = history.settings[-1][1].limit
-        norm = float(median(history.column("grad_norm", len(history) - self.after)))
+        norm = median(history.column("grad_norm", len(history) - self.after))
         knob = {"value": "clip_value", "agc": "agc_factor"}.get(history.settings[-1][1].clipping, "max_norm")
         self.tell(
             history, "warning" if coef < self.left and (state.stuck or state.lost or self._slow(state)) else "info", "Every step is clipped",

@@ -24,6 +24,8 @@ class DeadUnits(Looking):
     share: float = 0.7
     zeros: float = 0.9
 
+    _tensors: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # weights behind the first, and the output layer's bias
+
     def look(self, history: History, state: Progress) -> None:
         if not state.struggling:
             self.soften(not state.well)
@@ -51,11 +53,16 @@ class DeadUnits(Looking):
         return any(layer.dead > self.share for sample in history.activations[:1] for layer in sample.layers if sample.step == 0)
 
     def _by_gradient(self, history: History) -> list[tuple[str, float]]:
-        weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")][1:]
-        biases = [index for index, layer in enumerate(history.layers) if layer.role == "bias"][-1:]
+        if self._tensors is None:
+            weights = tuple(index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent"))[1:]
+            self._tensors = weights, tuple(index for index, layer in enumerate(history.layers) if layer.role == "bias")[-1:]
+        weights, biases = self._tensors
         if not weights or not biases:
             return []
-        zeros = history.layer_metric("zero_share", len(history) - LOOK_EVERY).min(0)
+        latest = history.layer_metric("zero_share", len(history) - 1)[0].tolist()
+        if not any(latest[index] > self.zeros for index in weights):  # then none was at every step
+            return []
+        zeros = history.layer_metric("zero_share", len(history) - LOOK_EVERY).min(0).tolist()
         if not zeros[biases[0]] < 1:
             return []
-        return [(history.layers[index].name, float(zeros[index])) for index in weights if zeros[index] > self.zeros]
+        return [(history.layers[index].name, zeros[index]) for index in weights if zeros[index] > self.zeros]

@@ -10,7 +10,7 @@ import numpy as np
 from gradstudio.core.history import History
 from gradstudio.core.rules import RANK, Finding, Severity
 from gradstudio.core.rules.median import median
-from gradstudio.core.rules.progress import Progress, progress
+from gradstudio.core.rules.progress import Progress, loss_at_start, progress
 from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number, plural
 
@@ -56,7 +56,7 @@ class ExplodingGradient:
             self._keep(history, step, "info")
         if step <= self._loose_until and self._finding:
             loss = history.value("loss", step)
-            left = not math.isfinite(loss) or loss > max(self.loss_times * self._median_loss, self.loss_height * progress(history).start)
+            left = not math.isfinite(loss) or loss > max(self.loss_times * self._median_loss, self.loss_height * loss_at_start(history))
             self._keep(history, self._finding.last_step, "critical" if left else "info")
         if self._finding and history.due and step > self._finding.last_step + self.rested:
             self._rest(progress(history))
@@ -70,7 +70,7 @@ class ExplodingGradient:
         norms, losses = history.column("grad_norm", len(history) - self.window), history.column("loss", len(history) - self.window)
         norms, losses = norms[np.isfinite(norms)], losses[np.isfinite(losses)]
         if len(history) >= 10 and len(norms) and len(losses):
-            self._median, self._median_loss = float(median(norms)), float(median(losses))
+            self._median, self._median_loss = median(norms), median(losses)
             self._line = min(self.norm, max(self.times * self._median, self.least))
 
     def _large(self, history: History, step: int, norm: float) -> bool:
@@ -97,7 +97,7 @@ class ExplodingGradient:
     def _describe(self, history: History, step: int, severity: Severity) -> Finding:
         start = max(step - 20, 0)
         norms = history.column("grad_norm", start, step + 1)
-        low = int(np.nanargmin(norms))
+        low = int((norms == np.fmin.reduce(norms)).argmax())  # NaN aside
         squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
         layer, share = "", 0.0
         if squares.sum() > 0 and math.isfinite(squares.sum()):

@@ -53,6 +53,6 @@ class LossSpike(Looking):
             before = history.column("loss", len(history) - self.window)
             before = before[np.isfinite(before)]
             if len(before):
-                self._median = float(median(before))
-                deviation = 1.4826 * float(median(np.abs(before - self._median)))
+                self._median = median(before)
+                deviation = 1.4826 * median(np.abs(before - self._median))
                 self._line = max(self._median + self.deviations * deviation, self.times * self._median, self.height * state.start)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
-def median(values: np.ndarray) -> np.ndarray:
-    """np.median(values, axis=0) in a fifth of its time: NaN where there is one. There must be values."""
-    ordered = np.sort(values, axis=0)  # NaN last
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-    return np.where(np.isnan(ordered[-1]), np.nan, middle)
+def median(values: np.ndarray) -> float:
+    """np.median of float64, (values,), in a tenth of its time: NaN where there is one. There must be values."""
+    ordered = values.copy()
+    ordered.sort()  # NaN last
+    middle = (ordered.item((ordered.size - 1) // 2) + ordered.item(ordered.size // 2)) / 2
+    return middle if ordered.item(-1) == ordered.item(-1) else math.nan

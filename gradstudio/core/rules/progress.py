@@ -105,11 +105,17 @@ def progress(history: History) -> Progress:
     return known
 
 
+def loss_at_start(history: History) -> float:
+    """progress(history).start, for those who look at every row: once the first losses are there, it stays what it is."""
+    known = history.progress
+    return known.start if known is not None and known.count >= START and known.start == known.start else progress(history).start
+
+
 def _take(known: Progress, history: History, count: int) -> None:
     losses = history.column("loss", count - 2 * WINDOW, count)
     if count <= LOOK_EVERY or known.start != known.start:
         finite = losses[:START][np.isfinite(losses[:START])]
-        known.start = min(float(median(finite)), float(median(finite[:3]))) if len(finite) else math.nan  # some explode at once
+        known.start = min(median(finite), median(finite[:3])) if len(finite) else math.nan  # some explode at once
         known.start_accuracy = float(history.column("accuracy", 0, START).mean())
     recent = losses[-WINDOW:]
     ordered = np.sort(recent)  # NaN last
@@ -118,7 +124,8 @@ def _take(known: Progress, history: History, count: int) -> None:
     settled = losses[max(2 * START - count + len(losses), 0) :]  # rows 20 and later
     half = len(settled) // 2
     if half:
-        known.before, known.later = np.sort(settled[:half]).item(half // 2), np.sort(settled[half:]).item(half // 2)
+        known.before = np.sort(settled[:half]).item(half // 2)
+        known.later = (ordered if len(settled) - half == size else np.sort(settled[half:])).item(half // 2)
     known.accuracy = float(history.column("accuracy", count - WINDOW, count).sum()) / size
     known.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
 

@@ -28,7 +28,7 @@ class UpdateRatioLow(Looking):
         if len(history) < self.after or not state.stuck:
             self.soften(not state.well)
             return
-        ratio = float(median(history.column("update_ratio", len(history) - self.window)))
+        ratio = median(history.column("update_ratio", len(history) - self.window))
         if not ratio < self.ratio:
             return
         lr = history.value("lr", len(history) - 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradstudio.core.history import History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.median import median
@@ -29,11 +31,11 @@ class VanishingGradient(Looking):
         weights = self._weights = self._weights or tuple(index for index, layer in enumerate(history.layers) if layer.role == "weight")
         if len(weights) < 3:
             return
-        norms = median(history.layer_metric("grad_norm", len(history) - self.rows)[:, weights].astype(float)).tolist()
-        first, last = norms[0], norms[-1]
+        latest = history.layer_metric("grad_norm", len(history) - self.rows)
+        first, last = _median(latest, weights[0]), _median(latest, weights[-1])
         if not last > self.ratio * first:
             return
-        dark = tuple(history.layers[index].name for index, norm in zip(weights, norms, strict=True) if norm * self.ratio < last)
+        dark = tuple(history.layers[index].name for index in weights if _median(latest, index) * self.ratio < last)
         times = f"{number(last / first)} times" if first > 0 else "infinitely many times"
         self.tell(
             history, "critical", "Vanishing gradient", f"The last layer's gradient norm is {number(last)}, the first's {number(first)}: {times} less. "
@@ -41,3 +43,7 @@ class VanishingGradient(Looking):
             "Each layer passes back only a part of the gradient. The first layers stay as they were drawn, and the rest learns from noise.",
             ("model.norm=batch model.residual=true", "model.activation=relu model.init=he", "model.norm=batch", "model.residual=true"), dark,
         )  # fmt: skip
+
+
+def _median(norms: np.ndarray, layer: int) -> float:
+    return median(norms[:, layer].astype(float))
