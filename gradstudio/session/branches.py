@@ -48,6 +48,7 @@ def inherit(run: Run) -> None:
     not have looked at its latest rows before."""
     parent, step = run.forked_from, run.parent_step
     if parent is not None:
+        inherit(parent)  # which may never have begun
         run.events = [*(event for event in list(parent.events) if event.step < step), *(event for event in run.events if event.step >= step)]
         run.compared = [comparison for comparison in list(parent.compared) if comparison.step < step]
 

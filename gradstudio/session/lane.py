@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
 
 # Rows are taken in many at a time: after a step the processor's caches are full of the model, and only the first row has to pay for that.
-HELD = 1 / 60  # seconds at the most until they can be seen: half the time between two frames of the window
-UNSEEN = 0.2  # seconds at the most, and a little, until the rules have looked at them
+HELD = 1 / 60  # seconds until they can be seen, at the end of a step: half the time between two frames of the window
+UNSEEN = 0.2  # seconds until the rules look at them, likewise
 
 
 class Lane:
@@ -136,7 +136,8 @@ class Lane:
         """The run has every row that was made. It may turn out to be over."""
         if self.outcome is None:
             with self._caught():
-                self._record([*self._let_go(), *self.trainer.settle()])
+                self._held += self.trainer.settle()
+                self._record(self._let_go())
 
     def _let_go(self) -> list[Row]:
         """The rows that were held back."""
@@ -221,8 +222,10 @@ class Lane:
         """What was made before it was stopped, or before a step failed; one that was not finite may be why that failed."""
         self.settle()
         if self.outcome == "failed":
+            with contextlib.suppress(Exception):  # a device that is gone fails again; what was read of it before stays
+                self._held += self.trainer.settle()
             with contextlib.suppress(Exception):
-                self._record([*self._let_go(), *self.trainer.settle()])
+                self._record(self._let_go())
             if self.outcome != "failed":
                 self._message = self.failure = ""
 

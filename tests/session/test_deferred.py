@@ -162,6 +162,25 @@ def test_a_fault_in_a_step_leaves_the_rows_before_it(both, monkeypatch):
     assert late.status == "failed" and len(late.history) == 9 and "broken" in late.message
 
 
+@pytest.mark.parametrize("held", [0.0, 1e9])
+def test_a_device_that_is_gone_takes_no_row_with_it_that_was_read(monkeypatch, held):
+    monkeypatch.setitem(deferred.LAG, "cpu", 4)
+    monkeypatch.setattr(lane, "HELD", held)
+    monkeypatch.setattr(lane, "UNSEEN", 1e9)
+
+    def gone(made):
+        if made.step >= 30:
+            raise RuntimeError("the device is gone")
+        wait(made)
+
+    wait = deferred._wait
+    monkeypatch.setattr(deferred, "_wait", gone)
+    run = new_run("problem.outlier_every=5")
+    Worker(run, snapshots=Snapshots(gap=1e9)).run()
+    assert run.status == "failed" and "gone" in run.message and len(run.history) == 30
+    assert [event.step for event in run.events if event.kind == "outlier"] == [5, 10, 15, 20, 25]
+
+
 def test_what_a_fault_left_in_mid_step_is_no_snapshot(monkeypatch):
     def broken(self):
         update(self)

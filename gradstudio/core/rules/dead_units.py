@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.rules.looking import Looking
 from gradstudio.core.rules.progress import Progress
@@ -59,10 +61,11 @@ class DeadUnits(Looking):
         weights, biases = self._tensors
         if not weights or not biases:
             return []
+        share = float(np.float32(self.zeros))  # as those in the history
         latest = history.layer_metric("zero_share", len(history) - 1)[0].tolist()
-        if not any(latest[index] > self.zeros for index in weights):  # then none was at every step
+        if not any(latest[index] > share for index in weights):  # then none was at every step
             return []
         zeros = history.layer_metric("zero_share", len(history) - LOOK_EVERY).min(0).tolist()
         if not zeros[biases[0]] < 1:
             return []
-        return [(history.layers[index].name, zeros[index]) for index in weights if zeros[index] > self.zeros]
+        return [(history.layers[index].name, zeros[index]) for index in weights if zeros[index] > share]
