@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.startup import with_bytecode
 from benchmarks.table import Figure
@@ -107,11 +107,14 @@ def _window(knobs: list[str]) -> dict:
 
     window.heartbeat._refresh = timed
 
+    trainer: Any = window.simulator._worker._lanes[0].trainer  # pyright: ignore[reportOptionalMemberAccess]
+
     def rate(spend: Callable[[float], None]) -> float:
+        """Steps a second, as they are made: their rows come together."""
         spend(SETTLING)
-        steps, started = len(window.simulator.run.history), time.perf_counter()
+        steps, started = trainer.step, time.perf_counter()
         spend(SECONDS)
-        return (len(window.simulator.run.history) - steps) / (time.perf_counter() - started)
+        return (trainer.step - steps) / (time.perf_counter() - started)
 
     asleep, awake = [], []
     for turn in range(TURNS):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
 
 # Rows are taken in many at a time: after a step the processor's caches are full of the model, and only the first row has to pay for that.
-HELD = 1 / 40  # seconds until they can be seen, at the end of a step: less than between two frames of the window, and not in step with them
+HELD = 1 / 60  # seconds until they can be seen, at the end of a step: half the time between two frames of the window
 UNSEEN = 0.2  # seconds until the rules look at them, likewise
 
 
