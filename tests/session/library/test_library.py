@@ -192,7 +192,7 @@ import sys, time
 from pathlib import Path
 from gradstudio.core import presets
 from gradstudio.session import foreground
-from gradstudio.session.library.keeper import PIECE, Keeper
+from gradstudio.session.library.keeper import Keeper
 from gradstudio.session.run import Run
 preset = presets.load("deep-sigmoid-vanishing")
 run = Run(preset, preset.experiment.with_values({"run.steps": 100000, "model.width": 8, "model.depth": 3}))
