@@ -80,11 +80,13 @@ def _compiled(operations: Sequence[Operation]) -> Callable[[], Any] | None:
     try:
         for operation in operations:
             text.write(operation)
-        arguments = ", ".join(f"t{number}: Tensor" for number in range(len(text.tensors)))
-        script = _script(f"def program({arguments}) -> None:\n    " + "\n    ".join(text.lines) + "\n")
+        taken = "".join(f"t{number}, " for number in range(len(text.tensors))) + "= tensors"
+        script = _script("def program(tensors: List[Tensor]) -> None:\n    " + "\n    ".join([taken, *text.lines]) + "\n")
     except (_Unwritable, RuntimeError):
         return None
-    return partial(script.program, *text.tensors)
+    # Python alone would hold these tensors. Each operation then counts Python's references too, for which torch takes the interpreter lock:
+    # a list of torch's own holds them as well, and the program runs through.
+    return partial(script.program, torch._C.ScriptList(text.tensors))
 
 
 def _script(text: str) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 import threading
+import time
 import weakref
 
 import pytest
@@ -109,6 +111,32 @@ def test_numbers_that_are_not_numbers() -> None:
     program.run()
     assert len(program._parts) == 1
     assert x[:2].tolist() == [math.inf, -math.inf] and x[2] != x[2] and x[3] == 1e-45
+
+
+def test_it_runs_through_while_another_thread_holds_the_interpreter_lock() -> None:
+    x, weight, product, begun = torch.randn(600, 600), torch.randn(600, 600), torch.zeros(600, 600), torch.zeros(1)
+    program = Program(
+        [
+            Operation(aten.add_.Scalar, (begun, 1), name="aten.add_"),
+            *[Operation(aten.mm.out, (x, weight), {"out": product}, "aten.mm")] * 40,
+            Operation(aten.add_.Scalar, (begun, 1), name="aten.add_"),
+        ]
+    )
+    program.run()
+    seen, usual = begun.numpy(), sys.getswitchinterval()
+    thread = threading.Thread(target=program.run)
+    sys.setswitchinterval(60)  # nobody asks for the lock while this thread looks
+    try:
+        thread.start()
+        while seen[0] < 3:
+            time.sleep(0.0002)
+        ends = time.monotonic() + 10
+        while seen[0] < 4 and time.monotonic() < ends:  # Python, with the lock
+            pass
+        assert seen[0] == 4
+    finally:
+        sys.setswitchinterval(usual)
+        thread.join()
 
 
 def test_the_way_in_which_others_compile_is_left_alone() -> None:

@@ -37,8 +37,15 @@ class PlotView(pg.PlotWidget):
     def __init__(self, box: pg.ViewBox, axes: dict[str, pg.AxisItem]) -> None:
         super().__init__(viewBox=box, axisItems=axes)
         self.scene().setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
-        for item in (self.getPlotItem(), box):
+        plot = self.getPlotItem()
+        for item in (plot, box):
             leave_unpainted(item)
+        # Each of these is a call of Python in which the interpreter lock is let go, and nobody listens.
+        plot.sigRangeChanged.disconnect(self.viewRangeChanged)
+        box.sigStateChanged.disconnect(plot.viewStateChanged)
+        for name in ("sigRangeChanged", "sigXRangeChanged", "sigYRangeChanged"):
+            getattr(box, name).disconnect(getattr(plot, name))
+        plot.getAxis("top").unlinkFromView()  # which is never shown
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)

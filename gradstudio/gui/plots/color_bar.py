@@ -10,6 +10,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QLinearGradient, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
+from gradstudio.core.compiled import compiled
 from gradstudio.core.text import power
 from gradstudio.gui.plots import axes
 from gradstudio.gui.theme import theme
@@ -36,10 +37,26 @@ def _edges(low: float, high: float, linear: bool) -> np.ndarray:
     return np.append(edges if linear else 10**edges, np.inf)
 
 
+@compiled("void(float64[::1], float64[::1], uint8[::1])")
+def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
+    """How many edges each value has come to; the last one is Inf, and NaN has come to all."""
+    for place in range(values.size):
+        low, high = 0, edges.size
+        while low < high:
+            middle = (low + high) // 2
+            if values[place] < edges[middle]:
+                high = middle
+            else:
+                low = middle + 1
+        found[place] = low
+
+
 def indices(values: np.ndarray, levels: tuple[float, float], *, linear: bool) -> np.ndarray:
     """Into the table, for values none of which is below 0. `levels`: of the two ends of the scale, as log10 unless `linear`. What is under
     the scale, as 0 is, has its first colour, and what is over it its last."""
-    return _edges(*levels, linear).searchsorted(values, "right")  # behind Inf, to which numpy sorts NaN too, there is NONFINITE
+    found = np.empty(values.shape, np.uint8)
+    _search(values.astype(float).ravel(), _edges(*levels, linear), found.ravel())
+    return found
 
 
 class ColorBar(QWidget):

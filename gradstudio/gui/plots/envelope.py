@@ -41,6 +41,21 @@ def _take(values: np.ndarray, count: int, width: int, points: np.ndarray, ranges
         ranges[curve, 0], ranges[curve, 1] = least, greatest
 
 
+@compiled("UniTuple(float64, 2)(float64[::1], int64, int64, boolean)")
+def _extremes(points: np.ndarray, first: int, last: int, positive: bool) -> tuple[float, float]:
+    """Least and greatest of the bins first to last of one curve, of what is above 0 where `positive`; inf and -inf without any."""
+    least, greatest = math.inf, -math.inf
+    for place in range(first, last):
+        low, high = points[2 * place], points[2 * place + 1]
+        if positive and not low > 0:
+            low = high  # something above 0 that the bin has
+        if low < least and (low > 0 or not positive):
+            least = low
+        if high > greatest and (high > 0 or not positive):
+            greatest = high
+    return least, greatest
+
+
 class Envelope:
     """One or more curves over the same steps, of which new values are taken in together."""
 
@@ -103,12 +118,11 @@ class Envelope:
 
     def range(self, first: float, last: float, *, positive: bool, curve: int = 0) -> tuple[float, float] | None:
         """Least and greatest finite value (above 0 where `positive`) of the bins between two steps; None without any."""
-        bins = slice(max(int((first - self.start) // self.width), 0), max(int((last - self.start) // self.width) + 1, 0))
-        low, high = self._low[curve, : self.used][bins], self._high[curve, : self.used][bins]
-        if positive:
-            low, high = np.where(low > 0, low, np.where(high > 0, high, np.nan)), np.where(high > 0, high, np.nan)
-        least, greatest = float(np.fmin.reduce(low, initial=np.inf)), float(np.fmax.reduce(high, initial=-np.inf))
-        return (least, greatest) if greatest > -np.inf else None
+        if not self.count:  # and numba may not be there yet
+            return None
+        bins = (max(int((first - self.start) // self.width), 0), min(int((last - self.start) // self.width) + 1, self.used))
+        least, greatest = _extremes(self._points[curve], *bins, positive)
+        return (least, greatest) if greatest > -math.inf else None
 
     def typical(self, share: float, curve: int = 0) -> float:
         """The value that this share of all bins stay below at their greatest; NaN without any."""

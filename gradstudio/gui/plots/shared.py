@@ -20,10 +20,10 @@ class StepRange(QObject):
         self.following = True
 
     def follow(self, steps: int) -> None:
-        """The run has this many rows: make room, if nobody has zoomed."""
+        """The run has this many rows: make room, if nobody has zoomed. Nobody is told: whoever draws those rows sees it."""
         self.most = max(self.most, steps * 1.25)
         if self.following and steps > self.last:
-            self._set(0.0, max(steps * 1.25, SHORTEST))
+            self.first, self.last = 0.0, max(steps * 1.25, SHORTEST)
 
     def zoom(self, first: float, last: float) -> None:
         """A person chose these steps; no more of them than the run will have."""

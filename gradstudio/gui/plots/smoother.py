@@ -30,8 +30,8 @@ class Smoother:
     def __init__(self) -> None:
         self._state = np.zeros(2)  # the mean of what was there, 0 before it, and its weight
 
-    def smoothed(self, values: np.ndarray) -> np.ndarray:
+    def smoothed(self, values: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
         """(steps,): those that follow what was smoothed before."""
-        means = np.empty(len(values))
+        means = np.empty(len(values)) if into is None else into
         _smooth(values, self._state, means)
         return means

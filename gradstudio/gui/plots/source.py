@@ -57,5 +57,5 @@ class RunSource(Source):
     def _rows(self, history: History, start: int, stop: int) -> np.ndarray:
         rows = np.empty((len(self.names), stop - start))
         rows[:-1] = history.table(start, stop)[:, _DRAWN].T
-        rows[-1] = self._smoother.smoothed(rows[0])
+        self._smoother.smoothed(rows[0], into=rows[-1])
         return rows

@@ -131,11 +131,12 @@ class StepPlot(QFrame):
                 self.series[0].source.hold(run.history)
             self.clear()
             self._draw_all(run)
-        if stop > self._seen and self._shows(run, stop):
+        new = stop > self._seen and self._shows(run, stop)
+        if new:
             self.read(run, self._seen, stop)
             self._seen, self._read_at = stop, time.monotonic()
-            if self.isVisible():
-                self._draw_all(run)
+        if (new or self._shown != (self.steps.first, self.steps.last)) and self.isVisible():
+            self._draw_all(run)
         elif len(run.timeline) != self._changes or run.first_nonfinite_step != self._marked:
             self._draw_marks(run)
         if run.status != self._status:  # what was put off while it ran is made up for
@@ -232,7 +233,7 @@ class StepPlot(QFrame):
         spare = (high - low) / 8
         fits = now_low <= low and high <= now_high and (now_high - now_low) < 3 * (high - low + 2 * spare)
         if not fits:
-            self.box.setYRange(float(low - spare), float(high + spare), padding=0)
+            self.box.set_range(y=(float(low - spare), float(high + spare)))
 
     # ---- inside
 
@@ -289,7 +290,7 @@ class StepPlot(QFrame):
         if self._shown != (self.steps.first, self.steps.last):
             self._shown = (self.steps.first, self.steps.last)
             spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
-            self.box.setXRange(self.steps.first - spare, self.steps.last + 1.5 * spare, padding=0)  # and for the handle at the last
+            self.box.set_range(x=(self.steps.first - spare, self.steps.last + 1.5 * spare))  # and for the handle at the last
         self.show_values("left", bool(len(run.history) or (self.overlay and self.steps.over)) and self.left_values)
         if self.series and self._is_fit_due():
             self.fit_y(run)

@@ -20,6 +20,11 @@ class StepViewBox(pg.ViewBox):
         super().__init__(enableMenu=False, defaultPadding=0)
         self._steps, self._whole = steps, whole
         self.setMouseEnabled(x=False, y=False)
+        self.disableAutoRange()
+
+    def set_range(self, x: tuple[float, float] | None = None, y: tuple[float, float] | None = None) -> None:
+        """Hold these of the two ranges, each its least and its greatest."""
+        self.setRange(xRange=x, yRange=y, padding=0, disableAutoRange=False)  # it is off
 
     def wheelEvent(self, ev: QWheelEvent, axis: int | None = None) -> None:
         center = self.mapSceneToView(ev.scenePos()).x()
