@@ -242,7 +242,7 @@ class Trainer:
     def _update(self) -> tuple[float, bool, gauges.Change]:
         """Gives the learning rate, whether the update was skipped, and the change's measures."""
         lr, skipped = self._move()
-        return lr, skipped, self.gauges.measure_change(self.before, self.flat.weights.data)
+        return lr, skipped, self.gauges.measure_change(self.before, self.flat.weights)
 
     def _move(self) -> tuple[float, bool]:
         """Let the optimizer change the weights, unless the scaler skips. Gives the learning rate, and whether the update was skipped."""
@@ -250,7 +250,7 @@ class Trainer:
         lr = knobs.optimizer.lr * schedules.factor(knobs.schedule, self.taken)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.before.copy_(self.flat.weights.data)
+        self.before.copy_(self.flat.weights)
         self.moved = True
         self._take_step(around_scaler=mistakes.step_without_scaler)
         if mistakes.clip_after_step:
