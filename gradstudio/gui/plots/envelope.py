@@ -17,9 +17,15 @@ CAPACITY = 2048  # bins, at the most
 PLACES = np.arange(2 * CAPACITY + 1)  # np.arange would let go of the interpreter lock for the training thread to fight for
 
 
-@compiled(f"void({READ_ONLY.format('float64', 2)}, int64, int64, float64[:, ::1], float64[:, ::1], uint8[:, ::1], uint8[::1])")
-def _take(values: np.ndarray, count: int, width: int, points: np.ndarray, ranges: np.ndarray, flags: np.ndarray, flagged: np.ndarray) -> None:
-    """Have the values of the steps after `count`, (curves, steps), in bins of `width`; the others are as Envelope has them."""
+@compiled(
+    f"void({READ_ONLY.format('float64', 2)}, int64, int64, int64, float64[:, ::1], float64[:, ::1], float64[:, ::1], uint8[:, ::1], uint8[::1])"
+)
+def _take(
+    values: np.ndarray, count: int, width: int, changed: int, points: np.ndarray, positive: np.ndarray, ranges: np.ndarray,
+    flags: np.ndarray, flagged: np.ndarray,
+) -> None:  # fmt: skip
+    """Have the values of the steps after `count`, (curves, steps), in bins of `width`. `positive` gets the points of the bins from `changed`
+    on, NaN where they are not above 0; the others are as Envelope has them."""
     curves, steps = values.shape
     for curve in range(curves):
         least, greatest = ranges[curve]
@@ -39,6 +45,8 @@ def _take(values: np.ndarray, count: int, width: int, points: np.ndarray, ranges
             if not points[curve, 2 * place + 1] >= value:
                 points[curve, 2 * place + 1] = value
         ranges[curve, 0], ranges[curve, 1] = least, greatest
+        for point in range(2 * changed, 2 * ((count + steps - 1) // width + 1)):
+            positive[curve, point] = points[curve, point] if points[curve, point] > 0 else math.nan
 
 
 @compiled("UniTuple(float64, 2)(float64[::1], int64, int64, boolean)")
@@ -78,13 +86,16 @@ class Envelope:
         curves, new = values.shape
         if curves != len(self._points):
             raise ValueError(f"{curves} curves where there are {len(self._points)}")
-        while self.count + new > self._capacity * self.width:
-            self._merge()
         if not new:
             return
-        _take(values, self.count, self.width, self._points, self._ranges, self._flags, self.flags)
-        first, self.count = self.count // self.width, self.count + new
-        self._take_logs(slice(2 * first, 2 * self.used))
+        merged = self.count + new > self._capacity * self.width
+        while self.count + new > self._capacity * self.width:
+            self._merge()
+        changed = 0 if merged else self.count // self.width  # the first bin that is
+        _take(values, self.count, self.width, changed, self._points, self._logs, self._ranges, self._flags, self.flags)
+        self.count += new
+        logs = self._logs[:, 2 * changed : 2 * self.used]
+        np.log10(logs, out=logs)
 
     def curve(self, curve: int = 0, first: int = 0, last: int | None = None, *, log: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Steps and values, or their log10, of the bins first to last to draw: one point a step, or two a bin, its least and its greatest
@@ -136,15 +147,9 @@ class Envelope:
         """Bins with a value in them."""
         return -(-self.count // self.width)
 
-    def _take_logs(self, points: slice) -> None:
-        values, logs = self._points[:, points], self._logs[:, points]
-        logs.fill(np.nan)
-        np.log10(values, out=logs, where=values > 0)
-
     def _merge(self) -> None:
         half = self._capacity // 2
         for each, merged in ((self._low, np.fmin), (self._high, np.fmax), (self._flags, np.bitwise_or)):
             each[:, :half] = merged(each[:, 0::2], each[:, 1::2])
         self._points[:, 2 * half :], self._flags[:, half:] = np.nan, 0
         self.width *= 2
-        self._take_logs(slice(None))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gradstudio.core.compiled import READ_ONLY, compiled
 from gradstudio.core.history import COLUMNS, History
 from gradstudio.gui.plots.envelope import Envelope
 from gradstudio.gui.plots.smoother import Smoother
@@ -13,6 +14,14 @@ from gradstudio.gui.plots.smoother import Smoother
 Read = Callable[[str, History, int, int], np.ndarray]
 _DRAWN = slice(tuple(COLUMNS).index("loss"), tuple(COLUMNS).index("scale") + 1)  # one stretch, which is read without a copy
 MOST = 1 << 16  # rows read at once: a run of a million steps is opened without a copy of it
+
+
+@compiled(f"void({READ_ONLY.format('float64', 2)}, float64[:, ::1])")
+def _turn(rows: np.ndarray, curves: np.ndarray) -> None:
+    """(rows, columns) as (columns, rows). numpy would let go of the interpreter lock for it, and have to get it back."""
+    for row in range(rows.shape[0]):
+        for column in range(rows.shape[1]):
+            curves[column, row] = rows[row, column]
 
 
 class Source:
@@ -56,6 +65,6 @@ class RunSource(Source):
 
     def _rows(self, history: History, start: int, stop: int) -> np.ndarray:
         rows = np.empty((len(self.names), stop - start))
-        rows[:-1] = history.table(start, stop)[:, _DRAWN].T
+        _turn(history.table(start, stop)[:, _DRAWN], rows[:-1])
         self._smoother.smoothed(rows[0], into=rows[-1])
         return rows
