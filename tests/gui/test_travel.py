@@ -88,6 +88,14 @@ def test_a_click_on_any_plot_offers_to_go_back_there(qtbot: QtBot, ran: Window) 
     qtbot.waitUntil(stands(ran, 30), timeout=LONG)
 
 
+def test_nothing_is_offered_any_more_where_the_steps_have_moved(qtbot: QtBot, ran: Window) -> None:
+    for move in (lambda: ran.plots.steps.zoom(5, 20), ran.plots.fit):
+        qtbot.mouseClick(ran.plots.loss.widget.viewport(), LEFT, pos=pixel(ran.plots.loss, 12))
+        assert ran.plots.go_back.isVisible()
+        move()
+        assert not ran.plots.go_back.isVisible()
+
+
 def test_a_click_where_no_step_was_made_offers_nothing(qtbot: QtBot, ran: Window) -> None:
     qtbot.mouseClick(ran.plots.loss.widget.viewport(), LEFT, pos=pixel(ran.plots.loss, 48))
     assert not ran.plots.go_back.isVisible()

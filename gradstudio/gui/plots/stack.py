@@ -55,6 +55,7 @@ class PlotStack(QWidget):
             plot.box.clicked.connect(lambda place, plot=plot: self._offer(plot, place))
         self.go_back = GoBack(self)
         self.go_back.chosen.connect(self.rewind_asked)
+        self.steps.changed.connect(self.go_back.hide)  # where it stands there is another step now
         self.timeline.rewind_asked.connect(self.rewind_asked)
 
     @property
