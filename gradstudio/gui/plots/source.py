@@ -64,7 +64,8 @@ class RunSource(Source):
         self._smoother = Smoother()
 
     def _rows(self, history: History, start: int, stop: int) -> np.ndarray:
-        rows = np.empty((len(self.names), stop - start))
-        _turn(history.table(start, stop)[:, _DRAWN], rows[:-1])
+        table = history.table(start, stop)
+        rows = np.empty((len(self.names), len(table)))
+        _turn(table[:, _DRAWN], rows[:-1])
         self._smoother.smoothed(rows[0], into=rows[-1])
         return rows
