@@ -88,10 +88,10 @@ class Envelope:
             raise ValueError(f"{curves} curves where there are {len(self._points)}")
         if not new:
             return
-        merged = self.count + new > self._capacity * self.width
+        width = self.width
         while self.count + new > self._capacity * self.width:
             self._merge()
-        changed = 0 if merged else self.count // self.width  # the first bin that is
+        changed = self.count // width if self.width == width else 0  # the first bin that is
         _take(values, self.count, self.width, changed, self._points, self._logs, self._ranges, self._flags, self.flags)
         self.count += new
         logs = self._logs[:, 2 * changed : 2 * self.used]
