@@ -128,7 +128,7 @@ def test_it_runs_through_while_another_thread_holds_the_interpreter_lock() -> No
     sys.setswitchinterval(60)  # nobody asks for the lock while this thread looks
     try:
         thread.start()
-        while seen[0] < 3:
+        while seen[0] < 3 and thread.is_alive():
             time.sleep(0.0002)
         ends = time.monotonic() + 10
         while seen[0] < 4 and time.monotonic() < ends:  # Python, with the lock
