@@ -1,6 +1,7 @@
 # make run    installs GradStudio into .venv and opens it
-# make test   installs what the tests need, then lints and tests
-# make types  type check with pyright, which fetches itself on first use
+# make test   installs what the tests need, then lints, checks the types and tests
+# make types  checks the types alone, with basedpyright, whose wheel brings all of it
+# make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first
 
 SHELL := /bin/bash
 PY    := .venv/bin/python
@@ -10,7 +11,7 @@ RUN   := .venv/.installed-run-$(KEY)
 TEST  := .venv/.installed-test-$(KEY)
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test types qt
+.PHONY: run test test-under-load types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -19,10 +20,26 @@ run: $(RUN)
 test: $(TEST) qt
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m basedpyright
 	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
+RUNS := 10
+LOOPS := 4
+
+test-under-load: $(TEST) qt
+	@loops=(); trap 'kill "$${loops[@]}" 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM HUP; \
+	for loop in $$(seq $(LOOPS)); do (while :; do :; done) & loops+=($$!); done; \
+	log=$$(mktemp); \
+	for run in $$(seq $(RUNS)); do \
+	    echo "run $$run of $(RUNS)"; \
+	    $(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal 2>&1 | tee "$$log"; \
+	    if [ "$${PIPESTATUS[0]}" != 0 ]; then \
+	        echo "Run $$run of $(RUNS) failed. First in it: $$(grep -m1 -E '^(FAILED|ERROR) ' "$$log")" >&2; rm -f "$$log"; exit 1; \
+	    fi; \
+	done; rm -f "$$log"
+
 types: $(TEST)
-	$(PY) -m pyright
+	$(PY) -m basedpyright
 
 $(RUN): $(PY)
 	@echo "Installing GradStudio into .venv (torch is large: minutes the first time)"

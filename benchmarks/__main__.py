@@ -1,4 +1,5 @@
-"""python -m benchmarks [step window drawing startup memory travel faults]: measure, and print a table in Markdown. On an otherwise quiet machine.
+"""python -m benchmarks [step window drawing startup memory rewind faults]: measure, and print a table in Markdown. On
+an otherwise quiet machine.
 
 faults takes ten minutes, and comes only where it is asked for."""
 
@@ -9,7 +10,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "window", "drawing", "startup", "memory", "travel", "faults")
+PARTS = ("step", "window", "drawing", "startup", "memory", "rewind", "faults")
 
 
 def main(asked: list[str]) -> int:
@@ -18,7 +19,9 @@ def main(asked: list[str]) -> int:
         print(f"no benchmark {unknown[0]}; there are: {', '.join(PARTS)}", file=sys.stderr)
         return 2
     print(machine(), end="\n\n")
-    figures = (figure for part in asked or PARTS[:-1] for figure in importlib.import_module(f"benchmarks.{part}").figures())
+    figures = (
+        figure for part in asked or PARTS[:-1] for figure in importlib.import_module(f"benchmarks.{part}").figures()
+    )
     for line in markdown(figures):
         print(line, flush=True)
     return 0

@@ -1,12 +1,12 @@
-"""What the rules make of known faults: found, named first, how soon, and healed by what they offer; and of healthy runs: false alarms.
+"""What the rules make of known faults: found, named first, how soon, and healed by what they offer; and of healthy
+runs: false alarms.
 
-Each case is drawn from declared ranges by its own seed: a healthy run (task, model, depth, width, optimizer, rate, precision and more), and the
-same with one fault. The ranges come of what people do, not of the rules' thresholds. TUNED seeds were looked at while the thresholds were
-set, HELD seeds only afterwards.
+Each case is drawn from declared ranges by its own seed: a healthy run (task, model, depth, width, optimizer, rate,
+precision and more), and the same with one fault. The ranges come of what people do, not of the rules' thresholds. TUNED
+seeds were looked at while the thresholds were set, HELD seeds only afterwards.
 
     python -m benchmarks faults                    the figures, on HELD seeds
-    python -m benchmarks.faults [--first N] [--cases N] [--only FAULT ...] [--heal] [--verbose]
-"""
+    python -m benchmarks.faults [--first N] [--cases N] [--only FAULT ...] [--heal] [--verbose]"""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.table import Figure
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
-from gradstudio.core.rules import Finding
-from gradstudio.session.run import Run
-from gradstudio.session.summary import ranked
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
 
 TUNED, HELD = 0, 10_000  # first seeds
 KEPT = 0.8  # of the healthy run's accuracy: that much is healed, and less is harm
@@ -57,7 +57,11 @@ def rate(random: Random, kind: str, momentum: float = 0.0) -> float:
 def trained_by(random: Random, *kinds: str) -> Texts:
     kind = str(one_of(random, *(kinds or ("sgd", "sgd", "adam", "adamw", "rmsprop"))))
     momentum = float(one_of(random, 0.0, 0.9)) if kind == "sgd" else 0.0
-    return [f"optimizer.kind={kind}", f"optimizer.momentum={momentum}", f"optimizer.lr={rate(random, kind, momentum):.3g}"]
+    return [
+        f"optimizer.kind={kind}",
+        f"optimizer.momentum={momentum}",
+        f"optimizer.lr={rate(random, kind, momentum):.3g}",
+    ]
 
 
 def stack(random: Random, deepest: int = 4) -> Texts:
@@ -67,8 +71,10 @@ def stack(random: Random, deepest: int = 4) -> Texts:
     width = int(between(random, 12, 24)) if kind == "cnn" else int(between(random, 24, 200))
     init = "he" if activation != "tanh" else "xavier"
     return [
-        f"model.kind={kind}", f"model.activation={activation}", f"model.width={width}", f"model.depth={random.integers(1, min(deepest, 3 if kind == 'cnn' else 9) + 1)}",
-        f"model.init={one_of(random, init, init, 'orthogonal', 'default')}", f"model.norm={one_of(random, 'none', 'none', 'batch', 'layer')}",
+        f"model.kind={kind}", f"model.activation={activation}", f"model.width={width}",
+        f"model.depth={random.integers(1, min(deepest, 3 if kind == 'cnn' else 9) + 1)}",
+        f"model.init={one_of(random, init, init, 'orthogonal', 'default')}",
+        f"model.norm={one_of(random, 'none', 'none', 'batch', 'layer')}",
         f"problem.batch_size={one_of(random, 16, 32, 64, 128)}", "problem.task=digits",
     ]  # fmt: skip
 
@@ -76,8 +82,10 @@ def stack(random: Random, deepest: int = 4) -> Texts:
 def plain(random: Random, activation: str, low: int, high: int, init: str) -> Texts:
     """An MLP without norms."""
     return [
-        "model.kind=mlp", "problem.task=digits", f"model.activation={activation}", f"model.depth={random.integers(low, high + 1)}",
-        f"model.width={int(between(random, 32, 128))}", f"model.init={init}", f"problem.batch_size={one_of(random, 32, 64)}",
+        "model.kind=mlp", "problem.task=digits", f"model.activation={activation}",
+        f"model.depth={random.integers(low, high + 1)}",
+        f"model.width={int(between(random, 32, 128))}", f"model.init={init}",
+        f"problem.batch_size={one_of(random, 32, 64)}",
     ]  # fmt: skip
 
 
@@ -108,11 +116,27 @@ def healthy(random: Random) -> Texts:
         ]
     elif which == 7:
         kind = one_of(random, "lstm", "gru", "rnn")
-        texts = ["problem.task=sequential_digits", "problem.seq_len=8", f"model.kind={kind}", "model.activation=tanh", "model.depth=1", f"model.width={int(between(random, 32, 96))}",
-                 "optimizer.kind=adam", f"optimizer.lr={between(random, 2e-3, 1e-2)}", *(["clipping.kind=norm"] if random.random() < 0.5 else [])]  # fmt: skip
+        texts = [
+            "problem.task=sequential_digits",
+            "problem.seq_len=8",
+            f"model.kind={kind}",
+            "model.activation=tanh",
+            "model.depth=1",
+            f"model.width={int(between(random, 32, 96))}",
+            "optimizer.kind=adam",
+            f"optimizer.lr={between(random, 2e-3, 1e-2)}",
+            *(["clipping.kind=norm"] if random.random() < 0.5 else []),
+        ]
     elif which == 8:
-        texts = ["problem.task=sequential_digits", "problem.seq_len=8", "model.kind=transformer", f"model.depth={random.integers(1, 3)}", "model.width=32",
-                 "optimizer.kind=adam", f"optimizer.lr={between(random, 5e-4, 3e-3)}"]  # fmt: skip
+        texts = [
+            "problem.task=sequential_digits",
+            "problem.seq_len=8",
+            "model.kind=transformer",
+            f"model.depth={random.integers(1, 3)}",
+            "model.width=32",
+            "optimizer.kind=adam",
+            f"optimizer.lr={between(random, 5e-4, 3e-3)}",
+        ]
     elif random.random() < 0.5:
         texts = [
             "problem.task=ring",
@@ -145,7 +169,9 @@ Draw = Callable[[Random], tuple[Texts, Texts]]
 def _rate_too_high(random: Random) -> tuple[Texts, Texts]:
     kind = str(one_of(random, "sgd", "adam", "adamw"))
     lr = rate(random, kind)
-    return [*stack(random), f"optimizer.kind={kind}", f"optimizer.lr={lr}"], [f"optimizer.lr={lr * between(random, 30, 1000):.3g}"]
+    return [*stack(random), f"optimizer.kind={kind}", f"optimizer.lr={lr}"], [
+        f"optimizer.lr={lr * between(random, 30, 1000):.3g}"
+    ]
 
 
 def _rate_too_low(random: Random) -> tuple[Texts, Texts]:
@@ -155,21 +181,29 @@ def _rate_too_low(random: Random) -> tuple[Texts, Texts]:
 
 def _drawn_too_large(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 5, 14, "he")
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [f"model.init_gain={between(random, 2, 6)}"]
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [
+        f"model.init_gain={between(random, 2, 6)}"
+    ]
 
 
 def _drawn_too_small(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, str(one_of(random, "relu", "leaky_relu")), 6, 14, "he")
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [f"model.init_gain={between(random, 0.1, 0.5)}"]
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [
+        f"model.init_gain={between(random, 0.1, 0.5)}"
+    ]
 
 
 def _drawn_as_zero(random: Random) -> tuple[Texts, Texts]:
-    return [*plain(random, str(one_of(random, "relu", "tanh", "gelu")), 2, 4, "xavier"), *trained_by(random)], ["model.init=zeros"]
+    return [*plain(random, str(one_of(random, "relu", "tanh", "gelu")), 2, 4, "xavier"), *trained_by(random)], [
+        "model.init=zeros"
+    ]
 
 
 def _deep_sigmoid(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, "tanh", 8, 20, "xavier")
-    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], ["model.activation=sigmoid"]
+    return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [
+        "model.activation=sigmoid"
+    ]
 
 
 def _deep_default(random: Random) -> tuple[Texts, Texts]:
@@ -178,7 +212,9 @@ def _deep_default(random: Random) -> tuple[Texts, Texts]:
 
 
 def _units_born_dead(random: Random) -> tuple[Texts, Texts]:
-    return [*plain(random, "relu", 2, 5, "he"), *trained_by(random, "sgd")], [f"model.initial_bias={-between(random, 3, 8):.3g}"]
+    return [*plain(random, "relu", 2, 5, "he"), *trained_by(random, "sgd")], [
+        f"model.initial_bias={-between(random, 3, 8):.3g}"
+    ]
 
 
 def _inputs_saturate(random: Random) -> tuple[Texts, Texts]:
@@ -190,9 +226,22 @@ def _inputs_saturate(random: Random) -> tuple[Texts, Texts]:
 
 
 def _recurrent_explosion(random: Random) -> tuple[Texts, Texts]:
-    base = ["problem.task=sequential_digits", "problem.seq_len=32", "problem.scaling=unit", "model.kind=rnn", "model.depth=1", f"model.width={int(between(random, 32, 80))}",
-            "model.init=orthogonal", f"model.init_gain={random.uniform(1.0, 1.1):.3g}", f"optimizer.lr={between(random, 0.15, 0.3)}", "run.steps=400"]  # fmt: skip
-    return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], ["clipping.kind=none", f"model.init_gain={random.uniform(1.15, 1.4):.3g}"]
+    base = [
+        "problem.task=sequential_digits",
+        "problem.seq_len=32",
+        "problem.scaling=unit",
+        "model.kind=rnn",
+        "model.depth=1",
+        f"model.width={int(between(random, 32, 80))}",
+        "model.init=orthogonal",
+        f"model.init_gain={random.uniform(1.0, 1.1):.3g}",
+        f"optimizer.lr={between(random, 0.15, 0.3)}",
+        "run.steps=400",
+    ]
+    return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], [
+        "clipping.kind=none",
+        f"model.init_gain={random.uniform(1.15, 1.4):.3g}",
+    ]
 
 
 def _outlier(random: Random) -> tuple[Texts, Texts]:
@@ -201,7 +250,10 @@ def _outlier(random: Random) -> tuple[Texts, Texts]:
         "optimizer.kind=sgd",
         f"optimizer.lr={between(random, 0.05, 0.2)}",
     ]
-    return base, [f"problem.outlier_every={random.integers(60, 120)}", f"problem.outlier_scale={between(random, 1e3, 1e5)}"]
+    return base, [
+        f"problem.outlier_every={random.integers(60, 120)}",
+        f"problem.outlier_scale={between(random, 1e3, 1e5)}",
+    ]
 
 
 def _naive_loss(random: Random) -> tuple[Texts, Texts]:
@@ -244,7 +296,9 @@ def _fp16_forward(random: Random) -> tuple[Texts, Texts]:
 
 
 def _clip_too_low(random: Random) -> tuple[Texts, Texts]:
-    return [*stack(random, 3), *trained_by(random, "sgd"), "clipping.kind=norm"], [f"clipping.max_norm={between(random, 1e-4, 1e-2)}"]
+    return [*stack(random, 3), *trained_by(random, "sgd"), "clipping.kind=norm"], [
+        f"clipping.max_norm={between(random, 1e-4, 1e-2)}"
+    ]
 
 
 def _mistake(name: str, *needs: str, kinds: tuple[str, ...] = ("sgd", "adam")) -> Draw:
@@ -269,9 +323,21 @@ def _gan(random: Random) -> tuple[Texts, Texts]:
 
 
 def _pole(random: Random) -> tuple[Texts, Texts]:
-    base = ["problem.task=pole", "model.kind=policy", "problem.seq_len=200", "problem.batch_size=8", "model.depth=1", "model.activation=tanh",
-            f"model.width={int(between(random, 16, 48))}", "optimizer.lr=0.1", "run.steps=120"]  # fmt: skip
-    return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], ["clipping.kind=none", f"optimizer.lr={between(random, 0.1, 0.4)}"]
+    base = [
+        "problem.task=pole",
+        "model.kind=policy",
+        "problem.seq_len=200",
+        "problem.batch_size=8",
+        "model.depth=1",
+        "model.activation=tanh",
+        f"model.width={int(between(random, 16, 48))}",
+        "optimizer.lr=0.1",
+        "run.steps=120",
+    ]
+    return [*base, "clipping.kind=norm", "clipping.max_norm=0.5"], [
+        "clipping.kind=none",
+        f"optimizer.lr={between(random, 0.1, 0.4)}",
+    ]
 
 
 def _post_norm(random: Random) -> tuple[Texts, Texts]:
@@ -295,7 +361,9 @@ class Fault:
 
 
 FAULTS: dict[str, Fault] = {
-    "rate too high": Fault(_rate_too_high, ("update_ratio_high", "exploding_gradient", "dead_units")),  # which it kills, where they are relus
+    "rate too high": Fault(
+        _rate_too_high, ("update_ratio_high", "exploding_gradient", "dead_units")
+    ),  # which it kills, where they are relus
     "rate too low": Fault(_rate_too_low, ("update_ratio_low",)),
     "drawn too large": Fault(_drawn_too_large, ("poor_initialization",)),
     "drawn too small": Fault(_drawn_too_small, ("poor_initialization",)),
@@ -312,8 +380,12 @@ FAULTS: dict[str, Fault] = {
     "fp16, forward overflow": Fault(_fp16_forward, ("fp16_overflow", "scale_collapse")),
     "clipped too low": Fault(_clip_too_low, ("clipping_always",)),
     "not divided": Fault(_mistake("unscaled_accumulation", "accumulation.steps={n}"), ("accumulation_mismatch",), True),
-    "cleared too often": Fault(_mistake("zero_grad_each_micro_batch", "accumulation.steps={n}"), ("accumulation_mismatch", "loop_order"), True),
-    "micro-batches dropped": Fault(_mistake("drop_last_micro_batches", "accumulation.steps={n}"), ("accumulation_mismatch", "loop_order"), True),
+    "cleared too often": Fault(
+        _mistake("zero_grad_each_micro_batch", "accumulation.steps={n}"), ("accumulation_mismatch", "loop_order"), True
+    ),
+    "micro-batches dropped": Fault(
+        _mistake("drop_last_micro_batches", "accumulation.steps={n}"), ("accumulation_mismatch", "loop_order"), True
+    ),
     "never cleared": Fault(_mistake("never_zero_grad", kinds=("sgd",)), ("loop_order",), True),
     "clip before unscale": Fault(
         _mistake("clip_before_unscale", "precision.dtype=fp16", "clipping.kind=norm", "clipping.max_norm={limit}"),
@@ -321,10 +393,16 @@ FAULTS: dict[str, Fault] = {
         True,
     ),
     "clip after step": Fault(
-        _mistake("clip_after_step", "clipping.kind=norm", "clipping.max_norm={limit}"), ("clip_without_effect", "loop_order"), True
+        _mistake("clip_after_step", "clipping.kind=norm", "clipping.max_norm={limit}"),
+        ("clip_without_effect", "loop_order"),
+        True,
     ),
     "schedule too fast": Fault(
-        _mistake("scheduler_each_micro_batch", "accumulation.steps={n}", "schedule.kind=cosine", "schedule.total_steps=300"), ("loop_order",), True
+        _mistake(
+            "scheduler_each_micro_batch", "accumulation.steps={n}", "schedule.kind=cosine", "schedule.total_steps=300"
+        ),
+        ("loop_order",),
+        True,
     ),
     "step around the scaler": Fault(_mistake("step_without_scaler", "precision.dtype=fp16"), ("loop_order",), True),
     "GAN runs away": Fault(_gan, ("exploding_gradient", "update_ratio_high")),
@@ -365,7 +443,7 @@ class Result:
 
 def trained(texts: Texts, seed: int) -> Run:
     """A run to its end, in this thread."""
-    from gradstudio.session.worker import Worker
+    from gradstudio.session.running.worker import Worker
 
     experiment = Experiment().with_texts(["run.device=cpu", "run.steps=200", f"run.seed={seed}", *texts])
     run = Run(Preset(id="benchmark", title="Benchmark", experiment=experiment), experiment)
@@ -408,7 +486,11 @@ def healthy_case(seed: int) -> Result | None:
     random = np.random.default_rng([999, seed])
     base = healthy(random)
     run = trained(base, seed)
-    return Result("healthy", seed, base, [], reached(run), grave(run)) if reached(run) >= LEARNED[run.experiment.problem.task] else None
+    return (
+        Result("healthy", seed, base, [], reached(run), grave(run))
+        if reached(run) >= LEARNED[run.experiment.problem.task]
+        else None
+    )
 
 
 def drawn(make: Callable[[int], Result | None], first: int, cases: int) -> Iterator[Result]:
@@ -424,7 +506,10 @@ def drawn(make: Callable[[int], Result | None], first: int, cases: int) -> Itera
 
 def matrix(results: list[Result]) -> Iterator[str]:
     """Expected cause by cause named first, in Markdown."""
-    yield "| fault | cases | found | named first | steps, median | healed by the first | or second | named first, in all |"
+    yield (
+        "| fault | cases | found | named first | steps, median | healed by the first | or second | named first, in "
+        "all |"
+    )
     yield "|---|---:|---:|---:|---:|---:|---:|---|"
     for fault in FAULTS:
         own = [result for result in results if result.fault == fault and result.harmed]
@@ -432,14 +517,22 @@ def matrix(results: list[Result]) -> Iterator[str]:
             names = Counter(result.found[0].rule if result.found else "nothing" for result in own)
             steps = [result.steps for result in own if result.found]
             yield (
-                f"| {fault} | {len(own)} | {sum(result.detected for result in own)} | {sum(result.named_first for result in own)} "
-                f"| {np.median(steps) if steps else float('nan'):.0f} | {sum(result.healed[:1] == [True] for result in own)} "
-                f"| {sum(any(result.healed) for result in own)} | {', '.join(f'{name} {count}' for name, count in names.most_common())} |"
+                f"| {fault} | {len(own)} | {sum(result.detected for result in own)} | "
+                f"{sum(result.named_first for result in own)} "
+                f"| {np.median(steps) if steps else float('nan'):.0f} | "
+                f"{sum(result.healed[:1] == [True] for result in own)} "
+                f"| {sum(any(result.healed) for result in own)} | "
+                f"{', '.join(f'{name} {count}' for name, count in names.most_common())} |"
             )
 
 
 def figures(
-    first: int = HELD, cases: int = 4, sound: int = 60, only: tuple[str, ...] = (), heal: bool = True, verbose: bool = False
+    first: int = HELD,
+    cases: int = 4,
+    sound: int = 60,
+    only: tuple[str, ...] = (),
+    heal: bool = True,
+    verbose: bool = False,
 ) -> Iterator[Figure]:
     import torch
 
@@ -481,8 +574,14 @@ def figures(
 
 
 def _tell(result: Result) -> None:
-    found = [f"{finding.rule} {finding.severity} @{finding.first_step} explains {','.join(finding.explains)}" for finding in result.found]
-    print(f"# {result.fault} {result.seed}: {' '.join(result.base)} + {' '.join(result.change)}: {result.reference:.2f} -> {result.accuracy:.2f}")
+    found = [
+        f"{finding.rule} {finding.severity} @{finding.first_step} explains {','.join(finding.explains)}"
+        for finding in result.found
+    ]
+    print(
+        f"# {result.fault} {result.seed}: {' '.join(result.base)} + {' '.join(result.change)}: "
+        f"{result.reference:.2f} -> {result.accuracy:.2f}"
+    )
     for line in found:
         print("#    ", line)
     if result.found:

@@ -13,7 +13,11 @@ _TELLS = ("grads =", "grad_norm =", "print(", "if not (loss.isfinite()")
 def plain_step(experiment: Experiment) -> Callable[[], None]:
     """Makes one step of the plain loop at a call. The set-up is made here."""
     setup, _, body = script(experiment).partition("\nfor step in range(")
-    lines = [line for line in body.splitlines()[1:] if line.strip() not in ("break", "") and not line.strip().startswith(_TELLS)]
+    lines = [
+        line
+        for line in body.splitlines()[1:]
+        if line.strip() not in ("break", "") and not line.strip().startswith(_TELLS)
+    ]
     names: dict[str, Callable[[], None]] = {"__name__": "__main__"}
     exec(compile(setup + "\n\ndef one_step():\n" + "\n".join(lines) + "\n", "plain loop", "exec"), names)
     return names["one_step"]

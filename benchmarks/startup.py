@@ -1,4 +1,5 @@
-"""Seconds from pressing Enter to the prompt, each in a process of its own, beside those of a Python that does nothing."""
+"""Seconds from pressing Enter to the prompt, each in a process of its own, beside those of a Python that does
+nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +29,13 @@ def figures() -> Iterator[Figure]:
     taken = {name: statistics.median(each[name] for each in rounds) for name in calls}
     nothing = taken["python -c pass"]
     for name, (_, most) in COMMANDS.items():
-        yield Figure(name, taken[name], "s", most=most, note=f"{taken[name] / nothing:.0f} × `python -c pass`, which takes {nothing:.3f} s")
+        yield Figure(
+            name,
+            taken[name],
+            "s",
+            most=most,
+            note=f"{taken[name] / nothing:.0f} × `python -c pass`, which takes {nothing:.3f} s",
+        )
 
 
 def seconds_of(words: tuple[str, ...]) -> float:

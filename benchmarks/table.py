@@ -35,7 +35,10 @@ def markdown(figures: Iterable[Figure]) -> Iterable[str]:
     yield "|---|---:|---:|---|---|"
     for figure in figures:
         met = "" if not figure.target else "yes" if figure.met else "**no**"
-        yield f"| {figure.what} | {number(figure.value)} {figure.unit}".rstrip() + f" | {figure.target} | {met} | {figure.note} |"
+        yield (
+            f"| {figure.what} | {number(figure.value)} {figure.unit}".rstrip()
+            + f" | {figure.target} | {met} | {figure.note} |"
+        )
 
 
 def machine() -> str:
@@ -43,6 +46,8 @@ def machine() -> str:
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
         name = f"{names[0]}, {len(names)} cores" if names else name
     return f"{name}; {platform.system()}, Python {platform.python_version()}"

@@ -1,8 +1,8 @@
 """What the open window costs the training, how soon it answers meanwhile, and how soon it is there.
 
-Every measurement is a process of its own: training beside the real window, or a launch. The window takes turns with itself asleep, second
-by second, so that all else falls out of the ratio: where the memory of a process lies, and what else the machine does.
-"""
+Every measurement is a process of its own: training beside the real window, or a launch. The window takes turns with
+itself asleep, second by second, so that all else falls out of the ratio: where the memory of a process lies, and what
+else the machine does."""
 
 from __future__ import annotations
 
@@ -31,10 +31,23 @@ SECONDS = 0.8  # of training in a turn
 SETTLING = 0.1  # seconds before each that are not counted
 WARM_UP = 3  # seconds of training before, in which the step axis moves often
 PROBING = 6  # seconds in which the event loop is looked at
-PROBE = 5  # ms between two looks at the event loop
+LOOK_EVERY = 5  # ms between two looks at the event loop
 CASES = {
-    "a small MLP (3 x 64) at full speed": ["model.kind=mlp", "model.depth=3", "model.width=64", "problem.batch_size=64", "optimizer.lr=0.01"],
-    "MLP-20 at full speed": ["model.kind=mlp", "model.depth=20", "model.width=64", "model.init=he", "problem.batch_size=64", "optimizer.lr=0.001"],
+    "a small MLP (3 x 64) at full speed": [
+        "model.kind=mlp",
+        "model.depth=3",
+        "model.width=64",
+        "problem.batch_size=64",
+        "optimizer.lr=0.01",
+    ],
+    "MLP-20 at full speed": [
+        "model.kind=mlp",
+        "model.depth=20",
+        "model.width=64",
+        "model.init=he",
+        "problem.batch_size=64",
+        "optimizer.lr=0.001",
+    ],
 }
 
 
@@ -46,24 +59,53 @@ def figures() -> Iterator[Figure]:
         alone = statistics.median(window["rate"] for window in windows)
         delays = sorted(delay for window in windows for delay in window["delays"])
         beats = statistics.median(window["beats"] for window in windows)
-        spread = f"middle half {ratios[len(ratios) // 4]:.2f} to {ratios[3 * len(ratios) // 4]:.2f} of {len(ratios)} turns"
+        spread = (
+            f"middle half {ratios[len(ratios) // 4]:.2f} to {ratios[3 * len(ratios) // 4]:.2f} of {len(ratios)} turns"
+        )
         note = f"{platform}, {spread}; {alone:.0f} steps/s while it sleeps"
         yield Figure(f"rate with the window open, {name}", statistics.median(ratios), least=0.95, note=note)
-        yield Figure("beats, each of all plots", beats, "/s", note="30 at the most; fewer where they would take more than their share of a core")
-        yield Figure("Python on the GUI thread", 100 * statistics.median(window["python"] for window in windows), "% of a core")
+        yield Figure(
+            "beats, each of all plots",
+            beats,
+            "/s",
+            note="30 at the most; fewer where they would take more than their share of a core",
+        )
+        yield Figure(
+            "Python on the GUI thread", 100 * statistics.median(window["python"] for window in windows), "% of a core"
+        )
         yield Figure("event-loop delay while training, 99th percentile", delays[int(0.99 * len(delays))], "ms", most=25)
-        yield Figure("event-loop delay while training, worst", delays[-1], "ms", most=100, note=f"of {len(delays):,} looks")
-    launches = [_child("launch") for _ in range(LAUNCHES + 1)][1:]  # the first one writes Python's bytecode, as that of a fresh installation
+        yield Figure(
+            "event-loop delay while training, worst", delays[-1], "ms", most=100, note=f"of {len(delays):,} looks"
+        )
+    launches = [_child("launch") for _ in range(LAUNCHES + 1)][
+        1:
+    ]  # the first one writes Python's bytecode, as that of a fresh installation
     yield Figure("first paint, from launch", statistics.median(each["paint"] for each in launches), "s", most=0.7)
-    yield Figure("the plots behind it, when the window answers", statistics.median(each["plots"] for each in launches), "s")
-    yield Figure("first loss point, from launch, Run pressed at once", statistics.median(each["point"] for each in launches), "s", most=3)
-    yield Figure("event loop while torch is imported, worst delay", statistics.median(each["stall"] for each in launches), "ms", most=100)
+    yield Figure(
+        "the plots behind it, when the window answers", statistics.median(each["plots"] for each in launches), "s"
+    )
+    yield Figure(
+        "first loss point, from launch, Run pressed at once",
+        statistics.median(each["point"] for each in launches),
+        "s",
+        most=3,
+    )
+    yield Figure(
+        "event loop while torch is imported, worst delay",
+        statistics.median(each["stall"] for each in launches),
+        "ms",
+        most=100,
+    )
 
 
 def _child(*what: str) -> dict:
     """One measurement, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        own = {"QT_QPA_PLATFORM": "offscreen", "GRADSTUDIO_THREADS": "1", "GRADSTUDIO_LIBRARY": str(Path(folder) / "runs.sqlite3")}
+        own = {
+            "QT_QPA_PLATFORM": "offscreen",
+            "GRADSTUDIO_THREADS": "1",
+            "GRADSTUDIO_LIBRARY": str(Path(folder) / "runs.sqlite3"),
+        }
         command = [sys.executable, "-m", "benchmarks.window", str(time.monotonic()), *what]
         answer = subprocess.run(command, env=own | with_bytecode(), capture_output=True, check=True, text=True).stdout
         return json.loads(answer.splitlines()[-1])
@@ -76,14 +118,16 @@ def _preset(knobs: list[str]) -> Preset:
     from gradstudio.core.experiment import Experiment
     from gradstudio.core.presets import Preset
 
-    experiment = Experiment().with_texts([*knobs, "run.steps=10000000", "run.device=cpu", "run.stop_on_nonfinite=false"])
+    experiment = Experiment().with_texts(
+        [*knobs, "run.steps=10000000", "run.device=cpu", "run.stop_on_nonfinite=false"]
+    )
     return Preset(id="benchmark", title="Benchmark", experiment=experiment)
 
 
 def _window(knobs: list[str]) -> dict:
     from gradstudio.gui.app import application
     from gradstudio.gui.window import Window
-    from gradstudio.session.worker import UNLIMITED
+    from gradstudio.session.running.worker import UNLIMITED
 
     application()
     window = Window(_preset(knobs))
@@ -93,7 +137,7 @@ def _window(knobs: list[str]) -> dict:
     window.machine.look()  # as the program does: with torch there, the heart looks past it for garbage
     window.show()
     window.simulator.set_speed(UNLIMITED)
-    window.toggle()
+    window.controls.run_or_pause()
     while not len(window.simulator.run.history):
         pump(0.02)
     pump(WARM_UP)
@@ -107,7 +151,7 @@ def _window(knobs: list[str]) -> dict:
 
     window.heartbeat._refresh = timed
 
-    trainer: Any = window.simulator._worker._lanes[0].trainer  # pyright: ignore[reportOptionalMemberAccess]
+    trainer: Any = window.simulator._worker._drivers[0].trainer  # pyright: ignore[reportOptionalMemberAccess]
 
     def rate(spend: Callable[[float], None]) -> float:
         """Steps a second, as they are made: their rows come together."""
@@ -122,11 +166,12 @@ def _window(knobs: list[str]) -> dict:
             rates.append(rate(spend))
     seconds = TURNS * (SETTLING + SECONDS)
     number, python = len(beats), sum(beats)
-    delays = probe(window)  # not before: to look so often takes time from the training too
+    delays = event_loop_delays(window)  # not before: to look so often takes time from the training too
     pump(PROBING)
     window.close()
     return {
-        "rate": statistics.median(asleep), "ratios": [with_it / without for with_it, without in zip(awake, asleep, strict=True)],
+        "rate": statistics.median(asleep),
+        "ratios": [with_it / without for with_it, without in zip(awake, asleep, strict=True)],
         "delays": delays, "beats": number / seconds, "python": python / seconds,
     }  # fmt: skip
 
@@ -158,7 +203,7 @@ def pump(seconds: float) -> None:
     loop.exec()
 
 
-def probe(parent) -> list[float]:
+def event_loop_delays(parent) -> list[float]:
     """A list that fills with the ms by which a timer comes later than it is due."""
     from PySide6.QtCore import Qt, QTimer
 
@@ -170,11 +215,11 @@ def probe(parent) -> list[float]:
     def tick() -> None:
         nonlocal last
         now = time.perf_counter()
-        delays.append(max(1000 * (now - last) - PROBE, 0.0))
+        delays.append(max(1000 * (now - last) - LOOK_EVERY, 0.0))
         last = now
 
     timer.timeout.connect(tick)
-    timer.start(PROBE)
+    timer.start(LOOK_EVERY)
     return delays
 
 
@@ -191,12 +236,12 @@ def _time_paints(window: Window, began: float, found: dict) -> None:
     def press() -> None:
         nonlocal delays
         window.plots.loss.widget.viewport().removeEventFilter(watcher)
-        delays = probe(window)
-        window.toggle()
+        delays = event_loop_delays(window)
+        window.controls.run_or_pause()
         look.start(5)
 
     def see() -> None:
-        if len(window.plots.loss.raw._curve.getData()[0]):
+        if len(window.plots.loss.raw.curve.getData()[0]):
             look.stop()
             found["point"] = time.monotonic() - began
             QTimer.singleShot(1500, end)  # the devices are looked for now

@@ -1,4 +1,5 @@
-"""The commands. What costs time is imported by the command that needs it, so that --help is there at once."""
+"""The command line `gradstudio`, and how errors become exit codes. What takes time to import is imported by the command
+that needs it, so that --help is there at once."""
 
 from __future__ import annotations
 
@@ -9,11 +10,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradstudio.commands import branching, reports, runs, training
+from gradstudio.commands import branch, exit_codes, report, runs, training
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
-
-INTERNAL, WRONG, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     help="A flight simulator for training stability. Without a command it opens the app.",
@@ -22,22 +21,22 @@ app = typer.Typer(
 presets_app = typer.Typer(help="List the presets, or print one.", context_settings=HELP, rich_markup_mode=None)
 app.add_typer(presets_app, name="presets")
 app.command("run")(training.run)
-app.command("branch")(branching.branch)
+app.command("branch")(branch.branch)
 app.command("script")(training.script)
-app.command("report")(reports.report)
+app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 
 
 def main() -> NoReturn:
-    """The program: every fault becomes one line on stderr and an exit code."""
+    """Run the program: every error becomes one line on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows few letters is no reason to fail
+            stream.reconfigure(errors="replace")  # a terminal with few characters is no reason to fail
     try:
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):  # Abort: of a question
-        code = INTERRUPTED
+        code = exit_codes.INTERRUPTED
     except BrokenPipeError:
         close_stdout()
         code = 0
@@ -51,7 +50,9 @@ def main() -> NoReturn:
 @app.callback(invoke_without_command=True)
 def open_app(
     context: typer.Context,
-    preset: Annotated[str, typer.Option("--preset", metavar="ID|FILE.toml", help="Open the app with this preset.")] = "",
+    preset: Annotated[
+        str, typer.Option("--preset", metavar="ID|FILE.toml", help="Open the app with this preset.")
+    ] = "",
     library: LibraryFile = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -70,7 +71,8 @@ def open_app(
     except ModuleNotFoundError as fault:
         if (fault.name or "").partition(".")[0] in ("PySide6", "shiboken6", "pyqtgraph"):
             raise WrongRequest(
-                f"the window needs {fault.name}, which is not installed: pip install 'PySide6-Essentials>=6.10.3,<6.12' pyqtgraph; "
+                f"the window needs {fault.name}, which is not installed: pip install "
+                "'PySide6-Essentials>=6.10.3,<6.12' pyqtgraph; "
                 "`gradstudio run` trains without a window"
             ) from None
         raise
@@ -90,13 +92,20 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
         except presets.PresetError as fault:
             complain(f"left out: {fault}")
     if as_json:
-        say_json([{"id": preset.id, "title": preset.title, "summary": preset.summary, "bundled": preset.bundled} for preset in found])
+        say_json(
+            [
+                {"id": preset.id, "title": preset.title, "summary": preset.summary, "bundled": preset.bundled}
+                for preset in found
+            ]
+        )
     else:
         table(("ID", "Title", "Summary"), [(preset.id, preset.title, preset.summary) for preset in found])
 
 
 @presets_app.command("show", help="Print the TOML file of a preset.")
-def show_preset(preset: Annotated[str, typer.Argument(metavar="ID", help="A preset's id, or the path of a TOML file.")]) -> None:
+def show_preset(
+    preset: Annotated[str, typer.Argument(metavar="ID", help="A preset's id, or the path of a TOML file.")],
+) -> None:
     from gradstudio.core import presets
 
     found = presets.load(preset)
@@ -105,7 +114,7 @@ def show_preset(preset: Annotated[str, typer.Argument(metavar="ID", help="A pres
 
 @app.command(help="List what can train here.")
 def devices(as_json: Json = False) -> None:
-    from gradstudio.session import doctor
+    from gradstudio.session.machine import doctor
 
     found = doctor.devices()
     if as_json:
@@ -116,9 +125,11 @@ def devices(as_json: Json = False) -> None:
             complain(sentence.removeprefix("; "))
 
 
-@app.command("doctor", help="Check versions, devices, display, folders and the run library. Exit code: 0 all well, 1 a problem.")
+@app.command(
+    "doctor", help="Check versions, devices, display, folders and the run library. Exit code: 0 all well, 1 a problem."
+)
 def examine(library: LibraryFile = None, as_json: Json = False) -> None:
-    from gradstudio.session import doctor
+    from gradstudio.session.machine import doctor
 
     library_file(library)
     checks = doctor.examine()
@@ -133,19 +144,23 @@ def examine(library: LibraryFile = None, as_json: Json = False) -> None:
 
 
 def _report_fault(fault: Exception) -> int:
-    """One line on stderr for an exception, and the exit code it stands for."""
+    """Print one line on stderr for an exception, and return its exit code."""
     from gradstudio.core.knobs import KnobError
     from gradstudio.core.presets import PresetError
-    from gradstudio.session.comparison import ComparisonError
+    from gradstudio.session.files.comparison import ComparisonError
+    from gradstudio.session.files.output import OutputError
     from gradstudio.session.library.store import LibraryError
-    from gradstudio.session.output import OutputError
 
     from_typer = getattr(fault, "format_message", None)  # a mistake in the command line itself
     message = " ".join((from_typer() if from_typer else str(fault)).split()) or type(fault).__name__
     if message.startswith("No such command"):
-        message += " To open a file: gradstudio --preset FILE.toml; to train it without a window: gradstudio run FILE.toml"
-    if from_typer or isinstance(fault, (WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError)):
+        message += (
+            " To open a file: gradstudio --preset FILE.toml; to train it without a window: gradstudio run FILE.toml"
+        )
+    if from_typer or isinstance(
+        fault, (WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError)
+    ):
         complain(f"error: {message}")
-        return WRONG
+        return exit_codes.WRONG_REQUEST
     complain(f"error: {type(fault).__name__}: {message[:400]} (GRADSTUDIO_DEBUG=1 shows where)")
-    return INTERNAL
+    return exit_codes.FAILED

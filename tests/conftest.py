@@ -43,11 +43,11 @@ def own_user_data(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_training_thread_is_left() -> Iterator[None]:
-    """A test that leaves a training thread running has failed. One that was told to stop may finish its step."""
+    """Fail a test that leaves a training thread running. One that was told to stop may finish its step."""
     yield
     left = [thread for thread in threading.enumerate() if thread.name.startswith("training ")]
     for thread in left:
-        thread.join(timeout=2)
+        thread.join(timeout=30)
     running = [thread.name for thread in left if thread.is_alive()]
     assert not running, f"left running: {', '.join(running)}"
 
@@ -55,10 +55,14 @@ def no_training_thread_is_left() -> Iterator[None]:
 @pytest.fixture
 def an_lstm_knows_only_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch's own does on the CPU, unless the processor is one of those that know bf16."""
-    from gradstudio.engine import precision
+    from gradstudio.engine.step import precision
 
     def possible(model: Any, sample: Any, knobs: Any, device: str) -> str:
-        return "could not create a primitive" if hasattr(model, "lstm") and knobs.dtype != "fp32" else found(model, sample, knobs, device)
+        return (
+            "could not create a primitive"
+            if hasattr(model, "lstm") and knobs.dtype != "fp32"
+            else found(model, sample, knobs, device)
+        )
 
     found = precision.possible
     monkeypatch.setattr(precision, "possible", possible)

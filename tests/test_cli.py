@@ -1,4 +1,5 @@
-"""The command line: what it prints where, its exit codes, its files. Most calls are made in this process, some in one of their own."""
+"""The command line: what it prints where, its exit codes, its files. Most calls are made in this process, some in one
+of their own."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from gradstudio import __version__
 
@@ -25,7 +27,9 @@ def column(folder: Path, name: str) -> list[str]:
 def apart(*words: str | Path, before: str = "", **more) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own; `before` is Python that comes first."""
     start = [sys.executable, "-c", f"import sys\n{before}\nfrom gradstudio.cli import main\nmain()"]
-    return subprocess.run([*start, *map(str, words)], capture_output=True, text=True, timeout=100, check=False, **more)
+    return subprocess.run(
+        [*start, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE, check=False, **more
+    )
 
 
 def test_version_and_help(gradstudio: Callable) -> None:
@@ -38,9 +42,17 @@ def test_version_and_help(gradstudio: Callable) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'numpy', 'numba', 'isal', 'matplotlib', 'PySide6', 'pyqtgraph', 'jinja2', 'rich', 'pydantic', 'sqlite3'}"
+    heavy = (
+        "{'torch', 'numpy', 'numba', 'isal', 'matplotlib', 'PySide6', 'pyqtgraph', 'jinja2', 'rich', 'pydantic', "
+        "'sqlite3'}"
+    )
     code = f"import sys, gradstudio.cli; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_presets_are_listed_without_tabs_and_broken_ones_named(gradstudio: Callable, own_user_data: Path) -> None:
@@ -75,7 +87,9 @@ def test_a_run_tells_its_outcome(gradstudio: Callable, small: Path) -> None:
 
 
 def test_json_is_one_strict_object_and_nothing_else(gradstudio: Callable, small: Path) -> None:
-    answer = gradstudio("run", small, "--json", "--set", "optimizer.lr=1e6", "--set", "problem.input_scale=1e30", "--steps", "30")
+    answer = gradstudio(
+        "run", small, "--json", "--set", "optimizer.lr=1e6", "--set", "problem.input_scale=1e30", "--steps", "30"
+    )
     found = json.loads(answer.out, parse_constant=pytest.fail)
     assert (answer.code, found["outcome"]) == (3, "nonfinite")
     assert found["final_loss"] in ("nan", "inf")
@@ -112,7 +126,10 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
         (["run", "{small}", "--device", "cuda:77"], "run.device = cuda:77 is not allowed; allowed here: auto, cpu"),
         (["run", "{small}", "--compare", "6"], "--compare 6 comes after the end of the run; its last step is 5"),
         (["run", "{small}", "--compare", "-1"], "--compare"),
-        (["run", "{small}", "--set", "problem.task=ring"], "model.kind = mlp is not allowed with problem.task = ring; allowed: gan"),
+        (
+            ["run", "{small}", "--set", "problem.task=ring"],
+            "model.kind = mlp is not allowed with problem.task = ring; allowed: gan",
+        ),
         (["script", "nope"], "no preset nope; there are: "),
         (["script", "{small}", "--set", "optimizer.lr=fast"], "optimizer.lr = fast is not allowed"),
         (["script", "{small}", "--at", "6:optimizer.lr=1"], "its last step is 5"),
@@ -127,7 +144,9 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
         (["--preset", "x", "devices"], "--preset opens the app"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str, small: Path, gradstudio: Callable) -> None:
+def test_a_wrong_request_is_one_line_and_exit_code_2(
+    words: list[str], said: str, small: Path, gradstudio: Callable
+) -> None:
     answer = gradstudio(*(word.format(small=small) for word in words))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: ")
@@ -135,15 +154,25 @@ def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str
     assert answer.err.count("\n") == 1
 
 
-def test_a_planned_change_that_the_device_refuses_is_a_wrong_request(gradstudio: Callable, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradstudio.engine import precision
+def test_a_planned_change_that_the_device_refuses_is_a_wrong_request(
+    gradstudio: Callable, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gradstudio.engine.step import precision
 
     assert gradstudio("run", small, "-q").code == 0
-    monkeypatch.setattr(precision, "possible", lambda model, sample, knobs, device: "not here" if knobs.dtype == "bf16" else "")
-    for words in (["run", small, "--at", "2:precision.dtype=bf16"], ["branch", "last", "--step", "2", "--set", "precision.dtype=bf16"]):
+    monkeypatch.setattr(
+        precision, "possible", lambda model, sample, knobs, device: "not here" if knobs.dtype == "bf16" else ""
+    )
+    for words in (
+        ["run", small, "--at", "2:precision.dtype=bf16"],
+        ["branch", "last", "--step", "2", "--set", "precision.dtype=bf16"],
+    ):
         answer = gradstudio(*words)
         assert (answer.code, answer.out) == (2, "")
-        assert answer.err.startswith("error: timeline at step 2: precision.dtype = bf16 is not allowed") and answer.err.count("\n") == 1
+        assert (
+            answer.err.startswith("error: timeline at step 2: precision.dtype = bf16 is not allowed")
+            and answer.err.count("\n") == 1
+        )
     assert len(json.loads(gradstudio("runs", "--json").out)) == 1
 
 
@@ -156,25 +185,49 @@ def test_a_device_that_is_not_there_leaves_no_files(gradstudio: Callable, small:
 def test_out_writes_everything_and_the_file_repeats_the_run(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     changes = ["--at", "4:clipping.kind=norm", "--at", "2:optimizer.lr=0.03"]
-    answer = gradstudio("run", small, "--seed", "5", "--set", "optimizer.momentum=0.9", *changes, "--out", first, "--report", "html,pdf")
+    answer = gradstudio(
+        "run", small, "--seed", "5", "--set", "optimizer.momentum=0.9", *changes, "--out", first, "--report", "html,pdf"
+    )
     assert answer.code == 0, answer.err
     assert f"files in {first}" in answer.out
-    names = ["events.csv", "experiment.toml", "layers.npz", "metrics.csv", "report.html", "report.pdf", "run.json", "train.py"]
+    names = [
+        "digits.npz",
+        "events.csv",
+        "experiment.toml",
+        "layers.npz",
+        "metrics.csv",
+        "report.html",
+        "report.pdf",
+        "run.json",
+        "train.py",
+    ]
     assert sorted(path.name for path in first.iterdir()) == names
     told = json.loads((first / "run.json").read_text())
-    assert [(change["step"], change["knob"]) for change in told["timeline"]] == [(2, "optimizer.lr"), (4, "clipping.kind")]
+    assert [(change["step"], change["knob"]) for change in told["timeline"]] == [
+        (2, "optimizer.lr"),
+        (4, "clipping.kind"),
+    ]
     assert gradstudio("run", first / "experiment.toml", "--out", again, "--quiet").code == 0
     assert column(first, "loss") == column(again, "loss")
     assert len(column(first, "loss")) == 6
 
 
-def test_a_preset_s_own_changes_and_those_asked_for_come_in_order(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
+def test_a_preset_s_own_changes_and_those_asked_for_come_in_order(
+    gradstudio: Callable, small: Path, tmp_path: Path
+) -> None:
     small.write_text(small.read_text() + '[[timeline]]\nstep = 3\nknob = "optimizer.lr"\nvalue = 0.2\n')
-    assert gradstudio("run", small, "--at", "1:optimizer.lr=0.3", "--at", "3:optimizer.lr=0.4", "--out", tmp_path, "-q").code == 0
+    assert (
+        gradstudio(
+            "run", small, "--at", "1:optimizer.lr=0.3", "--at", "3:optimizer.lr=0.4", "--out", tmp_path, "-q"
+        ).code
+        == 0
+    )
     assert column(tmp_path, "lr") == ["0.1", "0.3", "0.3", "0.4", "0.4", "0.4"]
 
 
-def test_a_report_without_out_goes_into_a_folder_named_as_the_run(gradstudio: Callable, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_without_out_goes_into_a_folder_named_as_the_run(
+    gradstudio: Callable, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(small.parent)
     answer = gradstudio("run", small, "--report", "html", "--json")
     folder = small.parent / json.loads(answer.out)["run"]
@@ -190,8 +243,12 @@ def test_the_program_is_printed_alone_and_repeats_the_run(gradstudio: Callable, 
     assert (answer.code, answer.err) == (0, "")
     assert answer.out == (folder / "train.py").read_text().replace("Small, changed", "Small")
     assert gradstudio("script", folder).out == (folder / "train.py").read_text()
-    done = subprocess.run([sys.executable, "-"], input=answer.out, capture_output=True, text=True, timeout=100, check=True)
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [[str(step), loss] for step, loss in enumerate(column(folder, "loss"))]
+    done = subprocess.run(
+        [sys.executable, "-"], input=answer.out, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        [str(step), loss] for step, loss in enumerate(column(folder, "loss"))
+    ]
 
 
 def test_printing_the_program_needs_no_torch(small: Path) -> None:
@@ -202,12 +259,14 @@ def test_printing_the_program_needs_no_torch(small: Path) -> None:
 
 def test_comparisons_are_in_every_answer(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
     asked = ["--set", "accumulation.steps=4", "--compare", "1", "--compare", "4"]
-    told = json.loads(gradstudio("run", small, *asked, "--out", tmp_path, "--report", "html", "--json").out)["comparisons"]
+    told = json.loads(gradstudio("run", small, *asked, "--out", tmp_path, "--report", "html", "--json").out)[
+        "comparisons"
+    ]
     assert [entry["step"] for entry in told] == [1, 4] and all(entry["difference"] < 1e-6 for entry in told)
     assert json.loads((tmp_path / "run.json").read_text())["comparisons"] == told
-    assert "equal to the joined batch within" in (tmp_path / "report.html").read_text()
+    assert "equal to the large batch within" in (tmp_path / "report.html").read_text()
     words = gradstudio("run", small, *asked, "--set", "mistakes.unscaled_accumulation=true").out
-    assert "compared   step 1: differs from the joined batch by 300 %" in words
+    assert "compared   step 1: differs from the large batch by 300 %" in words
     assert "mistake    mistakes.unscaled_accumulation" in words
 
 
@@ -229,10 +288,16 @@ def test_without_torch_one_sentence_says_what_to_install(small: Path, tmp_path: 
     for words in (["run", small], ["run", small, "--out", tmp_path / "out"], ["devices"]):
         done = apart(*words, before=without)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "error: PyTorch is not installed, and nothing trains without it; install it with: pip install torch\n"
+        assert (
+            done.stderr
+            == "error: PyTorch is not installed, and nothing trains without it; install it with: pip install torch\n"
+        )
     done = apart("run", small, before="sys.modules['numba'] = None")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: numba is not installed, and nothing trains without it; install it with: pip install numba\n"
+    assert (
+        done.stderr
+        == "error: numba is not installed, and nothing trains without it; install it with: pip install numba\n"
+    )
     done = apart("doctor", before=without)
     assert done.returncode == 1
     assert "pip install torch" in done.stdout
@@ -249,7 +314,10 @@ def test_without_qt_one_sentence_says_what_to_install(missing: str) -> None:
 
 
 def test_a_fault_of_our_own_is_one_line_with_a_hint(small: Path) -> None:
-    broken = "import gradstudio.core.presets as presets\ndef load(source): raise RuntimeError('unforeseen')\npresets.load = load"
+    broken = (
+        "import gradstudio.core.presets as presets\ndef load(source): raise "
+        "RuntimeError('unforeseen')\npresets.load = load"
+    )
     done = apart("run", small, before=broken)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr == "error: RuntimeError: unforeseen (GRADSTUDIO_DEBUG=1 shows where)\n"
@@ -260,12 +328,14 @@ def test_a_fault_of_our_own_is_one_line_with_a_hint(small: Path) -> None:
 
 def test_a_closed_pipe_is_no_fault(small: Path) -> None:
     for words in (["presets"], ["--help"], ["run", str(small)]):
-        process = subprocess.Popen([sys.executable, "-m", "gradstudio", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gradstudio", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         assert process.stdout and process.stderr
         process.stdout.close()
         told = process.stderr.read()
         assert told == b"", words
-        assert process.wait(timeout=100) == 0 or words == ["--help"]
+        assert process.wait(timeout=PATIENCE) == 0 or words == ["--help"]
         process.stderr.close()
 
 
@@ -277,9 +347,21 @@ def test_letters_that_the_terminal_does_not_know_are_no_fault(small: Path) -> No
 
 def test_ctrl_c_stops_after_the_step_and_saves_what_was_measured(small: Path, tmp_path: Path) -> None:
     screen, terminal = pty.openpty()
-    words = [sys.executable, "-m", "gradstudio", "run", str(small), "--steps", "50000000", "--out", str(tmp_path / "out"), "--json"]
+    words = [
+        sys.executable,
+        "-m",
+        "gradstudio",
+        "run",
+        str(small),
+        "--steps",
+        "50000000",
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
     process = subprocess.Popen(
-        [*words, "--report", "html"], stdout=subprocess.PIPE, stderr=terminal, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        [*words, "--report", "html"], stdout=subprocess.PIPE, stderr=terminal,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     os.close(terminal)
@@ -287,7 +369,7 @@ def test_ctrl_c_stops_after_the_step_and_saves_what_was_measured(small: Path, tm
     while b"loss" not in seen:  # the progress line shows the figures of a step
         seen += os.read(screen, 4096)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=100)
+    out, _ = process.communicate(timeout=PATIENCE)
     os.close(screen)
     assert process.returncode == 130
     found = json.loads(out, parse_constant=pytest.fail)

@@ -1,4 +1,7 @@
-"""Who may import what: gui -> session -> engine -> core, Qt only in gui/, torch only in engine/."""
+"""Who may import what: gui -> session -> engine -> core, Qt only in gui/, torch only in engine/.
+
+Within a layer, rooms import one way too, and no two modules import each other, not even inside functions or for
+types."""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 PACKAGE = Path(__file__).parent.parent / "gradstudio"
 
@@ -21,7 +25,35 @@ MAY_IMPORT = {
     "commands": {"commands", "session", "core"},
     TOP: {TOP, "commands", "gui", "session", "core"},
 }
-ONLY_IN_FUNCTIONS = {("session", "engine"), (TOP, "gui")}  # so that the start is fast; for annotations, TYPE_CHECKING will do
+ONLY_IN_FUNCTIONS = {
+    ("session", "engine"),
+    (TOP, "gui"),
+}  # so that the start is fast; for annotations, TYPE_CHECKING will do
+# The rooms of a layer, in order: each may import itself and what stands before it. Rooms in one group may import each
+# other, but for FEATURES, of which each knows itself alone.
+FEATURES = ("knobs", "diagnosis", "runs", "branches", "code", "gauges", "export")
+ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "session": tuple(
+        (room,) for room in ("record", "library", "machine", "running", "words", "script", "files", "simulator")
+    ),
+    "gui": (
+        ("theme", "widgets", "frame_budget", "heartbeat"),
+        ("drawing",),
+        ("services", "plots"),
+        FEATURES,
+        ("shell", "commands"),
+        ("window",),
+        ("app",),
+    ),
+}
+BETWEEN_FEATURES = {("branches", "runs")}
+# Parts that work without the whole: no import of that module from there.
+APART = {
+    **{f"gradstudio.engine.{room}.": "gradstudio.engine.trainer" for room in ("passes", "models", "tasks", "step")},
+    "gradstudio.engine.gauges.": "gradstudio.engine.trainer",
+    "gradstudio.core.diagnosis.": "gradstudio.core.rules",
+}
+NOT_APART = ("gradstudio.engine.gauges.on_demand.",)  # it is given a trainer to measure with
 HOME_OF = {"PySide6": "gui", "shiboken6": "gui", "pyqtgraph": "gui", "torch": "engine"}
 CORE_USES = {"gradstudio", "numpy", "numba", "pydantic", "tomli_w", "platformdirs", *sys.stdlib_module_names}
 
@@ -39,7 +71,8 @@ def violations(package: Path) -> list[str]:
 
 
 def breach(layer: str, module: str, late: bool) -> str:
-    """What is wrong with an import in that layer; nothing where it is fine. `late`: in a function or under TYPE_CHECKING."""
+    """What is wrong with an import in that layer; nothing where it is fine. `late`: in a function or under
+    TYPE_CHECKING."""
     root, *rest = module.split(".")
     if layer not in MAY_IMPORT:
         return f"{layer} is no layer"
@@ -56,6 +89,73 @@ def breach(layer: str, module: str, late: bool) -> str:
     return ""
 
 
+def room_violations(package: Path) -> list[str]:
+    """Every import under `package` that goes the wrong way between rooms, as 'file: what', once a file."""
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).parts
+        own = module_of(path, package) + ("." if path.name == "__init__.py" else "")
+        for _, module, _ in imports(path, package):
+            if fault := room_breach(own, module):
+                found[f"{'/'.join(parts)}: {fault}"] = True
+    return list(found)
+
+
+def room_breach(own: str, module: str) -> str:
+    """What is wrong with the module `own` importing `module`, within a layer; nothing where it is fine."""
+    for part, whole in APART.items():
+        if own.startswith(part) and not own.startswith(NOT_APART) and f"{module}.".startswith(f"{whole}."):
+            return f"{part.removeprefix('gradstudio.').rstrip('.')} imports {whole.removeprefix('gradstudio.')}"
+    _, layer, room, *_ = [*own.split("."), "", ""]
+    root, target_layer, target, *_ = [*module.split("."), "", "", ""]
+    if root != "gradstudio" or target_layer != layer or layer not in ROOMS or not target or not room or room == target:
+        return ""
+    place = {name: index for index, group in enumerate(ROOMS[layer]) for name in group}
+    if room not in place or target not in place:
+        return f"{layer}.{room if room not in place else target} has no place among the rooms"
+    apart = place[room] == place[target] and room in FEATURES and (room, target) not in BETWEEN_FEATURES
+    return f"{layer}.{room} imports {layer}.{target}" if apart or place[room] < place[target] else ""
+
+
+def circles(package: Path) -> list[str]:
+    """Every group of modules under `package` that import each other, wherever the imports stand."""
+    files = {module_of(path, package): path for path in sorted(package.rglob("*.py"))}
+    needs: dict[str, set[str]] = {
+        module: {found for _, name, _ in imports(path, package) if (found := nearest(name, files)) and found != module}
+        for module, path in files.items()
+    }
+    reached = {module: reachable(module, needs) for module in needs}
+    groups = {
+        tuple(sorted(other for other in reached[module] if module in reached[other]))
+        for module in needs
+        if module in reached[module]
+    }
+    return sorted(", ".join(group) for group in groups)
+
+
+def reachable(module: str, needs: dict[str, set[str]]) -> set[str]:
+    """Everything that comes with a module; the module itself only where it comes back to it."""
+    found: set[str] = set()
+    waiting = list(needs[module])
+    while waiting:
+        if (each := waiting.pop()) not in found:
+            found.add(each)
+            waiting += needs[each]
+    return found
+
+
+def nearest(name: str, files: dict[str, Path]) -> str:
+    """The module that `a.b.c` is or is a name in; nothing for another package's."""
+    while name and name not in files:
+        name = name.rpartition(".")[0]
+    return "" if name == "gradstudio" else name
+
+
+def module_of(path: Path, package: Path) -> str:
+    parts = path.relative_to(package).with_suffix("").parts
+    return ".".join(["gradstudio", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
 def imports(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
     """Line, module and lateness of every import in a file. `from a import b` counts as a.b."""
     folder = ["gradstudio", *path.relative_to(package).parts[:-1]]
@@ -69,7 +169,10 @@ def imports(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
                     above = folder[: len(folder) - level + 1] if level else []
                     base = ".".join([*above, *([module] if module else [])])
                     yield from ((child.lineno, f"{base}.{alias.name}", late) for alias in names)
-                case ast.Call(func=ast.Name(id="__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                case ast.Call(
+                    func=ast.Name(id="__import__") | ast.Attribute(attr="import_module"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
                     yield child.lineno, name, late
             inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             types = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
@@ -82,18 +185,95 @@ def test_every_import_points_the_right_way() -> None:
     assert violations(PACKAGE) == []
 
 
+def test_every_room_imports_only_what_stands_before_it() -> None:
+    assert room_violations(PACKAGE) == []
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        (
+            "session/record/a.py",
+            "from gradstudio.session.running.worker import Worker",
+            "session.record imports session.running",
+        ),
+        (
+            "session/running/a.py",
+            "def f():\n    from gradstudio.session.words import names",
+            "session.running imports session.words",
+        ),
+        ("session/files/report/a.py", "from ...simulator import Simulator", "session.files imports session.simulator"),
+        ("session/words/a.py", "import gradstudio.session.odd.b", "session.odd has no place among the rooms"),
+        ("gui/knobs/a.py", "from gradstudio.gui.window import Window", "gui.knobs imports gui.window"),
+        ("gui/knobs/a.py", "from gradstudio.gui.shell import pages", "gui.knobs imports gui.shell"),
+        ("gui/runs/a.py", "from gradstudio.gui.branches import branch_list", "gui.runs imports gui.branches"),
+        ("gui/window.py", "from gradstudio.gui.app import main", "gui.window imports gui.app"),
+        (
+            "engine/step/a.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gradstudio.engine.trainer import Trainer",
+            "engine.step imports engine.trainer",
+        ),
+        ("engine/gauges/a.py", "from gradstudio.engine import trainer", "engine.gauges imports engine.trainer"),
+        ("core/diagnosis/a.py", "from gradstudio.core.rules import makers", "core.diagnosis imports core.rules"),
+    ],
+)
+def test_a_planted_wrong_way_between_rooms_is_found(tmp_path: Path, file: str, text: str, fault: str) -> None:
+    plant(tmp_path, file, text)
+    assert room_violations(tmp_path) == [f"{file}: {fault}"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("session/running/a.py", "from gradstudio.session.machine import preload_torch"),
+        ("session/files/report/a.py", "from gradstudio.session.files.report import blocks"),
+        ("session/simulator.py", "from gradstudio.session.files.run_files import as_preset"),
+        ("gui/branches/a.py", "from gradstudio.gui.runs import run_list"),
+        ("gui/shell/a.py", "from gradstudio.gui.commands import TABLE"),
+        ("gui/app.py", "from gradstudio.gui.window import Window"),
+        ("engine/gauges/on_demand/__init__.py", "from gradstudio.engine.trainer import Trainer"),
+        ("engine/trainer.py", "from gradstudio.engine.step import clipping"),
+    ],
+)
+def test_a_right_way_between_rooms_is_not_reported(tmp_path: Path, file: str, text: str) -> None:
+    plant(tmp_path, file, text)
+    assert room_violations(tmp_path) == []
+
+
+def test_planted_circles_are_found(tmp_path: Path) -> None:
+    """Of two modules, one of them for types alone; and of three, one of them inside a function."""
+    plant(tmp_path, "core/a.py", "from gradstudio.core.b import one")
+    plant(tmp_path, "core/b.py", "if TYPE_CHECKING:\n    from gradstudio.core import a")
+    plant(tmp_path, "core/rules/__init__.py", "from gradstudio.core.rules import c")
+    plant(tmp_path, "core/rules/c.py", "import gradstudio.core.d")
+    plant(tmp_path, "core/d.py", "def f():\n    from ..core.rules import makers")
+    plant(tmp_path, "core/e.py", "from gradstudio.core import a, d")
+    assert circles(tmp_path) == [
+        "gradstudio.core.a, gradstudio.core.b",
+        "gradstudio.core.d, gradstudio.core.rules, gradstudio.core.rules.c",
+    ]
+
+
 @pytest.mark.parametrize(
     ("file", "text", "fault"),
     [
         ("core/a.py", "import torch", "torch outside engine"),
         ("core/a.py", "import scipy", "core imports scipy"),
-        ("core/a.py", "from gradstudio.session.run import Run", "core imports session"),
+        ("core/a.py", "from gradstudio.session.record.run import Run", "core imports session"),
         ("core/a.py", "def f():\n    from gradstudio.engine import clipping", "core imports engine"),
         ("engine/a.py", "from gradstudio.session import run", "engine imports session"),
         ("engine/models/a.py", "from ...session import run", "engine imports session"),
         ("engine/a.py", "from PySide6.QtCore import QTimer", "PySide6 outside gui"),
         ("session/a.py", "from gradstudio.engine.trainer import Trainer", "session imports engine outside a function"),
-        ("session/a.py", "try:\n    import gradstudio.engine\nexcept ImportError:\n    pass", "session imports engine outside a function"),
+        (
+            "session/a.py",
+            "try:\n    import gradstudio.engine\nexcept ImportError:\n    pass",
+            "session imports engine outside a function",
+        ),
         ("session/a.py", "import importlib\nimportlib.import_module('torch')", "torch outside engine"),
         ("session/a.py", "from gradstudio import gui", "session imports gui"),
         ("gui/a.py", "def f():\n    from gradstudio.engine import trainer", "gui imports engine"),
@@ -115,11 +295,21 @@ def test_a_planted_violation_is_found(tmp_path: Path, file: str, text: str, faul
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("core/a.py", "import numpy as np\nimport pydantic\nfrom gradstudio.core.knobs import Knob\nfrom . import knobs"),
+        (
+            "core/a.py",
+            "import numpy as np\nimport pydantic\nfrom gradstudio.core.knobs import Knob\nfrom . import knobs",
+        ),
         ("engine/a.py", "import torch\nfrom gradstudio.core import files\nfrom gradstudio import __version__"),
         ("session/a.py", "def f():\n    from gradstudio.engine.trainer import Trainer"),
-        ("session/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gradstudio.engine.trainer import Trainer"),
-        ("gui/a.py", "from PySide6 import QtCore\nimport pyqtgraph\nfrom gradstudio.session import run\nfrom gradstudio.core import knobs"),
+        (
+            "session/a.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gradstudio.engine.trainer import Trainer",
+        ),
+        (
+            "gui/a.py",
+            "from PySide6 import QtCore\nimport pyqtgraph\nfrom gradstudio.session import run\nfrom gradstudio.core "
+            "import knobs",
+        ),
         ("cli.py", "import typer\nfrom gradstudio.session import run\ndef f():\n    from gradstudio.gui import app"),
     ],
 )
@@ -134,31 +324,35 @@ def plant(package: Path, file: str, text: str) -> None:
     path.write_text(text)
 
 
-@pytest.mark.parametrize("modules", ["gradstudio.cli", "gradstudio.session.run", "gradstudio.session.worker"])
+@pytest.mark.parametrize(
+    "modules", ["gradstudio.cli", "gradstudio.session.record.run", "gradstudio.session.running.worker"]
+)
 def test_neither_torch_nor_qt_is_imported_at_start(modules: str) -> None:
     script = f"import sys, {modules}; print(*sorted({{'torch', 'PySide6', 'pyqtgraph'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split() == []
 
 
 def test_presets_are_read_without_numpy() -> None:
     """It is half of the time that the list of presets may take."""
     script = (
-        "import sys, gradstudio.cli; from gradstudio.core import presets; [*map(presets.read, presets.available())]; print('numpy' in sys.modules)"
+        "import sys, gradstudio.cli; from gradstudio.core import presets; [*map(presets.read, "
+        "presets.available())]; print('numpy' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split() == ["False"]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
 def test_a_run_does_not_import_torchs_compiler(optimizer: str) -> None:
-    """It takes as long as torch itself, and nothing here is compiled. The run records its passes, breaks, and is explained."""
+    """It takes as long as torch itself, and nothing here is compiled. The run records its passes, breaks, and is
+    explained."""
     script = f"""
 import sys
 from gradstudio.core import presets
-from gradstudio.session.run import Run
-from gradstudio.session.snapshots import Snapshots
-from gradstudio.session.worker import Worker
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running.worker import Worker
 preset = presets.load("root-at-zero")
 experiment = preset.experiment.with_texts(["run.steps=70", "run.device=cpu", "optimizer.kind={optimizer}"])
 worker = Worker(run := Run(preset, experiment), snapshots=Snapshots())
@@ -167,5 +361,5 @@ worker.join()
 import torch
 print(run.status, run.provenance is not None, torch.are_deterministic_algorithms_enabled(), "torch._dynamo" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.split() == ["nonfinite", "True", "True", "False"], done.stderr

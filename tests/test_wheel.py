@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,7 +36,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: str, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -59,9 +62,17 @@ def test_installed_wheel_finds_presets_data_and_fonts(wheel: Path, tmp_path: Pat
     elsewhere.mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index"]
     run(*pip, "--target", str(site), str(wheel), cwd=elsewhere)
-    package, resources, *found = run(sys.executable, "-c", LOOK_AROUND, cwd=elsewhere, PYTHONPATH=str(site)).splitlines()
+    package, resources, *found = run(
+        sys.executable, "-c", LOOK_AROUND, cwd=elsewhere, PYTHONPATH=str(site)
+    ).splitlines()
     assert Path(package) == site / "gradstudio" / "__init__.py"
     assert Path(resources) == site / "gradstudio" / "bundled" / "resources"
-    assert [line.removeprefix("preset ") for line in found] == sorted(path.stem for path in (ROOT / "presets").glob("*.toml"))
-    assert {path.name for path in Path(resources, "fonts").glob("*.otf")} == {"Inter-Regular.otf", "Inter-Medium.otf", "Inter-SemiBold.otf"}
+    assert [line.removeprefix("preset ") for line in found] == sorted(
+        path.stem for path in (ROOT / "presets").glob("*.toml")
+    )
+    assert {path.name for path in Path(resources, "fonts").glob("*.otf")} == {
+        "Inter-Regular.otf",
+        "Inter-Medium.otf",
+        "Inter-SemiBold.otf",
+    }
     assert (site / "bin" / "gradstudio").exists()

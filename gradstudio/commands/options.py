@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they ask for."""
+"""The options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
@@ -24,30 +24,52 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="Set a knob. Repeatable.")]
-Changes = Annotated[list[str] | None, typer.Option("--at", metavar="STEP:KNOB=VALUE", help="Change a live knob at that step. Repeatable.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--at", metavar="STEP:KNOB=VALUE", help="Change a live knob at that step. Repeatable."),
+]
 Steps = Annotated[int | None, typer.Option(metavar="N", help="Optimizer steps.")]
 Seed = Annotated[int | None, typer.Option(metavar="S", help="Seed of weights, batches and noise.")]
 Device = Annotated[str | None, typer.Option(metavar="D", help="auto, cpu, cuda:0, mps; see `gradstudio devices`.")]
 Compared = Annotated[
     list[int] | None,
-    typer.Option("--compare", metavar="STEP", min=0, help="Hold that step's accumulated gradient against that of one large batch. Repeatable."),
+    typer.Option(
+        "--compare",
+        metavar="STEP",
+        min=0,
+        help="Compare the accumulated gradient of that step with that of one large batch. Repeatable.",
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write the run's files here.")]
 Report = Annotated[
-    str, typer.Option("--report", metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into a folder named as the run.")
+    str,
+    typer.Option(
+        "--report",
+        metavar="FORMATS",
+        help="Write a report: html, pdf or html,pdf. Without --out, into a folder named as the run.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 TryFixes = Annotated[
-    bool, typer.Option("--try-fixes", help="Where it breaks or a finding is critical, try each remedy from the last healthy step, and rank them.")
+    bool,
+    typer.Option(
+        "--try-fixes",
+        help="If the run diverges or has a critical finding, try each remedy from the last healthy step, and rank "
+        "them.",
+    ),
 ]
 LibraryFile = Annotated[
-    Path | None, typer.Option("--library", metavar="FILE", help="The run library. Without it $GRADSTUDIO_LIBRARY, or the user's own.")
+    Path | None,
+    typer.Option(
+        "--library", metavar="FILE", help="The run library. Without it $GRADSTUDIO_LIBRARY, or the user's own."
+    ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or last.")]
 
 
 class Request(NamedTuple):
-    """What was asked for, and its live changes; `threads` that the run had, where it is one that was made before."""
+    """The experiment that was asked for, with its live changes. `threads`: the CPU threads of the run that is repeated,
+    or empty."""
 
     preset: Preset
     experiment: Experiment
@@ -56,7 +78,7 @@ class Request(NamedTuple):
 
 
 def library_file(asked: Path | None) -> Path:
-    """The file of the library, from now on for the whole program; it need not exist."""
+    """Return the file of the library, and set it for the whole program; it need not exist."""
     from gradstudio.core import files
 
     if asked is not None:
@@ -68,7 +90,7 @@ def library_file(asked: Path | None) -> Path:
 
 @contextmanager
 def opened(asked: Path | None) -> Iterator[Library]:
-    """The library while the command reads it; LibraryError where there is none."""
+    """Open the library while the command reads it; LibraryError where there is none."""
     from gradstudio.session.library.store import Library, LibraryError
 
     path = library_file(asked)
@@ -84,10 +106,17 @@ def opened(asked: Path | None) -> Iterator[Library]:
 
 
 def requested(
-    source: str, library: Path | None, assignments: list[str] | None, changes: list[str] | None, flags: dict[str, Any], *, beginning: bool
+    source: str,
+    library: Path | None,
+    assignments: list[str] | None,
+    changes: list[str] | None,
+    flags: dict[str, Any],
+    *,
+    beginning: bool,
 ) -> Request:
-    """A preset, a file, a folder of a run or a run of the library, with what is to be changed; `beginning`: that of a run's id will do.
-    PresetError, KnobError, LibraryError or WrongRequest where it cannot be."""
+    """Return a preset, a file, a folder of a run or a run of the library, with the changes that were asked for.
+    `beginning`: the beginning of a run's id is enough. PresetError, KnobError, LibraryError or WrongRequest
+    otherwise."""
     from gradstudio.core.experiment import parse_assignment
 
     preset, threads = _loaded(source, library, beginning=beginning)
@@ -97,14 +126,17 @@ def requested(
 
 
 def asked_changes(changes: list[str] | None, first: int, steps: int) -> list[dict[str, Any]]:
-    """What --at asks for, as a timeline's entries; WrongRequest for what comes before the step `first` or after the end of the run."""
+    """Return the changes of --at as entries of a timeline; WrongRequest for one before the step `first` or after the
+    end of the run."""
     from gradstudio.core.experiment import parse_assignment
 
     entries = []
     for text in changes or []:
         step, colon, assignment = text.partition(":")
         if not colon or not (step.isascii() and step.isdecimal()):
-            raise WrongRequest(f"--at {text[:80]} is not allowed; allowed: STEP:KNOB=VALUE, such as 100:optimizer.lr=0.01")
+            raise WrongRequest(
+                f"--at {text[:80]} is not allowed; allowed: STEP:KNOB=VALUE, such as 100:optimizer.lr=0.01"
+            )
         if int(step) < first:
             raise WrongRequest(f"--at {text[:80]} comes before the branch begins; its first step is {first}")
         if int(step) >= steps:
@@ -115,7 +147,7 @@ def asked_changes(changes: list[str] | None, first: int, steps: int) -> list[dic
 
 
 def compared_steps(asked: list[int] | None, first: int, steps: int) -> tuple[int, ...]:
-    """What --compare asks for; WrongRequest for a step that the run does not make."""
+    """Return the steps of --compare; WrongRequest for a step that the run does not make."""
     for step in asked or []:
         if step < first:
             raise WrongRequest(f"--compare {step} comes before the branch begins; its first step is {first}")
@@ -125,7 +157,7 @@ def compared_steps(asked: list[int] | None, first: int, steps: int) -> tuple[int
 
 
 def run_of_folder(folder: Path) -> dict[str, Any]:
-    """What run.json in this folder says, empty where there is none that anybody could read."""
+    """Return the content of run.json in this folder; empty where there is none, or it cannot be read."""
     try:
         found = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -134,7 +166,7 @@ def run_of_folder(folder: Path) -> dict[str, Any]:
 
 
 def threads_of_folder(folder: Path) -> str:
-    """The CPU threads that the run in this folder had; nothing where nobody knows."""
+    """Return the CPU threads of the run in this folder; empty where they are not known."""
     from gradstudio.core import threads
 
     environment = run_of_folder(folder).get("environment")
@@ -142,7 +174,8 @@ def threads_of_folder(folder: Path) -> str:
 
 
 def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Preset, str]:
-    """What is named so, and the CPU threads that it ran with. A preset comes first, then what lies in the file system."""
+    """Return the preset, file, folder or run with this name, and the CPU threads that it ran with. Presets come first,
+    then the file system, then the library."""
     from gradstudio.core import presets
 
     if source in {path.stem for path in presets.available()}:
@@ -154,29 +187,37 @@ def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Pres
     if found := _kept(source, library, beginning=beginning):
         return found
     if os.path.isdir(source):
-        raise WrongRequest(f"{source[:80]} is no folder of a run: it has no experiment.toml; allowed: one that --out wrote, a TOML file, a preset")
+        raise WrongRequest(
+            f"{source[:80]} is no folder of a run: it has no experiment.toml; allowed: one that --out wrote, a TOML "
+            "file, a preset"
+        )
     try:
         return presets.load(source), ""
     except presets.PresetError as fault:
-        raise presets.PresetError(f"{fault}, or {'' if beginning else 'the whole id of '}a run of the library (`gradstudio runs`)") from None
+        raise presets.PresetError(
+            f"{fault}, or {'' if beginning else 'the whole id of '}a run of the library (`gradstudio runs`)"
+        ) from None
 
 
 def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, str] | None:
-    """The run of the library that is named so, as a preset with every change that was made to it; None where there is none."""
+    """Return the run of the library with this name, as a preset with every change that was made to it; None where there
+    is none."""
     if not library_file(asked).exists() and source != "last":
         return None
     from gradstudio.core import threads
-    from gradstudio.session.output import as_preset
+    from gradstudio.session.files.run_files import as_preset
 
     with opened(asked) as library:
-        if source != "last" and not any(entry.id == source or (beginning and entry.id.startswith(source)) for entry in library.entries()):
+        if source != "last" and not any(
+            entry.id == source or (beginning and entry.id.startswith(source)) for entry in library.entries()
+        ):
             return None
         run = library.load(library.find(source))
     return as_preset(run), threads.of(run.environment)
 
 
 def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
-    """The preset's own changes and those asked for, in the order of their steps."""
+    """Return the preset's own changes and those of --at, in the order of their steps."""
     from gradstudio.core import presets
     from gradstudio.core.knobs import KnobError
 
@@ -188,9 +229,11 @@ def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experim
 
 
 def formats(option: str, text: str, known: tuple[str, ...]) -> list[str]:
-    """The formats in a list with commas; WrongRequest for one that is not known."""
+    """Return the formats in a list with commas; WrongRequest for an unknown one."""
     asked = [part.strip().lower() for part in text.split(",") if part.strip()]
     for part in asked:
         if part not in known:
-            raise WrongRequest(f"{option} {part[:40]} is not allowed; allowed: {', '.join(known)}, or several with a comma between")
+            raise WrongRequest(
+                f"{option} {part[:40]} is not allowed; allowed: {', '.join(known)}, or several with a comma between"
+            )
     return list(dict.fromkeys(asked))

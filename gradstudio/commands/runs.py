@@ -1,4 +1,4 @@
-"""`gradstudio runs`: what the library holds, one of it in words, several side by side, and what a person does with them."""
+"""`gradstudio runs` lists the run library, shows and compares runs, and notes, tags and deletes them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,30 @@ from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, 
 if TYPE_CHECKING:
     from gradstudio.core.events import Change
     from gradstudio.core.files import Content
-    from gradstudio.session.comparison import Comparison, Member
+    from gradstudio.session.files.comparison import Comparison, Member
     from gradstudio.session.library.store import Entry
-    from gradstudio.session.run import Run
+    from gradstudio.session.record.run import Run
 
-app = typer.Typer(help="The run library, newest first: list, show, compare, delete, annotate.", context_settings=HELP, rich_markup_mode=None)
+app = typer.Typer(
+    help="The run library, newest first: list, show, compare, delete, annotate.",
+    context_settings=HELP,
+    rich_markup_mode=None,
+)
 
-RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs: the id of each, the beginning of one, or last.")]
+RunNames = Annotated[
+    list[str], typer.Argument(metavar="RUN...", help="Runs: the id of each, the beginning of one, or last.")
+]
 
 
 @app.callback(invoke_without_command=True)
 def list_runs(
     context: typer.Context,
-    search: Annotated[str, typer.Option(metavar="TEXT", help="Only runs in whose title, preset, id, outcome, note or tags every word stands.")] = "",
+    search: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="Only runs with every word in their title, preset, id, outcome, note or tags."
+        ),
+    ] = "",
     library: LibraryFile = None,
     as_json: Json = False,
 ) -> None:
@@ -47,12 +58,14 @@ def list_runs(
     elif entries:
         table(("Run", "Outcome", "Steps", "Loss", "Started", "Title", "Tags"), [_line(entry) for entry in entries])
     else:
-        complain(f"no such run in {path}" if search and path.exists() else f"no runs in {path}; `gradstudio run` begins one")
+        complain(
+            f"no such run in {path}" if search and path.exists() else f"no runs in {path}; `gradstudio run` begins one"
+        )
 
 
 @app.command("show", help="Print what came of a run, its knobs, findings, note and tags.")
 def show(run: RunName, library: LibraryFile = None, as_json: Json = False) -> None:
-    from gradstudio.session import summary
+    from gradstudio.session.files import summary
 
     with opened(library) as kept:
         found = kept.load(kept.find(run))
@@ -60,24 +73,32 @@ def show(run: RunName, library: LibraryFile = None, as_json: Json = False) -> No
     if as_json:
         say_json(summary.summarize(found))
         return
-    from gradstudio.session.report.story import in_words
+    from gradstudio.session.words.story import in_words
 
     say(in_words(found) + "\n")
     table(("", ""), _about(found, entry))
 
 
-@app.command("compare", help="Hold 2 to 8 runs against each other: knobs that differ, figures, and where the losses part.")
+@app.command(
+    "compare", help="Compare 2 to 8 runs: knobs that differ, figures, and the step from which the losses differ."
+)
 def compare(
     runs: RunNames,
     library: LibraryFile = None,
     as_json: Json = False,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write loss and gradient norm by step, a column for each run.")] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Write loss and gradient norm by step, a column for each run."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write comparison.json and curves.csv here.")] = None,
     report: Annotated[
-        str, typer.Option(metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into the folder comparison.")
+        str,
+        typer.Option(
+            metavar="FORMATS", help="Write a report: html, pdf or html,pdf. Without --out, into the folder comparison."
+        ),
     ] = "",
 ) -> None:
-    from gradstudio.session import comparison, output
+    from gradstudio.session.files import comparison, output
 
     reports = formats("--report", report, output.REPORTS)
     folder = out or (Path("comparison") if reports else None)
@@ -121,29 +142,40 @@ def note(run: RunName, text: Annotated[str, typer.Argument(metavar="TEXT")], lib
 
 
 @app.command("tag", help="Give a run these tags instead of those that it has; none takes them away.")
-def tag(run: RunName, tags: Annotated[list[str] | None, typer.Argument(metavar="TAG...")] = None, library: LibraryFile = None) -> None:
+def tag(
+    run: RunName,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG...")] = None,
+    library: LibraryFile = None,
+) -> None:
     with opened(library) as kept:
         kept.annotate(kept.find(run), tags=tags or [])
 
 
-def _files(runs: list[Run], found: Comparison, folder: Path | None, reports: list[str], csv: Path | None) -> Mapping[Path, Content]:
-    """What was asked for to be written."""
-    from gradstudio.session import comparison
-    from gradstudio.session.report import comparison as report
-    from gradstudio.session.summary import to_json
+def _files(
+    runs: list[Run], found: Comparison, folder: Path | None, reports: list[str], csv: Path | None
+) -> Mapping[Path, Content]:
+    """Return the files to write, by their paths."""
+    from gradstudio.session.files import comparison
+    from gradstudio.session.files.report import comparison as report
+    from gradstudio.session.files.summary import to_json
 
     curves: Content = partial(comparison.curves_csv, runs)
     contents: dict[Path, Content] = {csv: curves} if csv else {}
     if folder:
-        contents |= {folder / "comparison.json": to_json(comparison.as_json(found)) + "\n", folder / "curves.csv": curves}
+        contents |= {
+            folder / "comparison.json": to_json(comparison.as_json(found)) + "\n",
+            folder / "curves.csv": curves,
+        }
         contents |= {folder / f"comparison.{suffix}": report(runs, suffix) for suffix in reports}
     return contents
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
-        "run": entry.id, "title": entry.title, "outcome": entry.outcome, "started": _when(entry.started, "seconds"), "steps": entry.steps,
-        "preset": entry.preset, "final_loss": entry.final_loss, "accuracy": entry.accuracy, "seconds": entry.seconds, "note": entry.note,
+        "run": entry.id, "title": entry.title, "outcome": entry.outcome, "started": _when(entry.started, "seconds"),
+        "steps": entry.steps,
+        "preset": entry.preset, "final_loss": entry.final_loss, "accuracy": entry.accuracy, "seconds": entry.seconds,
+        "note": entry.note,
         "tags": list(entry.tags), "parent": entry.parent, "parent_step": entry.parent_step,
     }  # fmt: skip
 
@@ -156,7 +188,7 @@ def _line(entry: Entry) -> tuple[str, ...]:
 
 
 def _when(started: float, precision: str) -> str:
-    """A moment with its time zone, as ISO 8601 says it; nothing for one that no calendar has."""
+    """Return a moment with its time zone in ISO 8601; "" for one outside the calendar."""
     try:
         return datetime.fromtimestamp(started).astimezone().isoformat(timespec=precision)
     except (OverflowError, OSError, ValueError):
@@ -164,7 +196,7 @@ def _when(started: float, precision: str) -> str:
 
 
 def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
-    """What `run` does not say of itself when it ends."""
+    """Return what `run` does not print at its end: id, start, knobs, changes, tags and note."""
     from gradstudio.core.knobs import format_value
 
     knobs = [
@@ -190,12 +222,15 @@ def _change(change: Change) -> str:
 
 
 def _tell(found: Comparison, runs: list[Run]) -> None:
-    """The comparison as tables, in which each run is a letter."""
+    """Print the comparison as tables, in which each run is a letter."""
     from gradstudio.core.text import one_line
-    from gradstudio.session.report.story import headline
+    from gradstudio.session.words.story import headline
 
     letters = tuple("ABCDEFGH"[: len(runs)])
-    table(("", "Run", "Title", "Outcome"), [(letter, run.id, run.title, headline(run)) for letter, run in zip(letters, runs, strict=True)])
+    table(
+        ("", "Run", "Title", "Outcome"),
+        [(letter, run.id, run.title, headline(run)) for letter, run in zip(letters, runs, strict=True)],
+    )
     for title, rows in (
         ("Knobs", [(setting.knob, *setting.texts()) for setting in found.settings]),
         ("Environment", [(name, *values) for name, values in found.surroundings.items()]),
@@ -211,13 +246,16 @@ def _tell(found: Comparison, runs: list[Run]) -> None:
         say(one_line(_parting(letter, member)))
     for letter, member in zip(letters, found.members, strict=True):
         step = member.figures.first_nonfinite_step
-        say(f"{letter} {'stayed finite' if step is None else f'went non-finite at step {step:,}'}")
+        say(f"{letter} {'stayed finite' if step is None else f'diverged at step {step:,}'}")
 
 
 def _parting(letter: str, member: Member) -> str:
-    """Where a run leaves the first."""
+    """Return from which step on the loss of a run differs from that of the first."""
     if not member.shared_steps:
         return f"A and {letter} have no step in common"
     if member.differs_at is None:
-        return f"the losses of A and {letter} are the same to the last bit in all steps that both made ({member.shared_steps:,})"
+        return (
+            f"the losses of A and {letter} are the same to the last bit in all steps that both made "
+            f"({member.shared_steps:,})"
+        )
     return f"the losses of A and {letter} first differ at step {member.differs_at:,}"

@@ -1,4 +1,5 @@
-"""What the commands print, and where. A title or a note may hold anything, so a terminal is given letters and line ends only."""
+"""Printing of the commands: text, files, JSON and tables. A title or a note may hold anything, so a terminal gets only
+printable characters and line ends."""
 
 from __future__ import annotations
 
@@ -10,32 +11,34 @@ from gradstudio.core.text import one_line
 
 
 class WrongRequest(ValueError):
-    """What was asked for cannot be done. One line, fit for a person."""
+    """A request that cannot be carried out. One line for the user."""
 
 
 def say(text: str) -> None:
-    """Print a text for people; whoever closed the other end of the pipe has read enough."""
+    """Print a text for people. A closed pipe is no error."""
     _print(printable(text))
 
 
 def say_file(text: str) -> None:
-    """Print a text that somebody may save: as it stands, except on a terminal."""
+    """Print a text that somebody may save: unchanged, except on a terminal."""
     _print(printable(text) if sys.stdout.isatty() else text)
 
 
 def say_json(value: Any) -> None:
-    """Print strict JSON; what is no letter is escaped, which strict JSON leaves open for some."""
-    from gradstudio.session.summary import to_json
+    """Print strict JSON, with every character escaped that is not printable."""
+    from gradstudio.session.files.summary import to_json
 
     _print("".join(letter if letter.isprintable() or letter == "\n" else _escaped(letter) for letter in to_json(value)))
 
 
 def complain(text: str) -> None:
+    """Print one line on stderr."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = False) -> None:
-    """Aligned columns: drawn on a terminal, elsewhere plain lines without tabs, a line a row, with the head where it is `headed`."""
+    """Print aligned columns: styled on a terminal, elsewhere plain lines, one for each row, with the head where it is
+    `headed`."""
     rows = [tuple(" ".join(one_line(cell).split()) for cell in row) for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
@@ -56,12 +59,12 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = 
 
 
 def printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey; line ends stay."""
+    """Return the text without control characters, which a terminal would obey; line ends stay."""
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 def close_stdout() -> None:
-    """Let what is still to be printed vanish, so that Python does not complain at its end."""
+    """Discard what is still to be printed, so that Python does not complain at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

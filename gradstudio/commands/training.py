@@ -1,4 +1,4 @@
-"""`run` and `script`: an experiment, trained here or printed as a program."""
+"""`gradstudio run` trains an experiment; `gradstudio script` prints it as a program."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
+from gradstudio.commands import exit_codes
 from gradstudio.commands.options import (
     Assignments,
     Changes,
@@ -32,17 +33,17 @@ from gradstudio.commands.terminal import complain, say, say_file, say_json, tabl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gradstudio.session.library.keeper import Keeper
-    from gradstudio.session.remedies import Trial
-    from gradstudio.session.run import Run
-    from gradstudio.session.snapshots import Snapshots
+    from gradstudio.session.library.writer import LibraryWriter
+    from gradstudio.session.record.run import Run
+    from gradstudio.session.record.snapshots import Snapshots
+    from gradstudio.session.running.fix_trials import Trial
 
-LAST_WRITING = 30.0  # seconds that the library may take for what it has not written yet
+LAST_WRITING = 30.0  # seconds that the library gets for its last rows
 NOTHING_MADE = "interrupted before step {} was reached again: nothing new was measured"
 
 
 class Wanted(NamedTuple):
-    """What is to be made of a run, and what is to be said of it."""
+    """The files to write of a run, and the way to tell its outcome."""
 
     out: Path | None
     report: str
@@ -52,8 +53,9 @@ class Wanted(NamedTuple):
     try_fixes: bool = False
 
     def check(self) -> list[str]:
-        """The formats of the report; WrongRequest or OutputError where what is wanted cannot be, before anything is trained."""
-        from gradstudio.session import output
+        """Return the formats of the report; WrongRequest or OutputError, before anything is trained, where they or the
+        folder cannot be."""
+        from gradstudio.session.files import output
 
         reports = formats("--report", self.report, output.REPORTS)
         if self.out:
@@ -67,7 +69,10 @@ class Wanted(NamedTuple):
 
 def run(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A preset's id, a TOML file, or a run to repeat: its whole id, its folder, or last.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A preset's id, a TOML file, or a run to repeat: its whole id, its folder, or last."
+        ),
     ],
     assignments: Assignments = None,
     changes: Changes = None,
@@ -82,11 +87,13 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 non-finite, 4 critical finding, 130 interrupted."""
-    from gradstudio.session.run import Run
+    """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 diverged, 4 critical finding, 130
+    interrupted."""
+    from gradstudio.session.record.run import Run
 
     request = requested(
-        source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device}, beginning=False
+        source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
+        beginning=False
     )  # fmt: skip
     compare_at = compared_steps(compare, 0, request.experiment.run.steps)
     wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
@@ -96,64 +103,91 @@ def run(
 
 
 def hint_at_threads(of_run: str, wanted: Wanted) -> None:
-    """Say it where a run that was made before had another number of CPU threads."""
+    """Warn where the run that is repeated was made with another number of CPU threads."""
     from gradstudio.core import threads
 
     if of_run not in ("", threads.chosen()) and not wanted.quiet:
-        complain(f"it ran with {of_run} CPU threads, and now runs with {threads.chosen()}: GRADSTUDIO_THREADS={of_run} repeats it to the last bit")
+        complain(
+            f"the run was made with {of_run} CPU threads, now it has {threads.chosen()}: GRADSTUDIO_THREADS={of_run} "
+            "repeats it to the last bit"
+        )
 
 
 def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -> NoReturn:
     """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
-    from gradstudio.session import foreground, output, summary
-    from gradstudio.session.library.keeper import Keeper
-    from gradstudio.session.snapshots import Snapshots
+    from gradstudio.session.files import output
+    from gradstudio.session.record.snapshots import Snapshots
 
     reports = wanted.check()
-    snapshots = Snapshots() if snapshots is None else snapshots
+    if snapshots is None:
+        snapshots = Snapshots()
     folder = wanted.out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
     of_parent = record.environment
-    keeper = Keeper(library_file(wanted.library))
-    keeper.follow(record, snapshots)
-    try:
-        failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
-    finally:
-        kept = _close(keeper)
+    failure, kept = _trained(record, wanted, snapshots)
     if record.differs_at is not None and not wanted.quiet:
         complain(_differs(record, of_parent))
+    for event in record.events:
+        if event.kind == "notice" and event.step >= record.parent_step and not wanted.quiet:
+            complain(event.text)
     begun = not record.refused and not (record.parent and not record.own)
-    if folder and begun:
+    if not begun:
+        folder = None
+    if folder:
         output.write(record, folder, reports)
     if record.status == "failed":
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
             complain(failure)
         complain(f"error: {record.message}")
-    if wanted.as_json:
-        from gradstudio.session import remedies
+    fixes = _tried(record, wanted, snapshots) if wanted.as_json else []
+    _say_outcome(record, wanted, fixes, begun=begun, kept=kept)
+    if folder and not wanted.quiet:
+        (complain if wanted.as_json else say)(f"files in {folder}")
+    if not (wanted.as_json or wanted.quiet):
+        _say_fixes(record, _tried(record, wanted, snapshots), kept)
+    raise typer.Exit(exit_codes.of_run(record))
 
-        say_json(summary.summarize(record) | ({"fixes": remedies.as_json(_tried(record, wanted, snapshots))} if wanted.try_fixes else {}))
+
+def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bool]:
+    """Train a run while the library writes it. Return the traceback of a failure, and whether the run was kept."""
+    from gradstudio.session.library.writer import LibraryWriter
+    from gradstudio.session.running import foreground
+
+    writer = LibraryWriter(library_file(wanted.library))
+    writer.follow(record, snapshots)
+    failure, kept = "", False
+    try:
+        failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
+    finally:
+        kept = _close(writer)
+    return failure, kept
+
+
+def _say_outcome(record: Run, wanted: Wanted, fixes: list[Trial], *, begun: bool, kept: bool) -> None:
+    """Print what came of a run, as JSON or in words."""
+    from gradstudio.session.files import summary
+    from gradstudio.session.running import fix_trials
+    from gradstudio.session.words.story import in_words
+
+    if wanted.as_json:
+        tried = {"fixes": fix_trials.as_json(fixes)} if wanted.try_fixes else {}
+        say_json(summary.summarize(record) | tried)
     elif record.status == "stopped" and not begun:
         complain(NOTHING_MADE.format(record.parent_step))
     elif not wanted.quiet and record.status != "failed":
-        from gradstudio.session.report.story import in_words
-
         say(in_words(record) + (f"\n\nkept as {record.id}" if kept else ""))
-    if folder and begun and not wanted.quiet:
-        (complain if wanted.as_json else say)(f"files in {folder}")
-    if wanted.try_fixes and not (wanted.as_json or wanted.quiet):
-        _say_fixes(record, _tried(record, wanted, snapshots), kept)
-    raise typer.Exit(summary.exit_code(record))
 
 
-def _tried(record: Run, wanted: Wanted, snapshots: Snapshots | None) -> list[Trial]:
-    """What came of each fix of a run that broke or is not sound, the best first; nothing where there is nothing to heal."""
-    from gradstudio.session import foreground, remedies
+def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
+    """Return what came of each fix of a run that diverged or has a critical finding, the best first; empty where none
+    was asked for or there is nothing to heal."""
+    from gradstudio.session.running import fix_trials, foreground
 
-    if record.status not in ("finished", "nonfinite") or snapshots is None or not remedies.broken(record):
+    healable = record.status in ("finished", "nonfinite") and fix_trials.broken(record)
+    if not (wanted.try_fixes and healable):
         return []
-    trials = remedies.Trials(record, snapshots)
+    trials = fix_trials.Trials(record, snapshots)
     foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
         complain(trials.failure)
@@ -161,7 +195,8 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots | None) -> list[Tri
 
 
 def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
-    from gradstudio.session.remedies import acts_live
+    from gradstudio.session.running.fix_trials import acts_live
+    from gradstudio.session.words.fix_results import reached
 
     if not fixes:
         return
@@ -170,7 +205,7 @@ def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
     for fix in fixes:
         steps = f"{fix.from_step}–{fix.from_step + fix.steps - 1}" if fix.steps else "–"
         broke = "" if fix.broke_at is None else f" at {fix.broke_at}"
-        rows.append((fix.remedy or "(no change)", f"{fix.outcome}{broke}", steps, fix.reached or "–"))
+        rows.append((fix.remedy or "(no change)", f"{fix.outcome}{broke}", steps, reached(fix) or "–"))
     table(("Fix", "Outcome", "Steps", "Reached"), rows, headed=True)
     best = fixes[0]
     if kept and best.outcome == "held" and best.remedy:
@@ -179,27 +214,39 @@ def _say_fixes(record: Run, fixes: list[Trial], kept: bool) -> None:
 
 
 def _differs(record: Run, of_parent: Mapping[str, str]) -> str:
-    """From where on this machine does not make the steps again that a branch has from its parent, and what may be the cause."""
+    """Return from which step on this machine does not repeat the parent's steps to the last bit, and the likely
+    cause."""
     facts = ("device_name", "processor", "threads", "torch")
-    other = [f"{name} {of_parent.get(name)}, here {here}" for name in facts if of_parent.get(name) != (here := record.environment.get(name))]
-    why = "; ".join(other) or "though processor, threads and torch are the same: its device adds up in another order each time"
-    return f"from step {record.differs_at} on, the steps before the branch are not repeated to the last bit here: {why}"
+    other = [
+        f"{name} {of_parent.get(name)}, here {here}"
+        for name in facts
+        if of_parent.get(name) != (here := record.environment.get(name))
+    ]
+    why = (
+        "; ".join(other)
+        or "processor, threads and torch are the same, so the device adds up in another order each time"
+    )
+    return (
+        f"from step {record.differs_at} on, this machine does not repeat the steps before the branch to the last bit: "
+        f"{why}"
+    )
 
 
-def _close(keeper: Keeper) -> bool:
-    """Wait until the run is written; what keeps it from that is one line, and no fault of the run."""
+def _close(writer: LibraryWriter) -> bool:
+    """Wait until the run is written, and return whether it is. A failure is one line on stderr, and no error."""
     from gradstudio.core.text import one_line
 
-    kept = keeper.close(LAST_WRITING)
-    if keeper.notice:
-        complain(one_line(keeper.notice))
+    kept = writer.close(LAST_WRITING)
+    if writer.notice:
+        complain(one_line(writer.notice))
     if not kept:
-        complain(f"not kept: {one_line(keeper.problem or f'the run library {keeper.path} takes too long')}")
+        complain(f"not kept: {one_line(writer.problem or f'the run library {writer.path} takes too long')}")
     return kept
 
 
 def script(
-    source: Annotated[str, typer.Argument(metavar="SOURCE|RUN", help="A preset's id, a TOML file, a folder that `run --out` has written, or a run "
+    source: Annotated[str, typer.Argument(metavar="SOURCE|RUN", help="A preset's id, a TOML file, a folder that `run "
+        "--out` has written, or a run "
                                           "of the library: its id, the beginning of one, or last.")],
     assignments: Assignments = None,
     changes: Changes = None,
@@ -208,13 +255,14 @@ def script(
     device: Device = None,
     library: LibraryFile = None,
 ) -> None:  # fmt: skip
-    """Print the plain PyTorch program of an experiment or a run: it needs only torch and numpy, and prints the run's step, loss and
-    gradient norm."""
+    """Print the plain PyTorch program of an experiment or a run. It needs only torch and numpy, and prints the run's
+    step, loss and gradient norm."""
     from gradstudio.core import threads
     from gradstudio.session.script import script as program
 
     request = requested(
-        source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device}, beginning=True
+        source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
+        beginning=True
     )  # fmt: skip
     of_run = request.threads or threads.chosen()
     say_file(program(request.experiment, request.timeline, title=request.preset.title, threads=of_run).rstrip("\n"))

@@ -1,4 +1,4 @@
-"""The colours of the window and of reports, light and dark, each by what it means."""
+"""The colours of the window and of reports, light and dark, each named after its meaning."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ class Colors:
 
 
 LIGHT = Colors(
-    background="#f4f5f7", panel="#ffffff", plot="#ffffff", line="#dfe2e7", grid="#edeff2", text="#1d2330", dim="#626b7a",
+    background="#f4f5f7", panel="#ffffff", plot="#ffffff", line="#dfe2e7", grid="#edeff2", text="#1d2330",
+    dim="#626b7a",
     accent="#0072B2", on_accent="#ffffff", tint="#e3f0f8", bad="#C2410C", good="#00795a", warning="#9a6700",
 )  # fmt: skip
 DARK = Colors(
-    background="#14171c", panel="#1c2027", plot="#171a20", line="#2f353f", grid="#262b33", text="#e8ebf0", dim="#98a2b3",
+    background="#14171c", panel="#1c2027", plot="#171a20", line="#2f353f", grid="#262b33", text="#e8ebf0",
+    dim="#98a2b3",
     accent="#56B4E9", on_accent="#0c1116", tint="#14303f", bad="#ff8a5c", good="#3ddc9f", warning="#f0c14b",
 )  # fmt: skip
 
-# Runs that are drawn over another one: Okabe and Ito's colours and what lies between them, as dark or light as a line needs to be, and
-# none that a plot has given a meaning (accent, good, bad).
+# Colours of overlays: Okabe and Ito's and some between them, dark or light enough for a line, and none that has a
+# meaning in a plot (accent, good, bad).
 SERIES_LIGHT = ("#C07F00", "#B0508A", "#5A4FCF", "#7A4B1E", "#7A7A00", "#4D5563")
 SERIES_DARK = ("#E69F00", "#E48FC0", "#A79BFF", "#C99A6B", "#F0E442", "#C9D0DA")

@@ -1,7 +1,6 @@
-"""Loops over numbers, compiled: one pass through memory and one call, where numpy's operations take several of each.
+"""Compile loops over numbers with numba: one call and one pass through memory, where numpy takes several of each.
 
-That is done once on a machine, in a second, and kept for the next start. The same numbers give the same bits each time.
-"""
+A function is compiled once on a machine, in a second, and kept for the next start. It gives the same bits each time."""
 
 from __future__ import annotations
 
@@ -10,20 +9,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-READ_ONLY = "Array({}, {}, 'A', readonly=True)"  # the type of an array that is only read: its numbers, and of how many dimensions
+# Type of an array that is only read, with the type of its numbers and the number of its dimensions.
+READ_ONLY = "Array({}, {}, 'A', readonly=True)"
 
 _known: list[Compiled] = []
 _once = threading.Lock()
-_all = threading.Lock()  # held while all of them are compiled
+_all = threading.Lock()  # held while all functions are compiled
 
 
 class Compiled:
-    """A function as machine code, from the first call on."""
+    """A function that is compiled when it is first called."""
 
     def __init__(self, function: Callable, signature: str, nogil: bool, any_order: bool) -> None:
         self._function, self._signature = function, signature
-        # NaN and Inf are what they are. numba keeps code by its function's file alone: who changes these deletes __pycache__.
-        self._options = {"nogil": nogil, "error_model": "numpy", "fastmath": {"reassoc", "contract"} if any_order else set()}
+        # These leave NaN and Inf as they are. numba finds kept code by the function's file alone: delete __pycache__
+        # after a change here.
+        self._options = {
+            "nogil": nogil,
+            "error_model": "numpy",
+            "fastmath": {"reassoc", "contract"} if any_order else set(),
+        }
         self._code: Any = None
         _known.append(self)
 
@@ -31,38 +36,44 @@ class Compiled:
         return (self._code or self.compile())(*arguments)
 
     def compile(self) -> Any:
+        """Return the machine code, after compiling it if that was not done before."""
         with _once:
             if self._code is None:
                 from numba import njit  # only here: a command that neither trains nor draws does without
 
-                code = njit(**self._options)(self._function)
+                # With a signature numba compiles at once, and takes arguments of no other type.
                 try:
-                    code.enable_caching()
-                    code.compile(self._signature)
-                except Exception:  # what was kept is damaged, or nothing can be written: compiled for this once
-                    with suppress(Exception):
-                        code._cache.flush()
-                    code = njit(**self._options)(self._function)
-                    code.compile(self._signature)
-                code.disable_compile()  # what is of another type is an error, and not a second's wait
-                self._code = code
+                    self._code = njit(self._signature, cache=True, **self._options)(self._function)
+                except Exception:  # the kept code is damaged, or nothing can be written
+                    self._drop_kept_code()
+                    self._code = njit(self._signature, **self._options)(self._function)
         return self._code
+
+    def _drop_kept_code(self) -> None:
+        """Delete the kept code, so that the next start keeps it anew. Without numba's private cache each start compiles
+        for itself."""
+        from numba import njit
+
+        code: Any = njit(**self._options)(self._function)
+        with suppress(Exception):
+            code.enable_caching()
+            code._cache.flush()
 
 
 def compiled(signature: str, *, nogil: bool = False, any_order: bool = False) -> Callable[[Callable], Compiled]:
-    """Compile a function for arguments of these types, as numba names them: int64, float32[::1], and float64[:, :] for an array whose
-    rows need not lie one behind the other. `nogil`: other threads may run Python meanwhile, which for a few microseconds costs more than it
-    gives. `any_order`: sums may be taken in whichever is fast, always the same one."""
+    """Compile a function for arguments of these types, as numba names them: int64, float32[::1], and float64[:, :] for
+    an array whose rows need not be contiguous. `nogil` lets other threads run Python meanwhile, which does not pay for
+    a few microseconds. `any_order` lets numba add up in a faster order, the same one each time."""
     return lambda function: Compiled(function, signature, nogil, any_order)
 
 
 def compile_all() -> None:
-    """Those that are imported by now, so that no one waits for them later."""
+    """Compile every function that is imported by now, so that nobody waits for it later."""
     with _all:
         for each in list(_known):
             each.compile()
 
 
 def busy() -> bool:
-    """Whether someone is at it."""
+    """Return whether functions are being compiled."""
     return _all.locked()

@@ -1,4 +1,4 @@
-"""What can happen to a run, apart from the rows that every step adds."""
+"""Events of a run, and changes of its knobs: everything that happens beside the rows of its steps."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ Kind = Literal[
     "compared",
     "nonfinite",
     "finding",
+    "notice",
     "finished",
     "stopped",
     "failed",
@@ -27,7 +28,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at `step`; `knob`, `before` and `value` only where a knob changed."""
+    """An event at `step`; `knob`, `before` and `value` are set only where a knob changed."""
 
     step: int
     kind: Kind
@@ -39,7 +40,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A live change of a knob: in force from `step` on."""
+    """A live change of a knob, in force from `step` on."""
 
     step: int
     knob: str

@@ -1,4 +1,4 @@
-"""Files: where the program's own lie, and writing one whole or not at all."""
+"""The places of the program's files, and writing a file whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 # In a wheel presets/ and resources/ lie inside the package, in a checkout beside it.
 _BUNDLED = _PACKAGE / "bundled" if (_PACKAGE / "bundled").is_dir() else _PACKAGE.parent
 
-Content = str | bytes | Callable[[BinaryIO], None]  # of a file; what is too large to be held at once is a function that writes it
+Content = (
+    str | bytes | Callable[[BinaryIO], None]
+)  # the content of a file; a function writes what is too large to be held at once
 
-LIBRARY = "library.sqlite3"  # the file's name, where nobody has chosen another
+LIBRARY = "library.sqlite3"  # name of the library's file by default
 PRESETS = _BUNDLED / "presets"
 RESOURCES = _BUNDLED / "resources"
 
 
 def user_presets() -> Path:
-    """The folder of the user's own presets; it need not exist."""
+    """Return the folder of the user's own presets; it need not exist."""
     return Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / "presets"
 
 
 def user_library() -> Path:
-    """The file of the run library; it need not exist."""
+    """Return the file of the run library; it need not exist."""
     own = Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / LIBRARY
     return Path(os.environ.get("GRADSTUDIO_LIBRARY") or own).absolute()
 
 
 def user_cache() -> Path:
-    """The folder for what can be lost; it need not exist."""
+    """Return the folder for files that can be lost; it need not exist."""
     return Path(platformdirs.user_cache_dir("gradstudio", appauthor=False))
 
 

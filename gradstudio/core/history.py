@@ -1,8 +1,8 @@
-"""The append-only numeric record of a run: one writer, many readers, no lock.
+"""The record of a run: numbers of every step, only appended. One writer, many readers, no lock.
 
 The writer fills a row and then raises the count; a reader takes the count and then the rows below it. Rows lie in
 blocks that never move, so a reader's view stays valid while the writer goes on. NaN and Inf are kept as they are.
-What is measured of every layer is too much for memory in a long run: full blocks of it are on disk.
+The rows of every layer are too much for memory in a long run: their full blocks are on disk.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from gradstudio.core.loop_order import Loop, unskipped
+from gradstudio.core.loop_calls import Loop, unskipped
 from gradstudio.core.spill import Spilled, SpillFile
 
 BLOCK = 4096  # rows
-LOOK_EVERY = 20  # steps; most rules look so often
-SAMPLE_EVERY = 120  # steps; activations are measured, which costs 0.2 to 1.1 steps
+LOOK_EVERY = 20  # steps between two looks of most rules
+SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
 COLUMNS: dict[str, str] = {
     "step": "number of the optimizer step, from 0",
@@ -60,12 +60,13 @@ class Layer(NamedTuple):
     size: int
 
 
-# Relative; a gradient that is further from what it ought to be is another gradient. Ten times what rounding was measured to do.
+# Relative difference up to which two gradients count as equal: ten times what rounding was measured to do.
 ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
 
 
 class Settings(NamedTuple):
-    """What a step was told to do to its gradient. `limit` is in the clipping's own measure, 0 without any."""
+    """The way in which a step was asked to treat its gradient. `limit` is the limit of the clipping in use, 0 without
+    clipping."""
 
     clipping: str
     limit: float
@@ -73,7 +74,8 @@ class Settings(NamedTuple):
 
 
 class Accumulated(NamedTuple):
-    """How far what micro-batches added up to was from the mean of their own gradients, relative, and how far rounding can take it."""
+    """The relative difference between the accumulated gradient and the mean of the micro-batches' gradients, and the
+    difference that rounding can make."""
 
     step: int
     difference: float
@@ -81,8 +83,8 @@ class Accumulated(NamedTuple):
 
 
 class Activation(NamedTuple):
-    """What came out of one layer's activation on a batch. `layer` is the weight whose sums it takes; `saturated` the share of values where
-    its slope is next to nothing, `dead` the share of units that pass nothing on for the whole batch."""
+    """The outputs of one layer's activation on a batch. `layer` is the weight in front of it; `saturated` is the share
+    of outputs where its slope is almost 0, `dead` the share of units that are 0 for the whole batch."""
 
     layer: str
     mean: float
@@ -92,7 +94,7 @@ class Activation(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """Those of every layer at a step, in forward order."""
+    """The activations of every layer at a step, in forward order."""
 
     step: int
     layers: tuple[Activation, ...]
@@ -100,7 +102,7 @@ class Activations(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was measured at one optimizer step. `layers`: (metrics, layers), in the order of LAYER_METRICS."""
+    """The measurements of one optimizer step. `layers`: (metrics, layers), in the order of LAYER_METRICS."""
 
     step: int
     loss: float
@@ -117,20 +119,21 @@ class Row:
     step_seconds: float
     layers: np.ndarray
     loop: Loop | None = None
-    joined_difference: float | None = None  # only where it was asked for: see engine/accumulation.py
-    joined_problem: str = ""  # why it could not be had
+    joined_difference: float | None = None  # only at steps that were asked for it: see engine/step/accumulation.py
+    joined_problem: str = ""  # why it could not be measured
     settings: Settings | None = None
-    accumulated: Accumulated | None = None  # these two only where they were asked for
+    accumulated: Accumulated | None = None  # this and the next only at steps that were asked for them
     activations: Activations | None = None
 
     @property
     def went_nonfinite(self) -> bool:
-        """Whether a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
+        """True where a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
         return not math.isfinite(self.loss) or (self.nonfinite > 0 and not self.skipped)
 
 
 class History:
-    """The layers' blocks lie metric by metric, so that reading one metric back from disk reads nothing else."""
+    """The rows of a run. The layers' blocks lie metric by metric, so that reading one metric from disk reads nothing
+    else."""
 
     def __init__(self, layers: tuple[Layer, ...] = ()) -> None:
         self.layers = layers
@@ -140,12 +143,14 @@ class History:
         self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
         self._filling = np.empty((0, 0, 0), np.float32)  # the last of them
         self._spill = SpillFile()
-        self.loops: list[tuple[int, Loop]] = []  # the first step of each stretch of steps that made the same calls, skips aside
+        self.loops: list[
+            tuple[int, Loop]
+        ] = []  # the first step of each stretch of steps that made the same calls, skips aside
         self.settings: list[tuple[int, Settings]] = []  # the first step of each stretch of steps under the same ones
         self.accumulated: list[Accumulated] = []
         self.activations: list[Activations] = []
-        self.due = False  # whether rules that look every few steps look at the latest row; also at the first that is not finite
-        self.progress: Any = None  # what core/rules/progress.py made of the rows so far
+        # Whether rules that look every LOOK_EVERY steps look at the latest row: also at the first that is not finite.
+        self.due = False
 
     def __len__(self) -> int:
         return self._count
@@ -175,8 +180,8 @@ class History:
         self._count += 1
 
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
-        """Add rows that were measured before: float64, (rows, columns), and float32, (metrics, rows, layers). Only the one writer may
-        call this."""
+        """Add rows that were measured before: float64, (rows, columns), and float32, (metrics, rows, layers). Only the
+        one writer may call this."""
         taken = 0
         while taken < len(columns):
             line = self._count % BLOCK
@@ -189,7 +194,8 @@ class History:
             taken += count
 
     def until(self, step: int) -> History:
-        """The rows before a step as a history that goes on by itself. Full blocks are shared; no one writes to them any more."""
+        """Return the rows before a step as a history to which rows can be added. Full blocks are shared, as they are
+        never written again."""
         part = self._reader(step)
         part._rows, part._layers = self._rows[: step // BLOCK], self._layers[: step // BLOCK]
         shared = part._count = len(part._rows) * BLOCK
@@ -199,60 +205,68 @@ class History:
         return part
 
     def as_it_grew(self, start: int, stop: int) -> Iterator[History]:
-        """The history as it was after each of the rows start to stop: one object that grows, to be read and nothing else."""
+        """Yield the history as it was after each of the rows start to stop: one object that grows, for reading only."""
         grown = self.before(start)
         for step in range(start, min(stop, self._count)):
             grown.grow(self, self.went_nonfinite_at(step))
             yield grown
 
     def before(self, step: int) -> History:
-        """The history as it was before a step, to be read and nothing else; `grow` shows it one row more."""
+        """Return the history as it was before a step, for reading only; `grow` shows it one more row."""
         earlier = self._reader(step)
         earlier._rows, earlier._layers, earlier._count = self._rows, self._layers, min(step, self._count)
         return earlier
 
     def grow(self, whole: History, broke: bool) -> None:
-        """One row more of the history that this one was before; `broke` is whether that row went non-finite."""
+        """Show one more row of the whole history; `broke` is whether that row is not finite."""
         self._count += 1
-        if (len(whole.loops) > len(self.loops) or len(whole.settings) > len(self.settings) or len(whole.accumulated) > len(self.accumulated)
-                or len(whole.activations) > len(self.activations)):  # fmt: skip
+        if (
+            len(whole.loops) > len(self.loops)
+            or len(whole.settings) > len(self.settings)
+            or len(whole.accumulated) > len(self.accumulated)
+            or len(whole.activations) > len(self.activations)
+        ):
             self._take_notes(whole, self._count)
         self.due, self.broken = self._count % LOOK_EVERY == 0 or (broke and not self.broken), broke
 
     def went_nonfinite_at(self, step: int) -> bool:
-        """As of a Row."""
-        return step >= 0 and (not math.isfinite(self.value("loss", step)) or (self.value("nonfinite", step) > 0 and not self.value("skipped", step)))
+        """Return the same as `Row.went_nonfinite`, for a recorded step."""
+        return step >= 0 and (
+            not math.isfinite(self.value("loss", step))
+            or (self.value("nonfinite", step) > 0 and not self.value("skipped", step))
+        )
 
     def _reader(self, step: int) -> History:
-        """A history of the same layers with what was noted before a step."""
+        """Return a history of the same layers with the notes from before a step."""
         reader = History(self.layers)
         reader._take_notes(self, step)
         reader.broken = self.went_nonfinite_at(min(step, self._count) - 1)
         return reader
 
     def _take_notes(self, other: History, step: int) -> None:
-        """What another history has noted before a step and this one has not yet."""
+        """Take the notes of another history from before a step that this one does not have yet."""
         for notes, others in zip(self._notes(), other._notes(), strict=True):
             while len(notes) < len(others) and others[len(notes)][0] < step:
                 notes.append(others[len(notes)])
 
     def _notes(self) -> tuple[list, ...]:
-        """What is kept beside the rows, each entry with the step that it begins at in front."""
+        """Return the lists beside the rows; each entry begins with its step."""
         return self.loops, self.settings, self.accumulated, self.activations
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Rows start to stop of one column: float64, (rows,)."""
+        """Return rows start to stop of one column: float64, (rows,)."""
         index = _COLUMN[name]
         parts = [self._rows[block][first:last, index] for block, first, last in self._stretches(start, stop)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
 
     def table(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Rows start to stop of all columns, in the order of COLUMNS: float64, (rows, columns)."""
+        """Return rows start to stop of all columns, in the order of COLUMNS: float64, (rows, columns)."""
         parts = [self._rows[block][first:last] for block, first, last in self._stretches(start, stop)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, len(COLUMNS))), *parts])
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Rows start to stop of one metric of every layer: float32, (rows, layers). OSError where a disk that holds them fails."""
+        """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError where the disk that
+        holds them fails."""
         index = _LAYER_METRIC[name]
         stretches = self._stretches(start, stop)
         if len(stretches) == 1:
@@ -264,17 +278,18 @@ class History:
         return values
 
     def value(self, name: str, step: int) -> float:
-        """One column at one measured step, for those who look at every step."""
+        """Return one column at one step, fast enough for every step."""
         return self._rows[step // BLOCK].item(step % BLOCK, _COLUMN[name])
 
     def row(self, step: int) -> dict[str, float]:
-        """Every column at one step."""
+        """Return every column at one step."""
         if not 0 <= step < self._count:
             raise IndexError(f"step {step} is not among the {self._count} measured steps")
         return dict(zip(COLUMNS, self._rows[step // BLOCK][step % BLOCK].tolist(), strict=True))
 
     def _add_block(self) -> None:
-        """Room for BLOCK rows more. The layers of the latest full block stay in memory, where readers look most; those before it go to disk."""
+        """Make room for BLOCK more rows. The layers of the latest full block stay in memory, where readers look most;
+        older blocks go to disk."""
         if len(self._layers) >= 2 and self.layers and not isinstance(latest := self._layers[-2], Spilled):
             self._layers[-2] = self._spill.spill(latest)  # whole on disk before readers are sent there
         self._filling = np.empty((len(LAYER_METRICS), BLOCK, len(self.layers)), np.float32)
@@ -287,7 +302,7 @@ class History:
             self.loops.append((step, loop))
 
     def _stretches(self, start: int, stop: int | None) -> list[tuple[int, int, int]]:
-        """Rows start to stop as the blocks that they lie in: block, first row in it, and the row behind the last."""
+        """Return the blocks in which rows start to stop lie: block, first row in it, and the row after the last."""
         stop = self._count if stop is None else min(stop, self._count)
         start = min(max(start, 0), stop)
         blocks = range(start // BLOCK, -(-stop // BLOCK))

@@ -1,7 +1,7 @@
-"""What a knob is: one value of an experiment that a person can set, with everything that can be said about it.
+"""A knob: one value of an experiment that a person can set, with its default, range, help and conditions.
 
-A knob is declared once, on its own line in `experiment.py`, by `knob(...)`. Form, tooltip, command line, preset
-file, live change, report and script all loop over what `read_knobs` finds there.
+A knob is declared once, in its section in `experiment.py`, by `knob(...)`. Form, tooltip, command line, preset file,
+live change, report and script all loop over what `read_knobs` finds there.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Condition = Mapping[str, tuple[Value, ...]]  # the names of other knobs, and the
 
 
 class KnobError(ValueError):
-    """A value that a knob does not allow, or a name that is no knob. The text is one line, fit for a person."""
+    """A value that a knob does not allow, or an unknown name. The text is one line for the user."""
 
     def __init__(self, text: str) -> None:
         super().__init__(one_line(text))
 
 
 class Section(BaseModel):
-    """A group of knobs. Immutable: a change makes a new one (`experiment.with_value`)."""
+    """A group of knobs. It is immutable: a change makes a new one (`experiment.with_value`)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One knob: where it is, what it may be, when it acts. `name` is dotted: section.field."""
+    """One knob: its place, its range and when it acts. `name` is dotted: section.field."""
 
     name: str
     kind: Literal["choice", "float", "int", "bool", "text"]
@@ -52,7 +52,7 @@ class Knob:
     above_minimum: bool = False  # the minimum itself is not allowed
     slider: tuple[float, float] | None = None
     logarithmic: bool = False
-    when: tuple[Condition, ...] = ()  # it has an effect where one of these holds; always without any
+    when: tuple[Condition, ...] = ()  # it has an effect where one of these holds; empty: always
 
     @property
     def section(self) -> str:
@@ -64,7 +64,7 @@ class Knob:
 
     @property
     def allowed(self) -> str:
-        """What the knob accepts, in words: 'one of: none, norm' or 'a number above 0, at most 1e+06'."""
+        """Return what the knob accepts, in words: 'one of: none, norm' or 'a number above 0, at most 1e+06'."""
         if self.kind == "choice":
             return "one of: " + ", ".join(self.choices)
         if self.kind == "bool":
@@ -81,7 +81,8 @@ class Knob:
         return " ".join([noun, ", ".join(bounds)]).strip()
 
     def parse(self, text: str) -> Value:
-        """The value written as `text` on a command line; KnobError where it is none of the knob's kind."""
+        """Return the value that is written as `text` on a command line; KnobError where it is not of the knob's
+        kind."""
         text = text.strip()
         try:
             if self.kind == "bool":
@@ -95,7 +96,11 @@ class Knob:
         return text
 
     def error(self, value: object) -> KnobError:
-        return KnobError(f"{self.name} = {quote(value)} is not allowed; allowed: {self.allowed} (default {format_value(self.default)})")
+        """Return the error for a refused value: it says what is allowed."""
+        return KnobError(
+            f"{self.name} = {quote(value)} is not allowed; allowed: {self.allowed} (default "
+            f"{format_value(self.default)})"
+        )
 
 
 def knob(
@@ -111,16 +116,24 @@ def knob(
     when: Condition | tuple[Condition, ...] = (),
     **bounds: Any,
 ) -> Any:
-    """Declare a knob as a pydantic field. `bounds` are pydantic's ge, gt and le; `when` maps the names of other
-    knobs to the values under which this one has an effect (or is several such maps, of which one must hold); `slider` is
-    the range a slider covers."""
+    """Declare a knob as a pydantic field. `bounds` are pydantic's ge, gt and le. `when` maps the names of other knobs
+    to the values with which this one has an effect; where it is several such maps, one must hold. `slider` is the range
+    of the slider."""
     when = when if isinstance(when, tuple) else (when,)
-    extra = {"label": label, "unit": unit, "live": live, "group": group, "slider": slider, "logarithmic": logarithmic, "when": when}
+    extra = {
+        "label": label,
+        "unit": unit,
+        "live": live,
+        "group": group,
+        "slider": slider,
+        "logarithmic": logarithmic,
+        "when": when,
+    }
     return Field(default, description=help, json_schema_extra=extra, **bounds)
 
 
 def read_knobs(experiment: type[BaseModel], titles: Mapping[str, str]) -> dict[str, Knob]:
-    """Every knob declared in the sections of `experiment`, by dotted name, in the order of declaration."""
+    """Return every knob in the sections of `experiment`, by dotted name, in the order of declaration."""
     found = {}
     for section, holder in experiment.model_fields.items():
         of_section: type[BaseModel] = cast(Any, holder.annotation)
@@ -155,14 +168,14 @@ def _read(name: str, info: FieldInfo, title: str) -> Knob:
 
 
 def format_value(value: object) -> str:
-    """A knob's value as it is written in a preset or on the command line: true, 0.2, norm."""
+    """Return a value as it is written in a preset or on the command line: true, 0.2, norm."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)
 
 
 def quote(value: object) -> str:
-    """A refused value as an error shows it: short, whatever it is."""
+    """Return a refused value as an error shows it: at most 60 characters, whatever it is."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     try:

@@ -1,19 +1,17 @@
-"""The mistakes as a person meets them: where one can do no harm, and what hides it where it does."""
+"""Notes on the mistakes: where one has no effect, and what hides its effect from the loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gradstudio.core.experiment import Experiment
+from gradstudio.core.experiment import Experiment
 
 SCALE_FREE = ("adam", "adamw", "rmsprop")  # optimizers that divide a gradient by its own size
 
 
 def note(name: str, knobs: Experiment) -> str:
-    """What to know about the mistake of that dotted name beside the other values: that it changes nothing here, or what
-    hides it; empty where it is in plain sight."""
+    """Return the note on the mistake with this dotted name, given the other values: that it changes nothing, or what
+    hides it. Empty where the loss shows it."""
     return next((text for holds, text in _NOTES.get(name, ()) if holds(knobs)), "")
 
 
@@ -43,11 +41,15 @@ def _not_dynamic(knobs: Experiment) -> bool:
 
 _ALONE = (_one_micro_batch, "changes nothing with one micro-batch a step: raise accumulation.steps")
 _UNCLIPPED = (_no_clipping, "changes nothing without clipping")
-_UNSCALED = (_no_scaling, "changes nothing without loss scaling: take precision.dtype = fp16")
-_NOT_DYNAMIC = (_not_dynamic, "changes nothing without dynamic loss scaling: take precision.dtype = fp16")
-_RATE_FREE = (_scale_free, "the loss hardly shows it: Adam and its relatives divide a gradient by its own size; take sgd to see it")
+_UNSCALED = (_no_scaling, "changes nothing without loss scaling: set precision.dtype = fp16")
+_NOT_DYNAMIC = (_not_dynamic, "changes nothing without dynamic loss scaling: set precision.dtype = fp16")
+_RATE_FREE = (
+    _scale_free,
+    "the loss hardly shows it: Adam and RMSprop divide a gradient by its own size; set sgd to see it",
+)
 
-# The first that holds is said. What hides a mistake was measured: an MLP, 4 micro-batches, clipping at norm 1, a loss scale of 65536.
+# The first note whose condition holds is shown. The hiding was measured with an MLP, 4 micro-batches, clipping at norm
+# 1 and a loss scale of 65536.
 _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     "mistakes.clip_after_step": (_UNCLIPPED,),
     "mistakes.clip_before_unscale": (_UNCLIPPED, _UNSCALED, _RATE_FREE),
@@ -55,18 +57,33 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     "mistakes.step_without_scaler": (_NOT_DYNAMIC, (lambda knobs: True, "shows only where a gradient overflows")),
     "mistakes.clip_each_micro_batch": (
         _UNCLIPPED,
-        (lambda knobs: _one_micro_batch(knobs) and not _no_scaling(knobs), "with one micro-batch it is clip_before_unscale"),
+        (
+            lambda knobs: _one_micro_batch(knobs) and not _no_scaling(knobs),
+            "with one micro-batch it is the same as clip_before_unscale",
+        ),
         _ALONE,
     ),
     "mistakes.unscaled_accumulation": (
         _ALONE,
         _RATE_FREE,
-        (lambda knobs: knobs.clipping.kind in ("norm", "per_layer"), "clipping hides it wherever it cuts the gradient to max_norm all the same"),
+        (
+            lambda knobs: knobs.applies("clipping.max_norm"),
+            "clipping hides it wherever it cuts the gradient to max_norm anyway",
+        ),
     ),
-    "mistakes.zero_grad_each_micro_batch": (_ALONE, (lambda knobs: True, "the loss hardly shows it: the step only sees fewer examples")),
+    "mistakes.zero_grad_each_micro_batch": (
+        _ALONE,
+        (lambda knobs: True, "the loss hardly shows it: each step only sees fewer examples"),
+    ),
     "mistakes.never_zero_grad": (
-        (lambda knobs: not _no_scaling(knobs), "the loss scale hides it: what was left is unscaled, so it is tiny beside what comes"),
+        (
+            lambda knobs: not _no_scaling(knobs),
+            "the loss scale hides it: the old gradient is unscaled, so it is tiny beside the new one",
+        ),
     ),
-    "mistakes.scheduler_each_micro_batch": (_ALONE, (_fixed_rate, "changes nothing without warmup or a falling schedule")),
+    "mistakes.scheduler_each_micro_batch": (
+        _ALONE,
+        (_fixed_rate, "changes nothing without warmup or a falling schedule"),
+    ),
     "mistakes.drop_last_micro_batches": (_ALONE,),
 }

@@ -1,4 +1,5 @@
-"""Presets: an Experiment, a timeline and a lesson as a TOML file, and back; and where presets are found."""
+"""Presets: an Experiment, a timeline and a lesson as a TOML file, and back; where presets are found, and what is said
+of a bad one."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradstudio.core import files
+from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob
 from gradstudio.core.knobs import KnobError, quote
-from gradstudio.core.rules import NAMES
 from gradstudio.core.text import one_line
 
 SCHEMA = 1
@@ -30,7 +31,7 @@ _Text = Annotated[str, Field(max_length=2000)]
 
 
 class PresetError(ValueError):
-    """A preset that cannot be read or written. One line, fit for a person: which file, where, what is allowed."""
+    """A preset that cannot be read or written. One line for the user: which file, where, what is allowed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(one_line(text))
@@ -48,11 +49,11 @@ class LessonStep(_Part):
     rule: _Text | None = None
     knobs: list[_Text] = []
     accuracy: float | None = None  # mean over the last 50 training batches
-    branch: bool = False  # the run was taken back to one of its steps
+    branch: bool = False  # the run is a branch
 
 
 class Promise(_Part):
-    """What a preset shows: how the run ends or which rule fires, and the change that heals it."""
+    """The outcome that a preset shows: how the run ends or which rule fires, and the change that heals it."""
 
     outcome: Literal["finished", "nonfinite"] = "finished"
     rule: _Text | None = None
@@ -61,7 +62,7 @@ class Promise(_Part):
 
 
 class _File(_Part):
-    """The part of the file that is no knob."""
+    """The part of the file that holds no knobs."""
 
     schema_: Literal[1] = Field(1, alias="schema")
     title: _Text = ""
@@ -84,25 +85,27 @@ class Preset(_Part):
 
 
 def available() -> Iterator[Path]:
-    """The files of all presets: the bundled ones first, then the user's."""
+    """Yield the files of all presets: the bundled ones first, then the user's."""
     for folder in (files.PRESETS, files.user_presets()):
         if folder.is_dir():
             yield from sorted(folder.glob("*.toml"))
 
 
 def load(source: str | Path) -> Preset:
-    """The preset with this id, or in this file; PresetError otherwise."""
+    """Return the preset with this id or in this file; PresetError otherwise."""
     known = {path.stem: path for path in reversed(list(available()))}
     if str(source) in known:
         return read(known[str(source)])
     path = Path(source)
     if path.suffix == ".toml" or os.path.exists(path):
         return read(path)
-    raise PresetError(f"no preset {str(source)[:80]}; there are: {', '.join(sorted(known))}, or the path of a .toml file")
+    raise PresetError(
+        f"no preset {str(source)[:80]}; there are: {', '.join(sorted(known))}, or the path of a .toml file"
+    )
 
 
 def read(path: Path) -> Preset:
-    """The preset in a file; PresetError names the file, the line or knob, the value and what is allowed."""
+    """Return the preset in a file; PresetError names the file, the line or knob, the value and what is allowed."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1).removeprefix(codecs.BOM_UTF8)
@@ -114,11 +117,13 @@ def read(path: Path) -> Preset:
         return parse(data.decode(), path)
     except UnicodeDecodeError as fault:
         line = data[: fault.start].count(b"\n") + 1
-        raise PresetError(f"{path}, line {line}: not UTF-8 text (byte 0x{data[fault.start]:02x}); save it as UTF-8") from None
+        raise PresetError(
+            f"{path}, line {line}: not UTF-8 text (byte 0x{data[fault.start]:02x}); save it as UTF-8"
+        ) from None
 
 
 def parse(text: str, path: Path) -> Preset:
-    """The preset written as `text`; `path` gives its id and stands in errors."""
+    """Return the preset that is written as `text`; `path` gives its id and stands in errors."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS:
             raise PresetError(f"{path}, line {number}: more than {MOST_DOTS} dots in a line, so no preset")
@@ -139,7 +144,9 @@ def parse(text: str, path: Path) -> Preset:
     except ValidationError as fault:
         first = fault.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise PresetError(f"{path}{_line_of(text, where)}: {where} = {quote(first['input'])} is not allowed; {first['msg'].lower()}") from None
+        raise PresetError(
+            f"{path}{_line_of(text, where)}: {where} = {quote(first['input'])} is not allowed; {first['msg'].lower()}"
+        ) from None
     except KnobError as fault:
         raise PresetError(f"{path}{_line_of(text, str(fault))}: {fault}") from None
     return Preset(
@@ -149,7 +156,7 @@ def parse(text: str, path: Path) -> Preset:
 
 
 def _check_assignments(about: _File, experiment: Experiment) -> None:
-    """KnobError where a lesson or the promise names a knob, a value or a rule that is none."""
+    """Raise KnobError where a lesson or the promise names an unknown knob or rule, or a value that is not allowed."""
     for index, step in enumerate(about.lesson):
         with _naming(f"lesson.{index}"):
             experiment.with_texts(step.knobs)
@@ -166,13 +173,14 @@ def _check_rule(rule: str | None) -> None:
 
 
 def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, ...]:
-    """Live changes in order of their steps, each checked as if it were made; KnobError for one that is not allowed."""
+    """Return live changes in the order of their steps, each checked as if it were made; KnobError where one is not
+    allowed."""
     changes = []
     for index, entry in enumerate(entries):
         with _naming(f"timeline.{index}"):
             changes.append((index, _change(entry)))
     changes.sort(key=lambda made: made[1].step)
-    at, passed = 0, 0  # a step, and the batches that are passed over when its changes come
+    at, passed = 0, 0  # a step, and the batches that were skipped when its changes come
     for index, change in changes:
         with _naming(f"timeline.{index}"):
             if change.step > at:
@@ -183,21 +191,28 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
 
 
 def _change(entry: dict) -> Change:
-    """A timeline's entry as a Change, its value not yet checked."""
+    """Return an entry of a timeline as a Change; its value is not yet checked."""
     if set(entry) != {"step", "knob", "value"}:
         raise KnobError("each entry has exactly step, knob and value")
     step, name = entry["step"], entry["knob"]
     if type(step) is not int or not 0 <= step <= KNOBS["run.steps"].maximum:
-        raise KnobError(f"step = {quote(step)} is not allowed; allowed: a whole number at least 0, at most {KNOBS['run.steps'].maximum:g}")
+        raise KnobError(
+            f"step = {quote(step)} is not allowed; allowed: a whole number at least 0, at most "
+            f"{KNOBS['run.steps'].maximum:g}"
+        )
     if not find_knob(name).live:
-        live = ", ".join(found.name for found in KNOBS.values() if found.live and found.section == find_knob(name).section)
-        raise KnobError(f"{name} acts on restart and cannot change at step {step}; live in its section: {live or 'none'}")
+        live = ", ".join(
+            found.name for found in KNOBS.values() if found.live and found.section == find_knob(name).section
+        )
+        raise KnobError(
+            f"{name} acts on restart and cannot change at step {step}; live in its section: {live or 'none'}"
+        )
     return Change(step, name, entry["value"])
 
 
 @contextlib.contextmanager
 def _naming(place: str) -> Iterator[None]:
-    """Put the place in the file before an error, so that the knob's own section is not blamed."""
+    """Put the place in the file in front of an error, so that the knob's own section is not blamed."""
     try:
         yield
     except KnobError as fault:
@@ -205,7 +220,7 @@ def _naming(place: str) -> Iterator[None]:
 
 
 def to_toml(preset: Preset) -> str:
-    """The file of a preset: only the knobs that differ from their default."""
+    """Return the file of a preset: only the knobs that differ from their default."""
     table: dict = {"schema": SCHEMA, "title": preset.title}
     if preset.summary:
         table["summary"] = preset.summary
@@ -217,23 +232,28 @@ def to_toml(preset: Preset) -> str:
     if preset.lesson:
         table["lesson"] = [step.model_dump(exclude_defaults=True) for step in preset.lesson]
     if preset.timeline:
-        table["timeline"] = [{"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline]
+        table["timeline"] = [
+            {"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline
+        ]
     return tomli_w.dumps(table)
 
 
 def save_user_preset(preset: Preset) -> Path:
-    """Write a preset into the user's folder under a file name made of its title; PresetError where that cannot be, or where
-    another preset has that name."""
+    """Write a preset into the user's folder, with a file name made of its title. PresetError where it cannot be
+    written, or another preset has that name."""
     name = re.sub(r"[\W_]+", "-", preset.title.lower()).strip("-")
     if not name or len(preset.title) > LONGEST_TITLE:
         raise PresetError(
-            f"{quote(preset.title)} is no name for a preset; allowed: 1 to {LONGEST_TITLE} characters, with a letter or digit among them"
+            f"{quote(preset.title)} is no name for a preset; allowed: 1 to {LONGEST_TITLE} characters, with a letter "
+            "or digit among them"
         )
     if (files.PRESETS / f"{name}.toml").exists():
         raise PresetError(f"{name} is the name of a bundled preset; choose another")
     path = files.user_presets() / f"{name}.toml"
     if path.exists() and path != preset.path:
-        raise PresetError(f"there is a preset {name} already ({path}); choose another name, or open that one and save it again")
+        raise PresetError(
+            f"there is a preset {name} already ({path}); choose another name, or open that one and save it again"
+        )
     try:
         files.write_whole(path, to_toml(preset))
     except OSError as fault:
@@ -249,7 +269,8 @@ def _as_declared(change: Change) -> float | int | str | bool:
 
 
 def _line_of(text: str, fault: str) -> str:
-    """', line N' for the section.field, the section or the entry (lesson.0) that a fault names first, where the text has it."""
+    """Return ', line N' for the section.field, the section or the entry (lesson.0) that a fault names first; empty
+    where the text does not have it."""
     entry = re.match(r"(\w+)\.(\d+)\b", fault)
     named = re.search(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)", fault)
     key = re.search(r"(?:unknown knob )?([A-Za-z_]\w*)", fault)

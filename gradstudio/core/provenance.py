@@ -1,4 +1,4 @@
-"""Where the first NaN or Inf of a run was born: the operation, what it was given, and what led up to it."""
+"""The origin of the first NaN or Inf of a run: the operation, its inputs and outputs, and what led up to it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ Phase = Literal["forward", "loss", "backward", "unscale", "update"]
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation on the way of a non-finite value. `largest` are absolute values among the finite ones, NaN without any."""
+    """One operation through which a non-finite value passed. `taken` are its inputs, `given` its outputs; `largest` is
+    the largest absolute finite value, NaN where none is finite."""
 
     phase: Phase
     module: str  # its name in the model; empty outside of it
     name: str  # as torch calls it, such as aten.log.default
-    of: str  # in the backward pass: of which operation it is the derivative, as autograd calls it
+    of: str  # in the backward pass: the operation whose derivative it is, as autograd calls it
     dtype: str
     taken_largest: float
     taken_nan: int
@@ -26,14 +27,15 @@ class Operation:
 
     @property
     def produced(self) -> bool:
-        """Whether the value was born here, of finite ones; else it only passed it on."""
+        """True where the value was born here, from finite inputs; else the operation only passed it on."""
         return not (self.taken_nan or self.taken_inf)
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """`chain` begins with the operation where the value was born and ends where it reached the loss, the gradient or the weights.
-    `growth` is the largest absolute value, or the norm, along what it names (layers or time steps) on the way there."""
+    """The birth and the spread of a value that is not finite. `chain` begins with the operation where it was born and
+    ends where it reached the loss, the gradient or the weights. `growth` is the largest absolute value, or the norm,
+    along the layers or time steps on the way there."""
 
     step: int
     phase: Phase
@@ -43,8 +45,8 @@ class Provenance:
     micro_batch: int
     micro_batches: int
     time_step: int | None  # of a recurrent model
-    layers: tuple[str, ...]  # that it concerns
+    layers: tuple[str, ...]  # the layers that are concerned
     chain: tuple[Operation, ...]
     growth_along: str = ""
     growth: tuple[tuple[str, float], ...] = ()
-    led_up: str = ""  # what the steps before it and the changes of knobs did
+    led_up: str = ""  # what happened in the steps before: norms, updates, knob changes

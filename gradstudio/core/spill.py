@@ -1,8 +1,8 @@
 """Arrays that nobody writes to any more, kept on disk in place of memory: one writer, many readers.
 
-The file has no name (on Windows: it goes with its last handle), so it is gone when it is closed and when the process ends,
-however it ends. It lies in the user's cache folder, for on many systems the one for temporary files is memory too.
-"""
+The file has no name (on Windows: it goes with its last handle), so it is gone when it is closed and when the process
+ends, however it ends. It lies in the user's cache folder, for on many systems the one for temporary files is memory
+too."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ import numpy as np
 
 from gradstudio.core import files
 
-SPARE = 1_000_000_000  # bytes of the disk that are left to others
+SPARE = 1_000_000_000  # bytes that stay free on the disk
 
 
 class SpillFile:
-    """Where arrays are spilled to. It is made with the first of them; once it takes none, it is not tried again."""
+    """A file that arrays are moved to. It is made with the first array; after a failure it is not tried again."""
 
     def __init__(self) -> None:
-        self.problem = ""  # why it takes no more
+        self.problem = ""  # why it takes no more arrays
         self._end = 0
         self._lock = threading.Lock()  # around seeking, which only a system without pread needs
 
     def spill(self, array: np.ndarray) -> np.ndarray | Spilled:
-        """The array as it is on disk now, or the array itself where the disk does not take it. Only the one writer may call this."""
+        """Write an array to disk and return what reads it; return the array itself where the disk does not take it.
+        Only the one writer may call this."""
         if self.problem:
             return array
         try:
@@ -43,7 +44,8 @@ class SpillFile:
         folder = files.user_cache()
         if not self._end:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (it lives as long as this object)
+            # Not in a `with`: it lives as long as this object
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
             weakref.finalize(self, self._file.close)
         if shutil.disk_usage(folder).free < SPARE + array.nbytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -56,7 +58,7 @@ class SpillFile:
         return spilled
 
     def read(self, start: int, count: int) -> bytes:
-        """So many bytes from `start` on. Any thread may call this."""
+        """Return `count` bytes from `start` on. Any thread may call this."""
         if hasattr(os, "pread"):
             return os.pread(self._file.fileno(), count, start)
         with self._lock:
@@ -73,7 +75,7 @@ class Spilled(NamedTuple):
     dtype: np.dtype
 
     def rows(self, index: int, start: int, stop: int) -> np.ndarray:
-        """array[index, start:stop], read from disk and nothing else of it. OSError where the disk fails."""
+        """Read array[index, start:stop] and nothing else. OSError where the disk fails."""
         size = self.dtype.itemsize * int(np.prod(self.shape[2:]))
         count = stop - start
         data = self.file.read(self.start + (index * self.shape[1] + start) * size, count * size)

@@ -23,10 +23,13 @@ PACKAGES = {
 
 
 def missing(message: str) -> tuple[str, str] | None:
-    """The library that a loader's message says is missing, and what to do; None where the message is another."""
+    """Return the library that a loader's message calls missing, and what to do; None for another message."""
     found = re.search(r"(\S+\.so[.\d]*): cannot open shared object", message)
     if found is None:
         return None
     name = found[1].rpartition("/")[2]
     package = PACKAGES.get(name)
-    return name, f"on Debian and Ubuntu: sudo apt-get install {package}" if package else "install the package that holds it"
+    return (
+        name,
+        f"on Debian and Ubuntu: sudo apt-get install {package}" if package else "install the package that holds it",
+    )

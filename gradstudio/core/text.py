@@ -1,4 +1,4 @@
-"""Figures as a physicist writes them: 0.82, 39, 3.9e4, never 39164.22762."""
+"""Numbers and names as text: three significant digits (0.82, 39, 3.9e4), percent, plurals, short names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A figure of so many significant digits: 0.82, 39, 3.9e4, 6e-8, NaN, Inf; a dash for None."""
+    """Return a number with so many significant digits: 0.82, 39, 3.9e4, 6e-8, NaN, Inf; a dash for None."""
     if value is None:
         return "–"
     if math.isnan(value):
@@ -22,8 +22,13 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
 
 
+def percent(share: float | None) -> str:
+    """Return a share as '93.2 %'; NaN stays NaN, and None is a dash."""
+    return number(share) if share is None or not math.isfinite(share) else f"{100 * share:.3g} %"
+
+
 def one_line(text: str) -> str:
-    """A text on one line without control characters, whatever it quotes: an error shown in a terminal or a label."""
+    """Return a text on one line without control characters, fit for a terminal or a label."""
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
@@ -31,20 +36,21 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def power(base: int, exponent: int) -> str:
-    """'10⁻³'."""
+    """Return a power such as '10⁻³'."""
     return f"{base}{str(exponent).translate(_RAISED)}"
 
 
 def plural(count: int, one: str, many: str) -> str:
-    """'1 step' or '3 steps'."""
+    """Return '1 step' or '3 steps'."""
     return f"{count:,} {one if count == 1 else many}"
 
 
 def short_name(name: str, longest: int) -> str:
-    """A layer's dotted name in so many letters: all but the last part by their initials where it is too long
-    ('b.1.a.query.weight' for blocks.1.attention.query.weight), and cut in the middle where that does not do."""
+    """Return a layer's dotted name in at most `longest` letters. Parts of a long name are cut to their initials from
+    the left ('b.1.a.query.weight' for blocks.1.attention.query.weight); if that is not enough, the middle is left
+    out."""
     parts = name.split(".")
-    for whole in range(len(parts) - 1, 0, -1):  # parts at the end that stay as they are
+    for whole in range(len(parts) - 1, 0, -1):  # parts at the end that stay whole
         shorter = ".".join([*(part if part.isdigit() else part[:1] for part in parts[:-whole]), *parts[-whole:]])
         if len(name) > longest >= len(shorter):
             return shorter

@@ -1,4 +1,5 @@
-"""How many CPU threads torch computes with: another number rounds sums in another order."""
+"""The number of CPU threads that torch computes with. Another number adds up in another order, so it rounds
+otherwise."""
 
 from __future__ import annotations
 
@@ -11,17 +12,19 @@ MOST = 1024
 
 
 def chosen() -> str:
-    """What GRADSTUDIO_THREADS asks for, or OMP_NUM_THREADS where that is not set; 1 without either, which is fastest for small models
-    beside a window. KnobError where GRADSTUDIO_THREADS is no such number."""
+    """Return the number in GRADSTUDIO_THREADS, or in OMP_NUM_THREADS where that is not set; 1 without either, which is
+    fastest for small models beside a window. KnobError where GRADSTUDIO_THREADS is not a whole number from 1 on."""
     asked = os.environ.get("GRADSTUDIO_THREADS", "")
     if asked and not _is_count(asked):
-        raise KnobError(f"GRADSTUDIO_THREADS = {asked[:60]} is not allowed; allowed: a whole number from 1 to {MOST} (default 1)")
+        raise KnobError(
+            f"GRADSTUDIO_THREADS = {asked[:60]} is not allowed; allowed: a whole number from 1 to {MOST} (default 1)"
+        )
     standing = os.environ.get("OMP_NUM_THREADS", "")
     return asked or (standing if _is_count(standing) else "1")
 
 
 def of(environment: Mapping[str, object]) -> str:
-    """What a run says that it ran with; nothing where it does not, or where somebody wrote anything else there."""
+    """Return the number that a run was made with; empty where its environment holds no such number."""
     found = environment.get("threads")
     return found if isinstance(found, str) and _is_count(found) else ""
 

@@ -1,10 +1,13 @@
-"""Training: one concept a file. The only part of the program that imports torch."""
+"""Training, the only part of the program that imports torch: trainer.py has the step, step/ its parts, models/ and
+tasks/ what is trained on what, gauges/ what is measured, passes/ how a forward and backward pass is made fast.
+May use core; never session or gui."""
 
 import os
 
 from gradstudio.core import threads
 
-# Read by OpenMP when torch is first imported. More threads than cores can make a small model a hundred times slower beside a window.
+# Read by OpenMP when torch is first imported. More threads than cores can make a small model a hundred times slower
+# beside a window.
 THREADS = os.environ["OMP_NUM_THREADS"] = threads.chosen()
 # Read by cuBLAS when its first handle is made; without it some of its sums are not repeatable.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -1,4 +1,4 @@
-"""What can train here."""
+"""The devices that can train on this machine."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from gradstudio.core.knobs import KnobError
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Something that can train: `id` as in run.device, `name` as on its box."""
+    """A device that can train: `id` as in run.device, `name` as its maker calls it."""
 
     id: str
     name: str
 
 
 def available() -> list[Device]:
-    """Every device that can train here, the CPU first."""
+    """Return every device that can train here, the CPU first."""
     found = [Device("cpu", processor())]
     if torch.cuda.is_available():
-        found += [Device(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())]
+        found += [
+            Device(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())
+        ]
     if torch.backends.mps.is_available():
         found.append(Device("mps", "Apple GPU"))
     return found
 
 
 def resolve(choice: str) -> str:
-    """The id of the device that run.device asks for; KnobError where it is not there."""
+    """Return the id of the device that run.device asks for; KnobError if it is not there."""
     if choice == "cpu":
-        return choice  # without a look at accelerators, one of which may be broken
+        return choice  # before any accelerator is asked, which may be broken
     ids = [device.id for device in available()]
     if choice == "auto":
         return ids[1] if len(ids) > 1 else "cpu"
@@ -45,13 +47,13 @@ def resolve(choice: str) -> str:
 
 
 def placed(tensor: Tensor, device: str) -> Tensor:
-    """A tensor of the CPU on a device. CUDA copies only from pinned memory without the host waiting for what the device still has to do;
-    torch gives that memory to no one else before it is copied."""
+    """Return a tensor of the CPU on a device."""
+    # CUDA copies only pinned memory without waiting for the device, and torch keeps that memory until it is copied.
     return tensor.pin_memory().to(device, non_blocking=True) if device.startswith("cuda") else tensor.to(device)
 
 
 def processor() -> str:
-    """The name of the CPU, as far as the system tells it."""
+    """Return the name of the CPU, as far as the system tells it."""
     try:
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):

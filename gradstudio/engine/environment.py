@@ -1,4 +1,4 @@
-"""Where a run took place: versions and machine, for whoever wants to repeat it."""
+"""The environment of a run: versions and machine, for a person who wants to repeat it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradstudio.engine import devices
 
 
 def describe(device: str, deterministic: bool) -> dict[str, str]:
-    """Facts that a repetition needs, each as text."""
+    """Return the facts that a repetition needs, each as text."""
     names = {found.id: found.name for found in devices.available()}
     facts = {
         "gradstudio": gradstudio.__version__,

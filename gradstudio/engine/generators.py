@@ -1,13 +1,20 @@
-"""Random numbers: one generator for each thing that is drawn, so that none disturbs another."""
+"""Random numbers: one generator for each thing that is drawn, so that none disturbs another one."""
 
 from __future__ import annotations
 
 import torch
 
 # Added to run.seed. The CPU's generator keeps 32 bits of a seed, so the offsets must stay small.
-OFFSETS = {"order": 0, "noise": 1_000_003, "outliers": 2_000_003, "gradient_noise": 3_000_017, "test_noise": 4_000_037, "test": 5_000_011}
+OFFSETS = {
+    "order": 0,
+    "noise": 1_000_003,
+    "outliers": 2_000_003,
+    "gradient_noise": 3_000_017,
+    "test_noise": 4_000_037,
+    "test": 5_000_011,
+}
 
 
 def generator(seed: int, purpose: str) -> torch.Generator:
-    """A generator on the CPU, whatever the device, so that a seed draws the same numbers everywhere."""
+    """Return a generator on the CPU, whatever the device, so that a seed draws the same numbers everywhere."""
     return torch.Generator().manual_seed(seed + OFFSETS[purpose])

@@ -1,5 +1,6 @@
-"""The whole state of a run before a step, and back: weights, buffers, gradients, optimizer, loss scaler, schedule, every generator and
-the place in the data. A run that goes on from it repeats itself to the last bit on the CPU."""
+"""Snapshots: the whole state of a run before a step, to be restored later. It holds weights, buffers, gradients,
+optimizer, loss scaler, schedule, every generator and the place in the data. A run that goes on from a snapshot repeats
+itself to the last bit on the CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.engine import optimizers, precision
+from gradstudio.engine.step import loss_scale, optimizers
 from gradstudio.engine.tasks.task import Dataset
 from gradstudio.engine.trainer import Trainer
 
@@ -20,12 +21,13 @@ _GENERATORS = ("order_generator", "noise_generator", "outlier_generator")  # of 
 
 
 class SnapshotError(ValueError):
-    """Bytes that hold no snapshot of this trainer's kind of run."""
+    """The bytes hold no snapshot of this trainer's kind of run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """`step` is the number of the step that comes next, `experiment` holds the values in force at the step before it."""
+    """The state before `step`, the number of the next step. `experiment` holds the values in force at the step before
+    it."""
 
     step: int
     experiment: Experiment
@@ -42,7 +44,7 @@ class Snapshot:
 
     @classmethod
     def take(cls, trainer: Trainer) -> Snapshot:
-        """The state of a trainer between two steps. Nothing of it is shared with the trainer."""
+        """Return the state of a trainer between two steps. It shares nothing with the trainer."""
         task, state = trainer.task, trainer.optimizer.state[trainer.flat.weights]
         generators = [*(getattr(task, name) for name in _GENERATORS), trainer.gradient_noise]
         return cls(
@@ -50,15 +52,16 @@ class Snapshot:
             weights=trainer.flat.weights.data.clone(), gradients=trainer.flat.gradients.clone(),
             buffers=[buffer.clone() for buffer in trainer.model.buffers()],
             optimizer={name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()},
-            scaler=precision.state(trainer.scaler),
-            order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),  # an order is never written to
+            scaler=loss_scale.state(trainer.scaler),
+            # an order is never written to
+            order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),
             generators=[generator.get_state() for generator in generators],
         )  # fmt: skip
 
     def restore(self, trainer: Trainer) -> None:
-        """Bring a trainer of the same run back to this state. Tensors are written in place: recorded passes read them."""
+        """Rewind a trainer of the same run to this state. Tensors are written in place: recorded passes read them."""
         task, before = trainer.task, trainer.experiment
-        trainer.settle()  # rows that nobody read are of steps that are taken back
+        trainer.settle()  # rows that nobody read are of steps that are undone
         trainer.experiment = self.experiment
         trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
         trainer.compare_next = trainer.check_accumulation_next = trainer.sample_activations_next = False
@@ -73,10 +76,10 @@ class Snapshot:
         }
         optimizers.change(trainer.optimizer, self.experiment.optimizer)
         changed = (before.loss, before.precision) != (self.experiment.loss, self.experiment.precision)
-        if changed or precision.in_mid_step(trainer.scaler):
-            trainer.scaler = precision.build_scaler(self.experiment.precision, trainer.device)
+        if changed or loss_scale.in_mid_step(trainer.scaler):
+            trainer.scaler = loss_scale.build(self.experiment.precision, trainer.device)
             trainer.passes.forget()
-        precision.restore(trainer.scaler, self.scaler)
+        loss_scale.restore(trainer.scaler, self.scaler)
         trainer.forget_changes()
         if isinstance(task, Dataset):
             task.order, task.position = self.order, self.position
@@ -85,19 +88,21 @@ class Snapshot:
         trainer.gradient_noise.set_state(self.generators[-1])
 
     def fits(self, trainer: Trainer) -> bool:
-        """Whether a trainer of the same kind of experiment can be brought to this state, which may come from another device."""
+        """Return whether a trainer of the same kind of experiment can be brought to this state, which may come from
+        another device."""
         other = Snapshot.take(trainer)
         parts = [[each.weights, each.gradients, *each.buffers, *each.generators] for each in (self, other)]
         return [(part.shape, part.dtype) for part in parts[0]] == [(part.shape, part.dtype) for part in parts[1]]
 
     @cached_property
     def nbytes(self) -> int:
-        """Memory that it holds. The order of an epoch is counted in each of its snapshots, though they share it."""
+        """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they share
+        it."""
         held = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.optimizer.values()]
         return sum(tensor.nbytes for tensor in held if isinstance(tensor, Tensor))
 
     def pack(self) -> bytes:
-        """As bytes, tensors and plain values only; `unpack` gives the same again."""
+        """Return the snapshot as bytes of tensors and plain values only; `unpack` reads them."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         content["experiment"] = self.experiment.changed()
         buffer = io.BytesIO()
@@ -106,7 +111,7 @@ class Snapshot:
 
     @classmethod
     def unpack(cls, data: bytes, device: str) -> Snapshot:
-        """What was packed, on a device; SnapshotError where the bytes are damaged."""
+        """Return the snapshot that was packed, on a device. Raises SnapshotError where the bytes are damaged."""
         try:
             content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
             in_force = Experiment().with_values(content.pop("experiment"))

@@ -1,41 +1,31 @@
-"""One optimizer step, reading top to bottom like the maths."""
+"""The trainer of one experiment, and its one optimizer step, which reads top to bottom like the maths."""
 
 from __future__ import annotations
 
 import math
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from gradstudio.core.experiment import Experiment, Precision, check_passed, find_knob
-from gradstudio.core.history import ALIKE, Accumulated, Activation, Activations, Row, Settings
+from gradstudio.core.experiment import Experiment, Mistakes, Precision, check_passed, find_knob
+from gradstudio.core.history import ALIKE, Activations, Row, Settings
 from gradstudio.core.knobs import KnobError, Value
-from gradstudio.core.loop_order import Call, Loop
-from gradstudio.engine import (
-    accumulation,
-    activations,
-    devices,
-    environment,
-    gauges,
-    gradients,
-    losses,
-    models,
-    optimizers,
-    precision,
-    runtime,
-    schedules,
-)
-from gradstudio.engine.clipping import CLIPPING
-from gradstudio.engine.deferred import Deferred
-from gradstudio.engine.flat import Flat
+from gradstudio.core.loop_calls import Loop
+from gradstudio.engine import devices, environment, models, runtime
+from gradstudio.engine.gauges import activations
 from gradstudio.engine.generators import generator
-from gradstudio.engine.initialization import initialize
-from gradstudio.engine.passes import Passes
-from gradstudio.engine.runtime import out_of_memory
+from gradstudio.engine.models.initialization import initialize
+from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.passes.forward_backward import Passes
+from gradstudio.engine.step import loss_scale, losses, optimizers, precision, schedules
+from gradstudio.engine.step.accumulation import UnclippedSum, kept
+from gradstudio.engine.step.checks import NO_CHECKS, Checks
+from gradstudio.engine.step.gradients import add_noise, centralize
+from gradstudio.engine.step.observer import Observer
+from gradstudio.engine.step.reading import Made, ReadAtOnce, Reading, late_reading
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.task import Batch
 
@@ -43,13 +33,12 @@ _WEIGHTS_ARE_DRAWN = threading.Lock()  # from torch's one global generator, whic
 
 
 class Trainer:
-    """Trains one experiment. Everything that a step changes is in plain attributes: model, optimizer, scaler, task (place in
-    the data and its generators), gradient_noise, step (the next one's number), taken (how far the schedule is) and passed (batches
-    that were passed over).
+    """Trains one experiment. Everything that a step changes is in plain attributes: model, optimizer, scaler, task
+    (place in the data and its generators), gradient_noise, step (number of the next one), taken (updates that the
+    schedule has counted) and passed (batches that were skipped).
 
-    One thread at a time may use a trainer; several trainers in one process do not disturb each other.
-    Building one raises KnobError where the device is not there, or cannot do what is asked for.
-    """
+    Only one thread at a time may use a trainer; several trainers in one process do not disturb each other. Building one
+    raises KnobError where the device is missing or cannot do what is asked for."""
 
     def __init__(self, experiment: Experiment) -> None:
         knobs = experiment
@@ -67,31 +56,33 @@ class Trainer:
         self.model = model.to(self.device)
         self.layers = models.layers(model)
         self.flat = Flat(models.named_parameters(model))
-        self.gauges = gauges.Gauges(self.flat.layout)
         self.passes = Passes(self.flat, list(model.buffers()))
         self.check(experiment)
         self.optimizer = optimizers.build(self.flat.weights, knobs.optimizer)
         self.updates = optimizers.Updates(self.optimizer)
-        self.scaler = precision.build_scaler(knobs.precision, self.device)
+        self.scaler = loss_scale.build(knobs.precision, self.device)
         self.gradient_noise = generator(knobs.run.seed, "gradient_noise")
         self.step = 0
         self.taken = 0
         self.passed = 0
-        self._deferred = Deferred.of(self.flat, self.device)
+        self.before = self.flat.new()  # the weights before the last update
+        self.moved = False  # True once there was an update
+        # Asked for beside the next step: the gradient of its micro-batches joined into one, the mean of their own
+        # gradients, a sample of the activations.
+        self.compare_next = self.check_accumulation_next = self.sample_activations_next = False
+        self.observer = Observer()
+        self._at_once, self._late = ReadAtOnce(self.flat), late_reading(self.flat, self.device)
+        self._known: Experiment | None = None  # the values that the next two were worked out for
+        self._settings, self._has_mistakes = settings(experiment), False
         self.forget_changes()
-        self.compare_next = False  # whether the next step also computes the gradient of its micro-batches joined into one
-        self.check_accumulation_next = False  # or the mean of their own
-        self.sample_activations_next = False
-        self._settings = (experiment, settings(experiment))
-        self._calls: list[Call] = []  # of this step
-        self.before, self.moved = self.flat.new(), False  # the weights before the last update, and whether there was one
 
     def check(self, experiment: Experiment) -> None:
-        """KnobError where the device cannot train this model with these live values, though each is allowed."""
+        """Raise KnobError where the device cannot train this model with these live values, though each is allowed."""
         precision.check(self.model, self.task.sample(2), experiment.precision, self.device, experiment.model.kind)
 
     def change(self, name: str, value: Value) -> None:
-        """Give a live knob a new value, between two steps; KnobError where the knob, the value or the device does not allow it."""
+        """Give a live knob a new value, between two steps. Raises KnobError where the knob, the value or the device
+        does not allow it."""
         found = find_knob(name)
         if not found.live:
             raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
@@ -108,33 +99,38 @@ class Trainer:
             self._change_scaler(before.precision)
 
     def forget_changes(self) -> None:
-        """The values in force are those that the next step's changes begin from."""
+        """Let the changes of the next step begin from the values that are in force now."""
         self._unchanged = (self.step, self.experiment.precision, self.scaler)
 
     def _change_scaler(self, before: Precision) -> None:
-        """The scaler that all of this step's changes leave together: one that was made and taken back leaves it as it was."""
+        """Take the scaler that all changes of this step together lead to. A change that was undone leaves it as it
+        was."""
         if self._unchanged[0] != self.step:
             self._unchanged = (self.step, before, self.scaler)
         _, before, scaler = self._unchanged
-        self.scaler = precision.change_scaler(scaler, before, self.experiment.precision, self.device)
+        self.scaler = loss_scale.change(scaler, before, self.experiment.precision, self.device)
 
     def steps(self) -> Iterator[Row]:
-        """Train without end, a row an optimizer step, read as soon as the step is made."""
+        """Train without end. Each row is read as soon as its step is made."""
         while True:
             yield from self.advance()
             yield from self.settle()
 
     def advance(self) -> list[Row]:
-        """Make one step. Gives the rows that are there by then: on the CPU its own; of a device whose rows are read later (deferred.py), that
-        of some steps before, or none, or all that were still to be read."""
-        return [self._step()] if self._deferred is None else self._deferred.advance(self)
+        """Make one step, and return the rows that are there by then. On the CPU this is the row of the step. On a
+        device whose rows are read later it is that of an earlier step, or none, or all that were not read yet."""
+        if self._late is None:
+            return self._step(self._at_once)
+        if self._host_looks():
+            return [*self._late.settle(), *self._step(self._at_once)]
+        return self._step(self._late)
 
     def settle(self) -> list[Row]:
-        """The rows of the steps that were made and not read yet, in order. The host waits for the device."""
-        return [] if self._deferred is None else self._deferred.settle()
+        """Return the rows of the steps that were made and not read yet, in order. The host waits for the device."""
+        return [] if self._late is None else self._late.settle()
 
     def evaluate(self) -> float:
-        """Share of the test set that is right; NaN where any output is not finite."""
+        """Return the share of the test set that is right; NaN where any output is not finite."""
         self.model.eval()
         with torch.no_grad(), precision.autocast(self.experiment.precision, self.device):
             inputs, targets = self.task.test_batch(self.model)
@@ -143,173 +139,111 @@ class Trainer:
         return losses.accuracy(self.loss, outputs, targets)
 
     def weights_are_finite(self) -> bool:
+        """Return whether no weight is NaN or Inf."""
         return bool(torch.isfinite(self.flat.weights).all())
 
-    def _step(self) -> Row:
-        started = time.perf_counter()
-        self._calls = []
-        batches = self._batches()
-        joined, joined_problem = self._joined_gradient(batches) if self.compare_next else (None, "")
-        sampled = Activations(self.step, self._sample(batches[0])) if self.sample_activations_next else None
-        mean = self._mean_gradient(batches) if self.check_accumulation_next else None
-        loss, right, unclipped = self._accumulate(batches)
-        accumulated = None if mean is None else Accumulated(self.step, accumulation.difference(self.flat.grads, mean), self._rounding)
-        scale, scaling = self.scaler.get_scale(), precision.scales(self.scaler)
-        gradient, clip_coef, clipped_norm, difference = self._finish_gradient(unclipped, scale, joined)
-        lr, skipped, change = self._update()
-        row = Row(
-            step=self.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped_norm, clip_coef=clip_coef, lr=lr, scale=scale,
-            skipped=skipped, nonfinite=gradient.nonfinite, update_ratio=change.update_ratio, weight_norm=change.weight_norm,
-            accuracy=right, step_seconds=time.perf_counter() - started, layers=gauges.by_layer(gradient, change),
-            loop=Loop(tuple(self._calls), len(batches), self.experiment.clipping.kind != "none", scaling, skipped),
-            joined_difference=difference, joined_problem=joined_problem,
-            settings=self._settings_now(), accumulated=accumulated, activations=sampled,
-        )  # fmt: skip
-        self.step += 1
-        self.compare_next = self.check_accumulation_next = self.sample_activations_next = False
-        return row
-
-    def _settings_now(self) -> Settings:
-        if self._settings[0] is not self.experiment:
-            self._settings = (self.experiment, settings(self.experiment))
-        return self._settings[1]
-
-    def _batches(self) -> list[Batch]:
-        """The step's micro-batches. What is to be passed over goes first: only now, so that a change taken back before leaves no trace."""
+    def next_batches(self) -> list[Batch]:
+        """Draw the micro-batches of the next step. Batches that are to be skipped go first, and only now, so that a
+        change that is undone before the step leaves no trace."""
         problem = self.experiment.problem
         while self.passed < problem.skip_batches:
             self._draw()
             self.passed += 1
-        batches, number = self._draw(), self.step + self.passed
-        if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:  # by its number in the data: so it can be avoided
-            batches = [Batch(self.task.outliers(batch.inputs, problem.outlier_scale), batch.targets) for batch in batches]
+        batches, number = self._draw(), self.step + self.passed  # its number in the data, so that it can be skipped
+        if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
+            scale = problem.outlier_scale
+            return [Batch(self.task.outliers(batch.inputs, scale), batch.targets) for batch in batches]
         return batches
 
     def _draw(self) -> list[Batch]:
-        """The next micro-batches of the data, as many as a step has."""
         return [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
 
-    def _accumulate(self, batches: list[Batch]) -> tuple[float, float, Tensor | None]:
-        """Forward and backward for every micro-batch. Afterwards .grad holds the step's gradient, times the loss scale.
-        Gives the loss, the accuracy and, where micro-batches are clipped one by one, the sum as it would be without."""
-        mistakes = self.experiment.mistakes
-        passes = []
+    def _step(self, reading: Reading) -> list[Row]:
+        """Make one optimizer step, and return the rows that are due. Each mistake is an `if` at its place in the
+        loop."""
+        reading.begin()
+        self.observer.calls.clear()
+        knobs, mistakes, flat = self.experiment, self.experiment.mistakes, self.flat
+        batches = self.next_batches()
+        checks = self._checks(batches)
+        divisor = 1 if mistakes.unscaled_accumulation else len(batches)
+        unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch else None
+
         if not mistakes.never_zero_grad:
             self._zero_grad()
-        unclipped = accumulation.UnclippedSum(self.flat.gradients) if mistakes.clip_each_micro_batch else None
-        for index, batch in enumerate(batches[: accumulation.kept(len(batches))] if mistakes.drop_last_micro_batches else batches):
+        for index, batch in enumerate(batches[: kept(len(batches))] if mistakes.drop_last_micro_batches else batches):
             if mistakes.zero_grad_each_micro_batch:
                 self._zero_grad()
-                unclipped = unclipped and accumulation.UnclippedSum(self.flat.gradients)
             if mistakes.scheduler_each_micro_batch and index > 0:
                 self._advance_schedule()
-            if unclipped is not None:
+            if unclipped:
                 unclipped.set_aside()
-            passes.append(self._pass(batch, 1 if mistakes.unscaled_accumulation else len(batches)).tolist())
-            if unclipped is not None:
+            reading.passed(self._forward_backward(batch, divisor))
+            if unclipped:
                 unclipped.put_back()
-                self._clip()
-        return *accumulation.means(passes), unclipped and unclipped.sum
+                self._clip(reading, measured=False)
 
-    def _finish_gradient(
-        self, unclipped: Tensor | None, scale: float, joined: list[Tensor] | None
-    ) -> tuple[gauges.Gradient, float, float, float | None]:
-        """From what accumulated to what the optimizer gets: unscale, measure, centralize, add noise, clip. Gives the true gradient's
-        measures, norm after clipping / norm before, the norm that the optimizer gets, and the difference to the `joined` gradient."""
-        knobs, mistakes, measure, flat = self.experiment.gradients, self.experiment.mistakes, self.gauges, self.flat
-        gradient, clip_coef = None, 1.0
-        if unclipped is not None:
-            gradient = measure.measure_gradient(unclipped, scale)
-            clip_coef = 1.0 if self.experiment.clipping.kind == "none" else gauges.coefficient(measure.norm(unclipped), measure.norm(flat.gradients))
+        scale, scaling = self.scaler.get_scale(), loss_scale.kind(self.scaler)
+        checks.compare_sum(flat.grads)
+        if unclipped:  # the true gradient is the sum of micro-batches that nobody clipped
+            reading.gradient(unclipped.sum, scale)
+            if knobs.clipping.kind != "none":
+                reading.clipped(flat.gradients)
         if mistakes.clip_before_unscale:
-            gradient = gradient or measure.measure_gradient(flat.gradients, scale)
-            clip_coef *= self._clip(measure.norm(flat.gradients))[0]
-        self._unscale()
-        touched = gradient is not None or mistakes.unscale_twice or knobs.centralize or knobs.noise_std > 0
-        gradient = gradient or measure.measure_gradient(flat.gradients)
+            reading.gradient(flat.gradients, scale)
+            self._clip(reading)
+        self._unscale(scaling)
+        reading.gradient(flat.gradients)  # the true one, unless a mistake clips before this
         if mistakes.unscale_twice:
-            self._unscale()
-        difference = None if joined is None else accumulation.difference(flat.grads, joined)
-        if knobs.centralize:
-            gradients.centralize(flat.grads)
-        if knobs.noise_std > 0:
-            gradients.add_noise(flat.grads, knobs.noise_std, self.gradient_noise)
-        norm = measure.norm(flat.gradients) if touched else gradient.norm
+            self._unscale(scaling)
+        checks.compare_joined(flat.grads)
+        if knobs.gradients.centralize:
+            centralize(flat.grads)
+        if knobs.gradients.noise_std > 0:
+            add_noise(flat.grads, knobs.gradients.noise_std, self.gradient_noise)
+        if knobs.gradients.centralize or knobs.gradients.noise_std > 0 or mistakes.unscale_twice:
+            reading.gradient(flat.gradients)
         if not (mistakes.clip_each_micro_batch or mistakes.clip_before_unscale or mistakes.clip_after_step):
-            clip_coef, norm = self._clip(norm)
-        return gradient, clip_coef, norm, difference
+            self._clip(reading)
 
-    def _update(self) -> tuple[float, bool, gauges.Change]:
-        """Gives the learning rate, whether the update was skipped, and the change's measures."""
-        lr, skipped = self._move()
-        return lr, skipped, self.gauges.measure_change(self.before, self.flat.weights)
-
-    def _move(self) -> tuple[float, bool]:
-        """Let the optimizer change the weights, unless the scaler skips. Gives the learning rate, and whether the update was skipped."""
-        knobs, mistakes, made = self.experiment, self.experiment.mistakes, self.updates.made
-        lr = knobs.optimizer.lr * schedules.factor(knobs.schedule, self.taken)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.before.copy_(self.flat.weights)
-        self.moved = True
-        self._take_step(around_scaler=mistakes.step_without_scaler)
-        if mistakes.clip_after_step:
-            self._clip()
-        self._update_scale()
-        skipped = self.updates.made == made
-        if not skipped:
-            self._advance_schedule()
-        return lr, skipped
-
-    # ---- the calls of a training loop, each noted as it is made
-
-    def _zero_grad(self) -> None:
-        self._calls.append("zero_grad")
-        self.flat.clear()
-
-    def _pass(self, batch: Batch, divisor: int) -> Tensor:
-        """Forward and backward. Gives the loss, the accuracy and the largest absolute output, (3,), on the device and until the next pass."""
-        self._calls += ["forward", "backward"]
-        return self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1]
-
-    def _unscale(self) -> None:
-        if precision.scales(self.scaler) != "none":
-            self._calls.append("unscale")
-        self.scaler.unscale_(self.optimizer)
-
-    def _clip(self, before: float = math.nan) -> tuple[float, float]:
-        """Clip .grad, whose norm is `before`. Gives norm after / norm before, exactly 1 where nothing was clipped, and the norm after."""
-        knobs = self.experiment.clipping
-        if knobs.kind == "none":
-            return 1.0, before
-        self._calls.append("clip")
-        if not CLIPPING[knobs.kind](self.flat, knobs):
-            return 1.0, before
-        after = self.gauges.norm(self.flat.gradients)
-        return gauges.coefficient(before, after), after
-
-    def _take_step(self, *, around_scaler: bool) -> None:
-        if around_scaler and precision.scales(self.scaler) == "dynamic":
-            self._calls.append("step_without_scaler")
+        lr = self._set_learning_rate()
+        self.before.copy_(flat.weights)
+        self.moved, made = True, self.updates.made
+        if mistakes.step_without_scaler and scaling == "dynamic":
+            self.observer.call("step_without_scaler")
             self.optimizer.step()
         else:
-            self._calls.append("step")
+            self.observer.call("step")
             self.scaler.step(self.optimizer)
+        if mistakes.clip_after_step:
+            self._clip(reading, measured=False)
+        self._update_scale(scaling)
+        skipped = self.updates.made == made  # by the scaler, at an overflow
+        if not skipped:
+            self._advance_schedule()
+        reading.change(self.before, flat.weights)
 
-    def _update_scale(self) -> None:
-        if precision.scales(self.scaler) == "dynamic":
-            self._calls.append("update")
-        self.scaler.update()
+        loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
+        number, self.step = self.step, self.step + 1
+        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks))
 
-    def _advance_schedule(self) -> None:
-        self._calls.append("schedule")
-        self.taken += 1
+    # ---- what the step calls
 
-    # ---- what the calls need
+    def _zero_grad(self) -> None:
+        self.observer.call("zero_grad")
+        self.flat.clear()
+
+    def _forward_backward(self, batch: Batch, divisor: int) -> Tensor:
+        """Add the gradient of a micro-batch. Return its loss, its accuracy and its largest absolute output, (3,), on
+        the device and valid until the next pass."""
+        self.observer.call("forward")
+        self.observer.call("backward")
+        return self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1]
 
     def _compute(self, inputs: Tensor, targets: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
-        """What is to be differentiated; and, for a device to hand over at once, the loss, the accuracy, and the largest absolute output,
-        NaN where there is one. All in fp32, whatever the model computed in."""
+        """Return what is differentiated, and for the row, in one tensor that a device hands over at once: the loss, the
+        accuracy, and the largest absolute output, NaN where an output is NaN. All in fp32, whatever the model computed
+        in."""
         knobs = self.experiment.loss
         with precision.autocast(self.experiment.precision, self.device):
             outputs = self.model(inputs)
@@ -319,43 +253,90 @@ class Trainer:
             loss = loss * knobs.weight
         scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
         with torch.no_grad():
-            return scaled, torch.stack([loss, self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf)])
+            largest = torch.linalg.vector_norm(outputs, math.inf)
+            figures = torch.stack([loss, self.loss.accuracy(outputs, targets), largest])
+        self.observer.computed(scaled)
+        return scaled, figures
 
-    def _joined_gradient(self, batches: list[Batch]) -> tuple[list[Tensor] | None, str]:
-        """The gradient of the micro-batches as one batch: what their accumulated gradient ought to be. A batch too large for memory,
-        which is what micro-batches are for, gives none, and says so."""
-        try:
-            joined = accumulation.joined(batches)
-            grads = accumulation.joined_gradient(self.model, self.flat.parameters, joined, lambda batch: self._compute(*batch, divisor=1)[0])
-        except (RuntimeError, MemoryError) as fault:
-            if not out_of_memory(fault):
-                raise
-            return None, "not compared: the joined batch does not fit into memory"
-        return [grad / self.scaler.get_scale() for grad in grads], ""
+    def _unscale(self, scaling: str) -> None:
+        if scaling != "none":
+            self.observer.call("unscale")
+            self.observer.phase("unscale")
+        self.scaler.unscale_(self.optimizer)
+        self.observer.phase("update")
 
-    @property
-    def _rounding(self) -> float:
-        return ALIKE[self.experiment.precision.dtype]
+    def _clip(self, reading: Reading, *, measured: bool = True) -> None:
+        """Clip the gradients where the knobs ask for it."""
+        knobs = self.experiment.clipping
+        if knobs.kind == "none":
+            return
+        self.observer.call("clip")
+        if reading.clipping[knobs.kind](self.flat, knobs) and measured:
+            reading.clipped(self.flat.gradients)
 
-    def _mean_gradient(self, batches: list[Batch]) -> list[Tensor] | None:
-        """The mean of the micro-batches' own gradients, times the loss scale: what they ought to add up to. None where it does not fit
-        into memory."""
-        compute = partial(self._compute, divisor=len(batches))
-        try:
-            return accumulation.summed_gradient(self.model, self.flat.parameters, batches, lambda batch: compute(*batch)[0])
-        except (RuntimeError, MemoryError) as fault:
-            if not out_of_memory(fault):
-                raise
-            return None
+    def _set_learning_rate(self) -> float:
+        lr = self.experiment.optimizer.lr * schedules.factor(self.experiment.schedule, self.taken)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        return lr
 
-    def _sample(self, batch: Batch) -> tuple[Activation, ...]:
-        """What comes out of every activation on a micro-batch, without a trace."""
-        with precision.autocast(self.experiment.precision, self.device):
-            return activations.sample(self.model, self.experiment.model.activation, batch.inputs)
+    def _update_scale(self, scaling: str) -> None:
+        if scaling == "dynamic":
+            self.observer.call("update")
+        self.scaler.update()
+
+    def _advance_schedule(self) -> None:
+        self.observer.call("schedule")
+        self.taken += 1
+
+    # ---- what is known and asked beside it
+
+    def _checks_asked(self) -> bool:
+        return self.compare_next or self.check_accumulation_next or self.sample_activations_next
+
+    def _checks(self, batches: list[Batch]) -> Checks:
+        """Measure what was asked for beside this step."""
+        if not self._checks_asked():
+            return NO_CHECKS
+        checks = Checks(self.step, ALIKE[self.experiment.precision.dtype])
+        parameters = self.flat.parameters
+        if self.compare_next:
+            loss = self._loss_of_batch(1)
+            checks.measure_joined(self.model, parameters, batches, loss, self.scaler.get_scale)
+        if self.sample_activations_next:
+            with precision.autocast(self.experiment.precision, self.device):
+                sampled = activations.sample(self.model, self.experiment.model.activation, batches[0].inputs)
+            checks.activations = Activations(self.step, sampled)
+        if self.check_accumulation_next:
+            checks.measure_summed(self.model, parameters, batches, self._loss_of_batch(len(batches)))
+        self.compare_next = self.check_accumulation_next = self.sample_activations_next = False
+        return checks
+
+    def _loss_of_batch(self, divisor: int) -> Callable[[Batch], Tensor]:
+        return lambda batch: self._compute(*batch, divisor=divisor)[0]
+
+    def _host_looks(self) -> bool:
+        """Return whether something in the next step is for the host to see. torch's own GradScaler looks at every step
+        whether it overflowed."""
+        self._settings_in_force()
+        return (
+            self._has_mistakes
+            or self._checks_asked()
+            or self.passes.watched
+            or loss_scale.kind(self.scaler) == "dynamic"
+        )
+
+    def _settings_in_force(self) -> Settings:
+        """Return what the values in force tell a step to do to its gradient; worked out once for each experiment."""
+        if self._known is not self.experiment:
+            self._known = self.experiment
+            self._settings = settings(self.experiment)
+            self._has_mistakes = self.experiment.mistakes != Mistakes()
+        return self._settings
 
 
 def settings(knobs: Experiment) -> Settings:
-    """What a step under these values is told to do to its gradient."""
-    clipping = knobs.clipping
-    limits = {"none": 0.0, "value": clipping.clip_value, "agc": clipping.agc_factor}
-    return Settings(clipping.kind, limits.get(clipping.kind, clipping.max_norm), knobs.precision.dtype)
+    """Return what a step under these values is told to do to its gradient."""
+    limits = ("clipping.max_norm", "clipping.clip_value", "clipping.agc_factor")
+    limit = next((float(knobs[name]) for name in limits if knobs.applies(name)), 0.0)
+    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype)

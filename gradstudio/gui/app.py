@@ -1,4 +1,5 @@
-"""Opening the app: what must be there is checked, then the window is shown, and the rest of it and torch are loaded behind it."""
+"""The app is opened here: what it needs is checked, the window is shown, and its plots and torch are loaded behind
+it."""
 
 from __future__ import annotations
 
@@ -7,41 +8,51 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from importlib.util import find_spec
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from gradstudio.core import presets
-from gradstudio.gui.platform import NoWindow, check, missing_library
-from gradstudio.session.torch_library import load_ahead
+from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
+from gradstudio.session.machine.preload_torch import load_ahead
+
+if TYPE_CHECKING:
+    from PySide6.QtWidgets import QApplication
+
+    from gradstudio.gui.window import Window
 
 FIRST_PRESET = "rnn-explosion"
 
 
 def launch(source: str | None = None) -> int:
-    """Open the app with a preset (an id or a file) and stay until it is closed. Gives the exit code: 2 where the request
-    was wrong or no window can be opened, said in one line on stderr."""
+    """Open the app with a preset (an id or a file) and return the exit code when it is closed: 2 where the request was
+    wrong or no window can be opened, with one line on stderr."""
     try:
         preset = presets.load(source or FIRST_PRESET)
         check()
         from gradstudio.gui.window import Window  # Qt is loaded here
 
-        if find_spec("pyqtgraph") is None:  # which the window needs only once it is seen
+        if find_spec("pyqtgraph") is None:  # the window imports it only behind its first paint
             raise ModuleNotFoundError(name="pyqtgraph")
     except (presets.PresetError, NoWindow) as fault:
         return _refuse(str(fault))
     except ModuleNotFoundError as fault:
-        return _refuse(f"{fault.name} is not installed, without which there is no window: pip install {_PACKAGES.get(fault.name or '', fault.name)}")
+        return _refuse(
+            f"{fault.name} is not installed, without which there is no window: pip install "
+            f"{_PACKAGES.get(fault.name or '', fault.name)}"
+        )
     except ImportError as fault:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
-    from gradstudio.gui.first_paint import after_first_paint
+    from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.theme import theme
 
     app = application()
-    threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window is made on
+    threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
     app.setStyleSheet("")
     window = Window(preset)
-    theme.apply()  # once for the whole window: every widget would be dressed anew each time that it is put into another
+    theme.apply()  # now, once: with a style sheet in force, each widget is styled anew when it gets another parent
     sys.excepthook = _hook(window)
 
     def furnish() -> None:
@@ -53,15 +64,15 @@ def launch(source: str | None = None) -> int:
     window.show()
     code = app.exec()
     if window.simulator.busy or not window.furnished:
-        # A step that does not end holds the training thread; nothing is left to save, and Python must not wait for it, nor take a window
-        # apart that was left half made.
+        # A long step holds the training thread. Everything is saved, so Python must not wait for it, nor delete a
+        # window that was left half made.
         sys.stdout.flush()
         os._exit(code)
     return code
 
 
-def application():
-    """The QApplication, made and dressed once."""
+def application() -> QApplication:
+    """Return the QApplication, made and styled once."""
     from PySide6.QtCore import QSettings
     from PySide6.QtGui import QIcon
     from PySide6.QtWidgets import QApplication
@@ -70,11 +81,13 @@ def application():
     from gradstudio.gui.theme import theme
 
     faulthandler.enable()
-    # Qt would fill what is wider than some 60 lines in threads of its own. That is some sixty switches of threads a frame, on the core that
-    # the training needs, for rectangles that one thread fills in less time.
+    # Qt fills areas of more than about 60 lines in threads of its own: some sixty thread switches a frame, on the core
+    # that the training needs, for rectangles that one thread fills in less time.
     os.environ.setdefault("QT_NO_GUI_THREADPOOL", "1")
     QSettings.setDefaultFormat(QSettings.Format.IniFormat)
-    app = QApplication.instance() or QApplication(sys.argv[:1])
+    app = QApplication.instance()
+    if not isinstance(app, QApplication):
+        app = QApplication(sys.argv[:1])
     app.setApplicationName("gradstudio")
     app.setOrganizationName("gradstudio")
     app.setApplicationDisplayName("GradStudio")
@@ -92,19 +105,19 @@ def _refuse(text: str) -> int:
     return 2
 
 
-def _hook(window):
-    """A fault of the window itself is told in the window, which goes on."""
+def _hook(window: Window) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
+    """Return an excepthook that shows a fault of the window in the window, which goes on."""
     from PySide6.QtWidgets import QApplication
 
-    def told(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+    def show(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
             window.close()
             return
         details = "".join(traceback.format_exception(kind, fault, trace))
         print(details, file=sys.stderr)
-        if not window.furnished:  # nothing can be told there, and nothing done
+        if not window.furnished:  # it can show nothing yet
             QApplication.exit(1)
             return
         window.message.show_error(f"Something went wrong in the window: {kind.__name__}: {str(fault)[:200]}", details)
 
-    return told
+    return show

@@ -1,11 +1,7 @@
-"""The only meeting of the training thread and Qt: a timer on the GUI thread that reads the Run about 30 times a second.
+"""The only meeting of the training thread and Qt: a timer on the GUI thread that reads the run about 30 times a second.
 
-While a beat runs Python, the training thread cannot. So a beat that takes long, on a slow machine or because there is much to
-show, is followed by a longer rest: over time, the beats take no more than a small share of one core.
-
-It is also where cyclic garbage is collected. A collection in the training thread would destroy Qt objects there, which
-crashes; so automatic collection is off while the window lives, and the beat does it.
-"""
+It also collects cyclic garbage. A collection in the training thread would destroy Qt objects there, which crashes; so
+automatic collection is off while the window lives, and the beat does it."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject, QTimer
 
-INTERVAL = 33  # ms from beat to beat
-SLOWEST = 200  # ms
-SHARE = 0.05  # of one core, at the most, where that can be had with SLOWEST
+from gradstudio.gui.frame_budget import INTERVAL, FrameBudget
+
 COLLECT_EVERY = 30  # beats
 
 
@@ -25,27 +20,29 @@ class Heartbeat(QObject):
     def __init__(self, refresh: Callable[[], None], parent: QObject) -> None:
         super().__init__(parent)
         self._refresh = refresh
+        self._budget = FrameBudget()
         self._beats, self._settled = 0, True
-        self._cost = 0.0  # ms of a core that a beat takes, on average
-        self.longest = 0.0  # seconds that a beat has taken at most
+        self.longest = 0.0  # seconds of the longest beat so far
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._beat)
 
     def start(self, *, settled: bool = True) -> None:
-        """Not `settled`: much is about to come that stays, and until `settle` nothing is collected."""
+        """Begin to beat. Not `settled`: many objects that stay are about to come; nothing is collected until
+        `settle`."""
         self._settled = settled
         gc.disable()
         self._timer.start(INTERVAL)
 
     def stop(self, *, alone: bool) -> None:
-        """The window is gone. `alone`: no other thread lives that Python's own collector could run in."""
+        """End with the window. `alone`: no other thread lives in which Python's own collector could run."""
         self._timer.stop()
         if alone:
             gc.unfreeze()
             gc.enable()
 
     def settle(self) -> None:
-        """What is there now stays for good: a full collection looks past it, and takes no time that a person could see."""
+        """Keep every object that is there now out of later collections, which then take no time that a person could
+        notice."""
         gc.freeze()
         self._settled = True
 
@@ -53,14 +50,9 @@ class Heartbeat(QObject):
         started, worked = time.perf_counter(), time.thread_time()
         self._refresh()
         self._beats += 1
-        self._pace(1000 * (time.thread_time() - worked))
+        interval = self._budget.interval(1000 * (time.thread_time() - worked))
+        if abs(interval - self._timer.interval()) > 3:
+            self._timer.setInterval(interval)
         if self._settled and self._beats % COLLECT_EVERY == 0:
             gc.collect(2 if self._beats % (20 * COLLECT_EVERY) == 0 else 1)
         self.longest = max(self.longest, time.perf_counter() - started)
-
-    def _pace(self, cost: float) -> None:
-        """Rest the longer the more a beat costs, in ms; a single dear one, such as that of a new preset, changes nothing."""
-        self._cost += 0.1 * (min(cost, 3 * self._cost + 1) - self._cost)
-        interval = round(min(max(INTERVAL, self._cost / SHARE), SLOWEST))
-        if abs(interval - self._timer.interval()) > 3:
-            self._timer.setInterval(interval)

@@ -1,4 +1,5 @@
-"""Colours, light and dark, and the style of every widget. Widgets that paint themselves listen to `theme.changed`."""
+"""The light and the dark theme: colours, fonts and the style of every widget. The values of the colours are in
+core/colors.py. Widgets that paint themselves listen to `theme.changed`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ POINTS = 9.75  # 13 px at 96 dots an inch
 
 
 class Theme(QObject):
-    """The look in force. `mode` follows the system or a person's choice; `zoom` scales every text."""
+    """The look in force. `mode` is a person's choice: light, dark, or as the system; `zoom` scales every text."""
 
     changed = Signal()
 
@@ -41,8 +42,8 @@ class Theme(QObject):
         mode = settings.value("theme", "system")
         self.mode = mode if mode in ("system", "light", "dark") else "system"
         try:
-            self.zoom = min(max(float(settings.value("zoom", 1.0)), 0.8), 1.5)
-        except (TypeError, ValueError):
+            self.zoom = min(max(float(str(settings.value("zoom", 1.0))), 0.8), 1.5)
+        except ValueError:
             self.zoom = 1.0
         app.setStyle("Fusion")
         app.styleHints().colorSchemeChanged.connect(lambda _: self.apply())
@@ -63,14 +64,14 @@ class Theme(QObject):
         assert isinstance(app, QApplication)
         system = QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
         self.colors = DARK if self.mode == "dark" or (self.mode == "system" and system) else LIGHT
-        app.setStyleSheet("")  # under a style sheet every change of font or palette would dress all widgets anew
+        app.setStyleSheet("")  # with one, each change of font or palette would style every widget anew
         app.setFont(self.font())
         app.setPalette(self._palette())
         app.setStyleSheet(self._style())
         self.changed.emit()
 
     def font(self, size: float = 1.0, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
-        """The program's font at `size` times its normal size, with figures of one width."""
+        """Return the program's font at `size` times its normal size, with digits of one width."""
         font = QFont("Inter")
         font.setPointSizeF(POINTS * size * self.zoom)
         font.setWeight(weight)
@@ -83,7 +84,7 @@ class Theme(QObject):
         return color
 
     def icon(self, name: str, role: str = "text") -> QIcon:
-        """An icon of resources/icons in one of the theme's colours."""
+        """Return an icon of resources/icons in one of the theme's colours."""
         drawn = QIcon(str(RESOURCES / "icons" / f"{name}.svg")).pixmap(32, 32)
         painter = QPainter(drawn)
         painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
@@ -92,24 +93,31 @@ class Theme(QObject):
         return QIcon(QPixmap(drawn))
 
     def _colored(self, name: str, role: str) -> str:
-        """The path of an icon in one of the theme's colours: a style sheet can only name a file."""
+        """Return the path of an icon in one of the theme's colours, because a style sheet can only name a file."""
         color = getattr(self.colors, role)
         path = Path(self._files.path()) / f"{name}-{color[1:]}.svg"
         path.write_text((RESOURCES / "icons" / f"{name}.svg").read_text().replace("#000", color))
         return path.as_posix()
 
     def _style(self) -> str:
-        """The style sheet of resources/theme.qss with the colours and sizes put in."""
-        sizes = {"small": POINTS * self.zoom * 0.88, "tiny": POINTS * self.zoom * 0.8, "number_width": round(62 * self.zoom)}
+        """Return the style sheet of resources/theme.qss with colours and sizes filled in."""
+        sizes = {
+            "small": POINTS * self.zoom * 0.88,
+            "tiny": POINTS * self.zoom * 0.8,
+            "number_width": round(62 * self.zoom),
+        }
         icons = {"chevron": self._colored("chevron", "dim"), "check": self._colored("check", "on_accent")}
         return Template((RESOURCES / "theme.qss").read_text()).substitute(asdict(self.colors), **sizes, **icons)
 
     def _palette(self) -> QPalette:
         palette, roles = QPalette(), QPalette.ColorRole
         table = {
-            roles.Window: "background", roles.WindowText: "text", roles.Base: "panel", roles.AlternateBase: "background",
-            roles.Text: "text", roles.Button: "panel", roles.ButtonText: "text", roles.ToolTipBase: "panel", roles.ToolTipText: "text",
-            roles.PlaceholderText: "dim", roles.Highlight: "accent", roles.HighlightedText: "on_accent", roles.Link: "accent", roles.Mid: "line",
+            roles.Window: "background", roles.WindowText: "text", roles.Base: "panel",
+            roles.AlternateBase: "background",
+            roles.Text: "text", roles.Button: "panel", roles.ButtonText: "text", roles.ToolTipBase: "panel",
+            roles.ToolTipText: "text",
+            roles.PlaceholderText: "dim", roles.Highlight: "accent", roles.HighlightedText: "on_accent",
+            roles.Link: "accent", roles.Mid: "line",
         }  # fmt: skip
         for role, name in table.items():
             palette.setColor(role, self.color(name))

@@ -1,1 +1,4 @@
-"""Runs: what trains, what is recorded, what is handed on. No Qt; torch only through the engine, imported when a run starts."""
+"""Runs without a window: what trains, what is recorded, what is written and told. No Qt in it.
+Rooms, each using those before it: record, library, machine, running, words, script, files; simulator.py uses all.
+May use core, and the engine inside functions, so that nothing imports torch before a run starts.
+"""

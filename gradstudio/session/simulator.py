@@ -1,4 +1,4 @@
-"""What a person sits in front of: a preset, the knobs as asked for, one run at a time and its worker. No Qt in it."""
+"""The simulator that a person uses: a preset, the requested knobs, one run at a time and its worker. No Qt in it."""
 
 from __future__ import annotations
 
@@ -7,90 +7,104 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from gradstudio.core import combinations, threads
+from gradstudio.core import threads
+from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import KNOBS, Experiment, differing
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
-from gradstudio.session import branches
-from gradstudio.session.branches import Family
-from gradstudio.session.library import stored
-from gradstudio.session.library.keeper import Keeper
-from gradstudio.session.output import as_preset
-from gradstudio.session.run import Run
-from gradstudio.session.snapshots import Snapshots
-from gradstudio.session.twins import Twins, twin_of
-from gradstudio.session.worker import UNLIMITED, Compare, Pause, Probe, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
+from gradstudio.session.files.run_files import as_preset
+from gradstudio.session.library import stored_snapshots
+from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record import branches
+from gradstudio.session.record.branches import Family
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.record.twins import Twins, twin_of
+from gradstudio.session.running.worker import (
+    UNLIMITED,
+    Compare,
+    Pause,
+    Resume,
+    SetKnob,
+    SetSpeed,
+    StepOnce,
+    Stop,
+    WatchGauges,
+    Worker,
+)
 
-LAST_WRITING = 0.5  # seconds that the library has for it, whatever training does
-MOST_TRIED = 200  # values around one that a slider came to
+LAST_WRITING = 0.5  # seconds that the library has for its last writing, even if training took all the time
+MOST_TRIED = 200  # values that `nearest` tries
 
 
 class Simulator:
     """The state behind the window. Every method returns at once; only the GUI thread (or a test) calls them."""
 
     def __init__(self, preset: Preset, library: Path | None = None) -> None:
-        """Every run is written into the `library`, where one is given."""
+        """Write every run into the `library`, if one is given."""
         self.speed = UNLIMITED
-        self._keeper = Keeper(library) if library else None
-        self._stored = partial(stored.read, library) if library else None
+        self._library_writer = LibraryWriter(library) if library else None
+        self._stored = partial(stored_snapshots.read, library) if library else None
         self.snapshots = Snapshots()
         self._worker: Worker | None = None
-        self._before: Worker | None = None  # the latest of the family that is over, and may have a trainer to go on with
-        self._leaving: list[Worker] = []  # told to stop, perhaps still in a step
-        self._probed: frozenset[str] = frozenset()  # gauges that somebody looks at
-        self._asked: list[dict[str, Value]] = []  # what each change that was asked for took the place of
-        self._sent: dict[str, Value] = {}  # live values that the worker was asked for
-        self._later: dict[str, Value] = {}  # and those that are for the time when a run that was stopped goes on
-        self._refusals = 0  # of the run, that were heard
+        self._before: Worker | None = None  # the family's latest that is over: it may have a trainer to go on with
+        self._leaving: list[Worker] = []  # told to stop, perhaps still within a step
+        self._watched: frozenset[str] = frozenset()  # gauges that somebody looks at
+        self._undo: list[dict[str, Value]] = []  # the values that each request replaced
+        self._sent: dict[str, Value] = {}  # live values that were sent to the worker
+        self._later: dict[str, Value] = {}  # live values to send when a stopped run goes on
+        self._refusals_told = self._events_read = 0  # of the run
         self.load(preset)
 
     def load(self, preset: Preset) -> None:
-        """Take up a preset: its knobs are asked for, and a run stands ready. What ran is stopped."""
+        """Take a preset: request its knobs and make a run ready. The present run is stopped."""
         self._leave()
         self.preset = preset
         self.requested: Experiment = preset.experiment
-        self._asked = []
-        self._take_up(self._new_run())
+        self._undo = []
+        self._found_family(self._new_run())
 
     def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
-        """Take up a run that is over, such as one of the library: it is shown, its knobs are asked for, and a restart repeats it with
-        the changes that were made to it. `relatives` are other runs of its family."""
+        """Show a run that is over, such as one of the library, and request its knobs. A restart repeats it with the
+        changes that were made to it. `relatives` are other runs of its family."""
         self._leave()
         self.preset = as_preset(run)
         self.requested = run.experiment
-        self._asked = []
-        self._take_up(run, relatives)
+        self._undo = []
+        self._found_family(run, relatives)
 
     def rename(self, preset: Preset) -> None:
-        """Take up a preset that holds the knobs as asked for; what runs goes on."""
+        """Take a preset that holds the requested knobs. A run that trains goes on."""
         self.preset = preset
         if not self.started:
-            self._take_up(self._new_run())
+            self._found_family(self._new_run())
 
     def set(self, name: str, value: Value) -> dict[str, Value]:
-        """Ask for a value. A live knob acts at the next step, any other on restart. KnobError where it is not allowed.
-        Gives what else had to be asked for with it, so that the values go together."""
+        """Request a value: a live knob acts at the next step, any other on restart. KnobError where it is not allowed.
+        Return the other knobs that had to change too, so that the values go together."""
         before = self.requested
-        self._ask(combinations.with_companions(before, name, value), name)
+        self._request(with_adjustments(before, name, value), name)
         if self.requested != before:
-            self._asked.append(differing(self.requested, before))
+            self._undo.append(differing(self.requested, before))
         return {other: new for other, new in differing(before, self.requested).items() if other != name}
 
     def reset(self) -> None:
-        """Ask for the preset's own knobs."""
-        self._asked.append(differing(self.preset.experiment, self.requested))
-        self._ask(self.preset.experiment)
+        """Request the preset's own knobs."""
+        self._undo.append(differing(self.preset.experiment, self.requested))
+        self._request(self.preset.experiment)
 
     def undo(self) -> dict[str, Value]:
-        """Ask for what was asked for before the latest change; a change that has not acted yet leaves no trace. Gives what was taken back
-        to which value, nothing where there is nothing left."""
-        values = self._asked.pop() if self._asked else {}
+        """Undo the latest request. A change that has not taken effect yet leaves no trace in the timeline. Return the
+        values that are requested again, none where nothing is left to undo."""
+        values = self._undo.pop() if self._undo else {}
         if values:
-            self._ask(self.requested.with_values(values))
+            self._request(self.requested.with_values(values))
         return values
 
     def nearest(self, name: str, value: Value, *, onwards: bool) -> Value:
-        """The whole number nearest to `value` that goes with the other knobs; `onwards`: on the side that `value` lies to."""
+        """Return the whole number nearest to `value` that goes with the other knobs. `onwards`: look only further in
+        the direction from the present value to `value`."""
         now = self.requested[name]
         if not (isinstance(value, int) and isinstance(now, int)) or isinstance(value, bool):
             return value
@@ -103,78 +117,94 @@ class Simulator:
         return now
 
     def refusals(self) -> list[str]:
-        """What the run would not take since the last call, in words. Each of these knobs is asked for as it is in force again."""
-        heard = self.run.refusals[self._refusals :]
-        self._refusals += len(heard)
+        """Return the changes that the run has refused since the last call, in words. For each of these knobs, request
+        the value in force again."""
+        heard = self.run.refusals[self._refusals_told :]
+        self._refusals_told += len(heard)
         for event in heard:
             if self.requested[event.knob] == event.value:
                 self._sent.pop(event.knob, None)
                 self.requested = self.requested.with_value(event.knob, self.run.in_force[event.knob])
         return [event.text for event in heard]
 
+    def notices(self) -> list[str]:
+        """Return what the engine has told through the run since the last call, such as a part of torch that is missing
+        and what that costs."""
+        new = self.run.events[self._events_read :]
+        self._events_read += len(new)
+        return [event.text for event in new if event.kind == "notice"]
+
     def set_speed(self, steps_per_second: float) -> None:
+        """Make no more than so many steps a second."""
         self.speed = steps_per_second
         if self._worker:
             self._worker.send(SetSpeed(steps_per_second))
 
     def play(self) -> None:
-        """Run, or go on where it paused or was stopped."""
+        """Train, or go on where the run was paused or stopped."""
         if not self.started:
             self._start(paused=False)
         elif self.can_resume:
-            restart = {name: value for name, value in differing(self.run.in_force, self.requested).items() if not KNOBS[name].live}
+            restart = {
+                name: value
+                for name, value in differing(self.run.in_force, self.requested).items()
+                if not KNOBS[name].live
+            }
             wanted = restart | self._later
             self.rewind(len(self.run.history))
-            self._ask(self.requested.with_values(wanted))
+            self._request(self.requested.with_values(wanted))
         if self._worker:
             self._worker.send(Resume())
 
     def pause(self) -> None:
+        """Pause the run after its present step."""
         if self._worker:
             self._worker.send(Pause())
 
     def step(self) -> None:
-        """One optimizer step, then pause."""
+        """Make one optimizer step, then pause."""
         if not self.started:
             self._start(paused=True)
         if self._worker:
             self._worker.send(StepOnce())
 
     def compare(self) -> None:
-        """Hold the next step's accumulated gradient against that of its micro-batches joined into one; a run that does not
-        go makes that step."""
+        """Compare the next step's accumulated gradient with that of its micro-batches joined into one large batch. A
+        paused run makes that step."""
         if not self.started:
             self._start(paused=True)
         if self._worker:
             self._worker.send(Compare())
 
-    def probe(self, names: Iterable[str]) -> None:
-        """Somebody looks at these gauges from now on, of this run and of those that come, and at no others."""
-        self._probed = frozenset(names)
+    def watch_gauges(self, names: Iterable[str]) -> None:
+        """Measure these gauges on demand from now on, in this run and later ones, and no others."""
+        self._watched = frozenset(names)
         if self._worker:
-            self._worker.send(Probe(self._probed))
+            self._worker.send(WatchGauges(self._watched))
 
     def script(self) -> str:
-        """The plain PyTorch program of the knobs as asked for, with the preset's own changes."""
+        """Return the plain PyTorch program of the requested knobs, with the preset's own changes."""
         from gradstudio.session.script import script
 
         return script(self.requested, self.preset.timeline, title=self.preset.title, threads=threads.chosen())
 
     def restart(self) -> None:
-        """Begin again from step 0 with the knobs as asked for."""
+        """Begin again from step 0 with the requested knobs."""
         self._leave()
-        self._take_up(self._new_run())
+        self._found_family(self._new_run())
         self._start(paused=False)
 
-    # ---- time travel
+    # ---- rewinding, branches and twins
 
     def rewind(self, step: int) -> None:
-        """Go to before a step that the run, or the one that it branched from, has made. Everything is then as it was there, and to go on
-        makes a branch; at the end of a run that was left, that run goes on itself. KnobError for a step that nobody has made."""
+        """Rewind to the start of a step that the run, or the one that it branched from, has made. All is then as it was
+        there, and going on makes a branch. At the end of a run that was left, that run itself goes on. KnobError for a
+        step that was never made."""
         base = self.family.owner(self.run, step)
         if step > len(base.history) and not base.own and (parent := self.family.parent(base)):
             base = parent
-        if base is self.run and step == len(base.history) and not base.over and base.status != "running":  # else it would be elsewhere by then
+        stands_there = base is self.run and step == len(base.history) and not base.over
+        if stands_there and base.status != "running":  # one that runs would be elsewhere by then
             self.pause()
             return
         if base.over and step == len(base.history) >= base.experiment.run.steps:
@@ -182,29 +212,34 @@ class Simulator:
             return
         run = base if self._can_resume(base, step) else branches.fork(base, step)
         self._step_aside()
-        if run is base:
-            run.note("resumed", "goes on")
         self.family.add(run)
         self._show(run)
         self._start(paused=True)
 
     def start_twins(self, name: str, value: Value) -> None:
-        """Begin again from step 0, with a second run beside it that differs in one knob. KnobError where it cannot."""
+        """Begin again from step 0, with a twin that differs in one knob. KnobError where the twin is not possible."""
         twin = twin_of(self.preset, self.requested, name, value)
         self._leave()
         run = self._new_run()
-        self._take_up(run, [twin])
+        self._found_family(run, [twin])
         self.twins = Twins(run, twin, name)
         self._start(paused=False)
 
+    def rename_run(self, run: Run, name: str) -> None:
+        """Give a run of the family a name; "" takes the name away. The run's worker writes it, or this method where no
+        worker has the run."""
+        workers = [worker for worker in (self._worker, *self._leaving) if worker is not None]
+        if not any(worker.rename(run, name) for worker in workers):
+            RunWriter(run).rename(name)
+
     def show(self, run: Run) -> None:
-        """Show another run of the family, as far as it came. What goes is stopped."""
+        """Show another run of the family. The present run is stopped."""
         if run is not self.run:
             self._step_aside()
             self._show(run)
 
     def remove(self, run: Run) -> list[Run]:
-        """Take a branch and all that branched from it out of the family; its root stays. Gives what went."""
+        """Remove a branch and all that branched from it from the family, and return them. The root stays."""
         gone = self.family.offspring(run)
         if not run.parent or run.parent not in self.family.members:
             return []
@@ -217,15 +252,17 @@ class Simulator:
 
     @property
     def can_resume(self) -> bool:
-        """Whether the run that is shown was stopped here and can go on."""
-        return self._can_resume(self.run, len(self.run.history)) and len(self.run.history) < self.run.experiment.run.steps
+        """True where the run that is shown was stopped here and can go on."""
+        return (
+            self._can_resume(self.run, len(self.run.history)) and len(self.run.history) < self.run.experiment.run.steps
+        )
 
     def _can_resume(self, run: Run, step: int) -> bool:
-        """Whether this very run can go on: it was stopped here, and stands at its end."""
+        """Return whether this very run can go on: it was stopped here, and the step is its end."""
         return run.status == "stopped" and bool(run.environment) and step == len(run.history) and run.id in self._left
 
     def _step_aside(self) -> None:
-        """Stop what goes, for another run of the family. A run that was taken back to a step and never went on is forgotten."""
+        """Stop the present run, for another one of the family. A rewound run that never went on is forgotten."""
         if self._worker:
             self._worker.send(Stop(leaving=True))
             self._leaving = [worker for worker in (*self._leaving, self._worker) if worker.is_alive()]
@@ -235,54 +272,57 @@ class Simulator:
             self.family.members.pop(self.run.id, None)
 
     def _show(self, run: Run) -> None:
+        """Show this run, and request the values in force in it."""
         self.run = run
         self.requested = run.in_force
-        self._refusals = len(run.refusals)
-        self._asked, self._sent, self._later = [], {}, {}
+        self._refusals_told, self._events_read = len(run.refusals), len(run.events)
+        self._undo, self._sent, self._later = [], {}, {}
 
     def stop(self) -> None:
+        """End the run after its present step."""
         if self._worker:
             self._left.add(self.run.id)
             self._worker.send(Stop())
 
     def close(self, seconds: float) -> bool:
-        """Stop and wait so long at most; whether the training threads have ended, and all is written."""
+        """Stop, and wait so many seconds at most. Return whether the training threads have ended and all is written."""
         self._leave()
         end = time.monotonic() + seconds
         for worker in self._leaving:
             worker.join(max(end - time.monotonic(), 0))
-        written = self._keeper is None or self._keeper.close(max(end - time.monotonic(), LAST_WRITING))
+        written = self._library_writer is None or self._library_writer.close(max(end - time.monotonic(), LAST_WRITING))
         return not self.busy and written
 
     @property
     def busy(self) -> bool:
-        """Whether a training thread lives, if only one that was told to stop."""
+        """True while a training thread lives, even one that was told to stop."""
         self._leaving = [worker for worker in self._leaving if worker.is_alive()]
         return bool(self._leaving) or (self._worker is not None and self._worker.is_alive())
 
     @property
     def library_problem(self) -> str:
-        """Why runs cannot be written into the library just now, or what became of it; empty where all is well."""
-        return (self._keeper.problem or self._keeper.notice) if self._keeper else ""
+        """Reason why the library cannot be written now, or what became of a damaged one; "" where all is well."""
+        return (self._library_writer.problem or self._library_writer.notice) if self._library_writer else ""
 
     @property
     def started(self) -> bool:
-        """Whether the run has begun, here or, where it was opened, at another time."""
-        return self._worker is not None or self.run.over  # the latter also where the run was opened, or is shown again
+        """True once the run has begun, here or at another time."""
+        return self._worker is not None or self.run.over  # over: opened from the library, or shown again
 
     @property
     def going(self) -> Run:
-        """The run that Run, Pause and Step are for: the one that is shown, or its twin that goes on alone."""
+        """The run that Run, Pause and Step act on: the one that is shown, or its twin where that goes on alone."""
         twin = self.twins.other if self.twins is not None and self.run is self.twins.one and self.run.over else None
         return self.run if twin is None or twin.over else twin
 
     @property
     def failure(self) -> str:
-        """The traceback of the exception that ended the run, or nothing."""
+        """The traceback of the exception that ended the run, or ""."""
         return self._worker.failure if self._worker else ""
 
     def waiting(self) -> set[str]:
-        """Knobs whose value was asked for and is not in force: live ones until the next step, others until a restart."""
+        """Return the knobs whose requested value is not in force yet: a live one waits for the next step, any other for
+        a restart."""
         if not self.started:
             return set()
         run = self.run
@@ -292,15 +332,21 @@ class Simulator:
             name
             for name, knob in KNOBS.items()
             if self.requested[name] != run.in_force[name]
-            and (self._sent.get(name) == self.requested[name] if knob.live and not run.over else self.requested[name] != run.experiment[name])
+            and (
+                self._sent.get(name) == self.requested[name]
+                if knob.live and not run.over
+                else self.requested[name] != run.experiment[name]
+            )
         }
 
-    def _ask(self, wanted: Experiment, *named: str) -> None:
+    def _request(self, wanted: Experiment, *named: str) -> None:
+        """Request these values, and send the live ones that are new to the worker. A `named` knob is sent too where its
+        value in force differs, as after a planned change."""
         new = differing(self.requested, wanted)
-        new |= {name: wanted[name] for name in named if wanted[name] != self.run.in_force[name]}  # it may have changed as planned
+        new |= {name: wanted[name] for name in named if wanted[name] != self.run.in_force[name]}
         self.requested = wanted
         if not self.started:
-            self._take_up(self._new_run())
+            self._found_family(self._new_run())
             return
         for name, value in new.items():
             if KNOBS[name].live and self.run.over:
@@ -309,19 +355,21 @@ class Simulator:
                 self._sent[name] = value
                 self._worker.send(SetKnob(name, value))
 
-    def _take_up(self, run: Run, relatives: Iterable[Run] = ()) -> None:
-        """Begin a new family with this run."""
+    def _found_family(self, run: Run, relatives: Iterable[Run] = ()) -> None:
+        """Show this run, with a family of its own."""
         self.run, self.family = run, Family([run, *relatives])
         self.twins: Twins | None = None
         self.snapshots = Snapshots(self.snapshots.budget, stored=self._stored)
-        self._refusals = len(run.refusals)
-        self._left: set[str] = set()  # runs that were stopped to show another one
+        self._refusals_told, self._events_read = len(run.refusals), len(run.events)
+        self._left: set[str] = set()  # ids of runs that were stopped here and may go on
         self._later = {}
 
     def _new_run(self) -> Run:
+        """Return a run of the requested knobs that is ready to begin."""
         return Run(self.preset, self.requested, self.preset.timeline)
 
     def _start(self, *, paused: bool) -> None:
+        """Start a worker for the run that is shown, and for its twin."""
         self._sent = {}
         twins = self.twins if self.twins is not None and self.run is self.twins.one and not self.started else None
         self._worker = Worker(
@@ -329,15 +377,16 @@ class Simulator:
             twin=twins.other if twins else None, twin_knob=twins.knob if twins else "",
         )  # fmt: skip
         self._before = None
-        if self._probed:
-            self._worker.send(Probe(self._probed))
+        if self._watched:
+            self._worker.send(WatchGauges(self._watched))
         self._worker.start()
-        if self._keeper and twins:
-            self._keeper.follow(twins.other, self.snapshots)
-        if self._keeper:
-            self._keeper.follow(self.run, self.snapshots)
+        if self._library_writer and twins:
+            self._library_writer.follow(twins.other, self.snapshots)
+        if self._library_writer:
+            self._library_writer.follow(self.run, self.snapshots)
 
     def _leave(self) -> None:
+        """Stop the present run and let go of its models, for another family."""
         if self._before:
             self._before.let_go()
             self._before = None

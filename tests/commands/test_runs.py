@@ -11,14 +11,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, until
 
 from gradstudio.core import files
-from gradstudio.session import curves
+from gradstudio.session.files import curve_import
 from gradstudio.session.library.store import Library
 
 COMMAND = [sys.executable, "-m", "gradstudio"]
@@ -29,7 +29,10 @@ FOREVER = ["--steps", "50000000"]
 @pytest.fixture
 def two(gradstudio: Callable, small: Path) -> list[str]:
     """Two runs that part at step 3, the second one first in the list."""
-    for changes in ([], ["--at", "3:optimizer.lr=0.5", "--set", "clipping.kind=norm", "--set", "clipping.max_norm=1e9", "--steps", "8"]):
+    for changes in (
+        [],
+        ["--at", "3:optimizer.lr=0.5", "--set", "clipping.kind=norm", "--set", "clipping.max_norm=1e9", "--steps", "8"],
+    ):
         assert gradstudio("run", small, "-q", *changes).code == 0
     return [entry["run"] for entry in listed(gradstudio)]
 
@@ -38,13 +41,6 @@ def listed(gradstudio: Callable, *words: str) -> list[dict]:
     answer = gradstudio("runs", "--json", *words)
     assert answer.code == 0, answer.err
     return json.loads(answer.out, parse_constant=pytest.fail)
-
-
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -73,21 +69,26 @@ def test_every_run_is_kept_with_its_outcome_and_one_that_could_not_begin_is_not(
     gradstudio: Callable, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert gradstudio("run", small, "--steps", "4").code == 0
-    assert gradstudio("run", small, "--set", "optimizer.lr=1e6", "--set", "problem.input_scale=1e30", "--steps", "30").code == 3
+    assert (
+        gradstudio("run", small, "--set", "optimizer.lr=1e6", "--set", "problem.input_scale=1e30", "--steps", "30").code
+        == 3
+    )
     assert gradstudio("run", small, "--device", "cuda:77").code == 2
-    from gradstudio.session.run import Run
+    from gradstudio.engine.trainer import Trainer
 
-    record = Run.record
+    advance = Trainer.advance
 
-    def fails(run, row):
-        record(run, row)
-        if row.step == 2:
+    def fails(trainer):
+        if trainer.step == 3:
             raise MemoryError("no memory")
+        return advance(trainer)
 
-    monkeypatch.setattr(Run, "record", fails)
+    monkeypatch.setattr(Trainer, "advance", fails)
     assert gradstudio("run", small).code == 1
     found = listed(gradstudio)
-    assert [(entry["outcome"], entry["title"]) for entry in found] == [(outcome, "Small") for outcome in ("failed", "nonfinite", "finished")]
+    assert [(entry["outcome"], entry["title"]) for entry in found] == [
+        (outcome, "Small") for outcome in ("failed", "nonfinite", "finished")
+    ]
     assert found[0]["steps"] == 3 and found[2]["steps"] == 4 and found[1]["final_loss"] in ("nan", "inf")
 
 
@@ -143,7 +144,9 @@ def test_the_list_can_be_searched_and_runs_have_notes_and_tags(gradstudio: Calla
         (["script", "last", "--at", "8:optimizer.lr=1"], "its last step is 7"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str, gradstudio: Callable, two: list[str]) -> None:
+def test_a_wrong_request_is_one_line_and_exit_code_2(
+    words: list[str], said: str, gradstudio: Callable, two: list[str]
+) -> None:
     answer = gradstudio(*(word.format(*two) for word in words))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: ") and said in answer.err and answer.err.count("\n") == 1
@@ -154,7 +157,9 @@ def test_a_wrong_request_is_one_line_and_exit_code_2(words: list[str], said: str
 
 
 def test_compared_runs_say_what_differs_and_from_where_on(gradstudio: Callable, two: list[str], tmp_path: Path) -> None:
-    answer = gradstudio("runs", "compare", two[1], two[0], "--csv", tmp_path / "sub" / "curves.csv", "--out", tmp_path / "out")
+    answer = gradstudio(
+        "runs", "compare", two[1], two[0], "--csv", tmp_path / "sub" / "curves.csv", "--out", tmp_path / "out"
+    )
     assert answer.code == 0, answer.err
     lines = [" ".join(line.split()) for line in answer.out.splitlines()]
     assert {"optimizer.lr 0.1 0.1; 0.5 from step 3", "clipping.kind none norm", "run.steps 6 8"} <= set(lines)
@@ -175,7 +180,9 @@ def test_compared_runs_say_what_differs_and_from_where_on(gradstudio: Callable, 
 # ---- reporting and repeating
 
 
-def test_a_report_is_made_of_the_files_that_the_run_wrote(gradstudio: Callable, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_made_of_the_files_that_the_run_wrote(
+    gradstudio: Callable, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     gradstudio("run", small, "--at", "2:optimizer.lr=0.03", "--out", "first", "-q")
     gradstudio("runs", "note", "last", "what the student wrote")
@@ -197,7 +204,7 @@ def test_a_run_goes_to_tensorboard(gradstudio: Callable, two: list[str], tmp_pat
     answer = gradstudio("report", "last", "--format", "tensorboard,csv", "--out", tmp_path / "out")
     (events,) = (tmp_path / "out").glob("events.out.tfevents.*")
     assert answer.code == 0 and str(events) in answer.out and (tmp_path / "out" / "metrics.csv").is_file()
-    losses = next(curve for curve in curves.read(events) if curve.name == "loss")
+    losses = next(curve for curve in curve_import.read(events) if curve.name == "loss")
     assert len(losses.values) == len((tmp_path / "out" / "metrics.csv").read_text().splitlines()) - 1
 
 
@@ -215,7 +222,11 @@ def test_a_run_is_repeated_to_the_bit_by_its_name_and_by_its_program(
 ) -> None:
     gradstudio("run", small, "--at", "2:optimizer.lr=0.03", "--seed", "5", "--out", tmp_path / "first", "-q")
     (run,) = (entry["run"] for entry in listed(gradstudio))
-    assert gradstudio("script", run[:-2]).out == gradstudio("script", "last").out == (tmp_path / "first" / "train.py").read_text()
+    assert (
+        gradstudio("script", run[:-2]).out
+        == gradstudio("script", "last").out
+        == (tmp_path / "first" / "train.py").read_text()
+    )
     for source in (run, "last"):
         assert gradstudio("run", source, "-q").code == 0
     monkeypatch.setenv("GRADSTUDIO_THREADS", "3")
@@ -228,16 +239,22 @@ def test_a_run_is_repeated_to_the_bit_by_its_name_and_by_its_program(
     assert [entry["first_different_step"] for entry in told["runs"]] == [None, None, None] and told["knobs"] == []
 
 
-def test_a_preset_comes_before_a_run_of_that_name(gradstudio: Callable, two: list[str], small: Path, own_user_data: Path) -> None:
+def test_a_preset_comes_before_a_run_of_that_name(
+    gradstudio: Callable, two: list[str], small: Path, own_user_data: Path
+) -> None:
     folder = own_user_data / "gradstudio" / "presets"
     folder.mkdir(parents=True)
     (folder / "last.toml").write_text(small.read_text().replace("Small", "The preset"))
     assert '"""The preset in plain PyTorch' in gradstudio("script", "last").out
 
 
-def test_no_code_comes_into_a_program_from_somebody_else_s_library(gradstudio: Callable, two: list[str], tmp_path: Path) -> None:
+def test_no_code_comes_into_a_program_from_somebody_else_s_library(
+    gradstudio: Callable, two: list[str], tmp_path: Path
+) -> None:
     with sqlite3.connect(files.user_library()) as connection:
-        connection.execute("UPDATE runs SET environment = ?", (json.dumps({"threads": "print('evil')", "device": "cpu"}),))
+        connection.execute(
+            "UPDATE runs SET environment = ?", (json.dumps({"threads": "print('evil')", "device": "cpu"}),)
+        )
     connection.close()
     assert gradstudio("report", "last", "--format", "py", "--out", tmp_path).code == 0
     for program in (gradstudio("script", "last").out, (tmp_path / "train.py").read_text()):
@@ -266,7 +283,12 @@ def test_on_a_terminal_deleting_asks(answer: str, left: int, gradstudio: Callabl
 
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, "runs", "delete", "last"], stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True, preexec_fn=begin
+        [*COMMAND, "runs", "delete", "last"],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=begin,
     )
     os.close(terminal)
     seen = b""
@@ -275,7 +297,9 @@ def test_on_a_terminal_deleting_asks(answer: str, left: int, gradstudio: Callabl
     assert two[0].encode() in seen
     for _ in range(60):
         os.write(screen, answer.encode())
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a Ctrl+C that comes between the question and Python's reading is lost
+        with contextlib.suppress(
+            subprocess.TimeoutExpired
+        ):  # a Ctrl+C that comes between the question and Python's reading is lost
             process.communicate(timeout=1)
             break
     os.close(screen)
@@ -294,7 +318,9 @@ def test_a_run_that_is_going_is_listed_so_and_not_deleted(gradstudio: Callable, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_a_killed_run_is_interrupted_and_can_be_reported_and_repeated(gradstudio: Callable, endless: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_killed_run_is_interrupted_and_can_be_reported_and_repeated(
+    gradstudio: Callable, endless: subprocess.Popen[str], tmp_path: Path
+) -> None:
     endless.send_signal(signal.SIGKILL)
     endless.communicate()
     (entry,) = listed(gradstudio)
@@ -310,30 +336,53 @@ def test_a_killed_run_is_interrupted_and_can_be_reported_and_repeated(gradstudio
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_a_run_that_is_told_to_end_is_kept_to_its_last_step(gradstudio: Callable, endless: subprocess.Popen[str]) -> None:
+def test_a_run_that_is_told_to_end_is_kept_to_its_last_step(
+    gradstudio: Callable, endless: subprocess.Popen[str]
+) -> None:
     endless.send_signal(signal.SIGTERM)
-    out, _ = endless.communicate(timeout=60)
+    out, _ = endless.communicate(timeout=PATIENCE)
     assert endless.returncode == 130
     (entry,) = listed(gradstudio)
     assert entry["outcome"] == "stopped" and entry["steps"] == json.loads(out)["steps"]
 
 
 def test_two_programs_at_once_keep_both_their_runs(gradstudio: Callable, small: Path) -> None:
-    running = [subprocess.Popen([*COMMAND, "run", str(small), "--steps", "300", "-q"], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [(process.communicate(timeout=100)[1], process.returncode) for process in running] == [("", 0), ("", 0)]
+    running = [
+        subprocess.Popen([*COMMAND, "run", str(small), "--steps", "300", "-q"], stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [(process.communicate(timeout=PATIENCE)[1], process.returncode) for process in running] == [("", 0), ("", 0)]
     found = listed(gradstudio)
     assert [(entry["outcome"], entry["steps"]) for entry in found] == [("finished", 300)] * 2
     assert found[0]["final_loss"] == found[1]["final_loss"]
 
 
-def test_a_library_that_cannot_be_written_is_one_line_and_changes_nothing_else(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
+def test_a_library_that_cannot_be_written_is_one_line_and_changes_nothing_else(
+    gradstudio: Callable, small: Path, tmp_path: Path
+) -> None:
     bad = tmp_path / "file" / "library.sqlite3"
     bad.parent.write_text("a file, where a folder should be")
     answer = gradstudio("run", small, "--json", "--library", bad, "--out", tmp_path / "out")
-    assert answer.code == 0 and json.loads(answer.out)["outcome"] == "finished" and (tmp_path / "out" / "run.json").exists()
+    assert (
+        answer.code == 0
+        and json.loads(answer.out)["outcome"] == "finished"
+        and (tmp_path / "out" / "run.json").exists()
+    )
     said = [line for line in answer.err.splitlines() if not line.startswith("files in")]
     assert len(said) == 1 and said[0].startswith("not kept: the run library") and str(bad) in said[0]
-    unsound = gradstudio("run", small, "-q", "--library", bad, "--set", "optimizer.lr=1e6", "--set", "problem.input_scale=1e30", "--steps", "30")
+    unsound = gradstudio(
+        "run",
+        small,
+        "-q",
+        "--library",
+        bad,
+        "--set",
+        "optimizer.lr=1e6",
+        "--set",
+        "problem.input_scale=1e30",
+        "--steps",
+        "30",
+    )
     assert unsound.code == 3 and unsound.err.count("\n") == 1
     assert "kept as" not in gradstudio("run", small, "--library", bad).out
 
@@ -386,14 +435,26 @@ def hostile(gradstudio: Callable, small: Path) -> str:
     return run
 
 
-def test_no_text_reaches_the_terminal_but_as_letters_and_tables_stay_lines(gradstudio: Callable, hostile: str, tmp_path: Path) -> None:
+def test_no_text_reaches_the_terminal_but_as_letters_and_tables_stay_lines(
+    gradstudio: Callable, hostile: str, tmp_path: Path
+) -> None:
     assert len(gradstudio("runs").out.splitlines()) == 2
     other = next(entry["run"] for entry in listed(gradstudio) if entry["run"] != hostile)
     compared = gradstudio("runs", "compare", hostile, other).out.split("\n")
     assert [line[:1] for line in compared[:3]] == ["A", "B", ""]
-    for words in (["runs"], ["runs", "show", hostile], ["runs", "show", hostile, "--json"], ["runs", "compare", hostile, other],
-                  ["runs", "compare", hostile, other, "--json"], ["runs", "--json"], ["report", hostile, "--out", str(tmp_path / "out")],
-                  ["run", hostile], ["run", hostile, "--json"], ["runs", "show", hostile + "x"], ["runs", "delete", hostile, "--yes"]):  # fmt: skip
+    for words in (
+        ["runs"],
+        ["runs", "show", hostile],
+        ["runs", "show", hostile, "--json"],
+        ["runs", "compare", hostile, other],
+        ["runs", "compare", hostile, other, "--json"],
+        ["runs", "--json"],
+        ["report", hostile, "--out", str(tmp_path / "out")],
+        ["run", hostile],
+        ["run", hostile, "--json"],
+        ["runs", "show", hostile + "x"],
+        ["runs", "delete", hostile, "--yes"],
+    ):
         answer = gradstudio(*words)
         for text in (answer.out, answer.err):
             assert all(letter.isprintable() or letter == "\n" for letter in text), (words, text)
@@ -416,7 +477,7 @@ def on_a_terminal(*words: str) -> str:
     except OSError:  # the other side has closed it
         pass
     os.close(screen)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     return seen.decode().replace("\r\n", "\n")
 
 

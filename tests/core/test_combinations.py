@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradstudio.core.combinations import LOSS_TASKS, MODEL_OF_TASK, with_companions
+from gradstudio.core.adjusted_knobs import with_adjustments
+from gradstudio.core.combinations import LOSS_TASKS, MODEL_OF_TASK
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import KnobError, Value
 
@@ -36,7 +37,9 @@ def test_a_loss_written_by_hand_is_for_some_tasks(loss: str, task: str) -> None:
     if task in LOSS_TASKS.get(loss, (task,)):
         assert Experiment().with_values(values).loss.kind == loss
     else:
-        with pytest.raises(KnobError, match=rf"loss\.kind = {loss} is not allowed with problem\.task = {task}; allowed: auto"):
+        with pytest.raises(
+            KnobError, match=rf"loss\.kind = {loss} is not allowed with problem\.task = {task}; allowed: auto"
+        ):
             Experiment().with_values(values)
 
 
@@ -71,7 +74,7 @@ def test_a_refusal_says_what_is_allowed(values: dict[str, Value], says: str) -> 
 )
 def test_what_comes_along(before: dict[str, Value], name: str, value: Value, comes: dict[str, Value]) -> None:
     experiment = Experiment().with_values(before)
-    assert differing(experiment, with_companions(experiment, name, value)) == {name: value, **comes}
+    assert differing(experiment, with_adjustments(experiment, name, value)) == {name: value, **comes}
 
 
 @pytest.mark.parametrize(
@@ -84,24 +87,27 @@ def test_what_comes_along(before: dict[str, Value], name: str, value: Value, com
 )
 def test_a_number_brings_no_other_choice(other: str, choice: str, number: str, value: int) -> None:
     with pytest.raises(KnobError, match=f"{number} = {value} is not allowed with {other} = {choice}; allowed: "):
-        with_companions(Experiment().with_value(other, choice), number, value)
+        with_adjustments(Experiment().with_value(other, choice), number, value)
 
 
 def test_a_value_that_is_never_allowed_is_refused_by_its_own_name() -> None:
     with pytest.raises(KnobError, match=r"optimizer\.lr = -1"):
-        with_companions(Experiment(), "optimizer.lr", -1.0)
+        with_adjustments(Experiment(), "optimizer.lr", -1.0)
 
 
 @given(
     st.lists(
-        st.sampled_from(CHOICES).flatmap(lambda name: st.tuples(st.just(name), st.sampled_from(KNOBS[name].choices or (1, 2, 8, 64)))), max_size=6
+        st.sampled_from(CHOICES).flatmap(
+            lambda name: st.tuples(st.just(name), st.sampled_from(KNOBS[name].choices or (1, 2, 8, 64)))
+        ),
+        max_size=6,
     )
 )
 def test_whatever_is_chosen_in_whatever_order_holds(chosen: list[tuple[str, Value]]) -> None:
     experiment = Experiment()
     for name, value in chosen:
         try:
-            experiment = with_companions(experiment, name, value)
+            experiment = with_adjustments(experiment, name, value)
         except KnobError:
             assert not isinstance(value, str)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from waiting import PATIENCE, join
 
 from gradstudio.core import compiled
 from gradstudio.core.compiled import READ_ONLY
@@ -56,7 +57,7 @@ def test_who_comes_while_it_is_compiled_waits_for_that(monkeypatch: pytest.Monke
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        join(thread)
     assert found == [4.0] * 4 and made == [1]
 
 
@@ -73,14 +74,21 @@ def test_all_that_is_known_is_compiled_beforehand() -> None:
 
 SMOOTH = """
 import numpy as np
-from gradstudio.gui.plots import smoother
-print(smoother.Smoother().smoothed(np.ones(2)), smoother._smooth._code.stats.cache_path)
+from gradstudio.gui.drawing import smoothing
+print(smoothing.Smoother().smoothed(np.ones(2)), smoothing._smooth._code.stats.cache_path)
 """
 
 
 def smoothed(code: str = SMOOTH, **environment: str) -> str:
     """What a program says that smooths two numbers, and where its code is kept."""
-    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    ).stdout
 
 
 def test_where_nothing_can_be_written_it_is_compiled_at_each_start() -> None:

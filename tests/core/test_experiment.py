@@ -9,7 +9,9 @@ from gradstudio.core.knobs import KnobError
 
 def test_an_experiment_has_every_knob_at_its_default() -> None:
     experiment = Experiment()
-    assert {knob.name: value for knob, value in experiment.items()} == {name: knob.default for name, knob in KNOBS.items()}
+    assert {knob.name: value for knob, value in experiment.items()} == {
+        name: knob.default for name, knob in KNOBS.items()
+    }
     assert experiment.changed() == {}
 
 
@@ -38,7 +40,9 @@ def test_sequence_length_divides_the_picture(length: int) -> None:
     digits = Experiment().with_value("problem.task", "sequential_digits")
     if 64 % length:
         with pytest.raises(
-            KnobError, match=rf"problem\.seq_len = {length} is not allowed with problem\.task = sequential_digits; allowed: a divisor"
+            KnobError,
+            match=rf"problem\.seq_len = {length} is not allowed with problem\.task = sequential_digits; allowed: a "
+            rf"divisor",
         ):
             digits.with_value("problem.seq_len", length)
     else:

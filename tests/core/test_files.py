@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from waiting import join
 
 from gradstudio.core import files
 
@@ -66,11 +67,11 @@ def test_a_reader_sees_the_old_content_or_the_new_and_nothing_between(tmp_path: 
 
     writer = threading.Thread(target=write)
     writer.start()
-    seen = set()
+    seen = {path.read_text()}
     while writer.is_alive():
         seen.add(path.read_text())
-    writer.join()
-    assert seen <= contents and seen
+    join(writer)
+    assert seen <= contents
 
 
 def test_user_presets_lie_in_the_user_s_data(own_user_data: Path) -> None:

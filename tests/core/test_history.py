@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE, join
 
 from gradstudio.core import files
 from gradstudio.core import history as histories
@@ -23,22 +24,26 @@ from gradstudio.core.history import (
     Row,
     Settings,
 )
-from gradstudio.core.loop_order import Loop
+from gradstudio.core.loop_calls import Loop
 from gradstudio.core.spill import Spilled
 
 LAYERS = (Layer("first.weight", "weight", 6), Layer("first.bias", "bias", 3))
 
 
-def row(step: int, loss: float = 1.0, layers: np.ndarray | float = 0.0, nonfinite: int = 0, skipped: bool = False) -> Row:
+def row(
+    step: int, loss: float = 1.0, layers: np.ndarray | float = 0.0, nonfinite: int = 0, skipped: bool = False
+) -> Row:
     grid = np.broadcast_to(np.asarray(layers, float), (len(LAYER_METRICS), len(LAYERS)))
     return Row(
-        step=step, loss=loss, grad_norm=2.0, clipped_norm=1.0, clip_coef=0.5, lr=0.1, scale=1.0, skipped=skipped, nonfinite=nonfinite,
+        step=step, loss=loss, grad_norm=2.0, clipped_norm=1.0, clip_coef=0.5, lr=0.1, scale=1.0, skipped=skipped,
+        nonfinite=nonfinite,
         update_ratio=1e-3, weight_norm=7.0, accuracy=math.nan, step_seconds=0.01, layers=grid,
     )  # fmt: skip
 
 
 def filled(count: int) -> History:
-    """Row n has loss n + 1 and n + 1 + 1000 * metric + layer / 2 in the layers, so that every entry tells where it is from."""
+    """Row n has loss n + 1 and n + 1 + 1000 * metric + layer / 2 in the layers, so that every entry tells where it is
+    from."""
     history = History(LAYERS)
     place = 1000 * np.arange(len(LAYER_METRICS))[:, None] + np.arange(len(LAYERS)) / 2
     for step in range(count):
@@ -106,18 +111,27 @@ def test_a_view_stays_valid_while_the_writer_goes_on() -> None:
 
 def test_a_reader_beside_the_writer_never_sees_garbage() -> None:
     history, total = History(LAYERS), 3 * BLOCK
-    writer = threading.Thread(target=lambda: [history.append(row(step, step + 1.0, step + 1.0)) for step in range(total)])
+    looked = threading.Event()
+
+    def write() -> None:
+        for step in range(total):
+            history.append(row(step, step + 1.0, step + 1.0))
+            if step == total // 2:
+                looked.wait(PATIENCE)
+
+    writer = threading.Thread(target=write)
     writer.start()
-    looks = partial = seen = 0
+    seen = 0
     while seen < total:
         seen = len(history)
         losses, norms = history.column("loss", seen - 50, seen), history.layer_metric("grad_norm", 0, seen)
         assert (losses == np.arange(max(seen - 50, 0), seen) + 1.0).all()
         assert len(norms) == seen and (norms == np.arange(seen)[:, None] + 1.0).all()
         assert not seen or history.row(seen - 1)["loss"] == seen
-        looks, partial = looks + 1, partial + (0 < seen < total)
-    writer.join()
-    assert partial, f"the reader looked {looks} times and never while the writer wrote"
+        if 0 < seen < total:
+            looked.set()
+    join(writer)
+    assert looked.is_set(), "the reader never looked while the writer wrote"
 
 
 @pytest.mark.parametrize(
@@ -154,21 +168,35 @@ def grow(history: History, count: int, salt: int = 0) -> History:
         calls = (("zero_grad", "step") if step % 7 < 4 else ("step",), 1 + step // 20, False, "none", step % 5 == 0)
         history.append(
             Row(
-                step, loss, *random.random(6).tolist()[:4], float(2 ** (step % 9)), step % 5 == 0, int(step % 13 == 0), *random.random(4).tolist(),
-                layers=random.standard_normal((len(LAYER_METRICS), len(LAYERS))).astype(np.float32), loop=Loop(*calls),
+                step,
+                loss,
+                *random.random(6).tolist()[:4],
+                float(2 ** (step % 9)),
+                step % 5 == 0,
+                int(step % 13 == 0),
+                *random.random(4).tolist(),
+                layers=random.standard_normal((len(LAYER_METRICS), len(LAYERS))).astype(np.float32),
+                loop=Loop(*calls),
                 settings=Settings(("none", "norm")[step // 9 % 2], float(salt), "fp32"),
                 accumulated=Accumulated(step, random.random(), 1e-3) if step % 6 == 1 else None,
-                activations=Activations(step, (Activation("first.weight", *random.random(4).tolist()),)) if step % 8 == 3 else None,
+                activations=Activations(step, (Activation("first.weight", *random.random(4).tolist()),))
+                if step % 8 == 3
+                else None,
             )
-        )  # fmt: skip
+        )
     return history
 
 
 def content(history: History, stop: int | None = None) -> list[object]:
     """Every bit of the rows before `stop`, and what is noted of them."""
     stop = len(history) if stop is None else stop
-    bits = [history.column(name, 0, stop).tobytes() for name in COLUMNS] + [history.layer_metric(name, 0, stop).tobytes() for name in LAYER_METRICS]
-    notes = [[note for note in noted if note[0] < stop] for noted in (history.loops, history.settings, history.accumulated, history.activations)]
+    bits = [history.column(name, 0, stop).tobytes() for name in COLUMNS] + [
+        history.layer_metric(name, 0, stop).tobytes() for name in LAYER_METRICS
+    ]
+    notes = [
+        [note for note in noted if note[0] < stop]
+        for noted in (history.loops, history.settings, history.accumulated, history.activations)
+    ]
     return [stop, history.layers, *bits, *notes]
 
 
@@ -177,7 +205,9 @@ def spilled(history: History) -> int:
 
 
 @pytest.mark.usefixtures("short_blocks")
-@pytest.mark.parametrize("step", [0, 1, 2, SHORT - 1, SHORT, SHORT + 1, 2 * SHORT, 3 * SHORT - 1, 3 * SHORT, 3 * SHORT + 1, 4 * SHORT + 5])
+@pytest.mark.parametrize(
+    "step", [0, 1, 2, SHORT - 1, SHORT, SHORT + 1, 2 * SHORT, 3 * SHORT - 1, 3 * SHORT, 3 * SHORT + 1, 4 * SHORT + 5]
+)
 def test_a_part_is_what_there_was_before_a_step_and_goes_on_by_itself(step: int) -> None:
     whole, again = grow(History(LAYERS), 4 * SHORT + 5), grow(History(LAYERS), 4 * SHORT + 5)
     assert spilled(whole) == 3
@@ -230,7 +260,7 @@ def test_a_part_of_a_history_that_grows_meanwhile() -> None:
         assert len(part) == max(seen - 3, 0)
         assert (part.column("loss") == np.arange(len(part)) + 1.0).all()
         assert (part.layer_metric("grad_norm") == np.arange(len(part))[:, None] + 1.0).all()
-    writer.join()
+    join(writer)
 
 
 @pytest.mark.usefixtures("short_blocks")
@@ -250,7 +280,9 @@ def test_a_history_as_it_grew_is_what_a_run_had_at_each_row(start: int) -> None:
 def test_a_history_as_it_grew_ends_where_it_ended() -> None:
     history = filled(5)
     assert [len(grown) for grown in history.as_it_grew(3, 100)] == [4, 5]
-    assert [len(grown) for grown in history.as_it_grew(5, 5)] == [] == [len(grown) for grown in History().as_it_grew(0, 3)]
+    assert (
+        [len(grown) for grown in history.as_it_grew(5, 5)] == [] == [len(grown) for grown in History().as_it_grew(0, 3)]
+    )
 
 
 def test_a_part_of_a_run_that_broke_knows_whether_it_had() -> None:

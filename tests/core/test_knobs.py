@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gradstudio.core.combinations import with_companions
+from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import KNOBS, Experiment, find_knob, parse_assignment
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 
@@ -48,7 +48,7 @@ def test_bounds_and_choices_themselves_are_allowed(knob: Knob) -> None:
         convert = int if knob.kind == "int" else float
         values = [convert(knob.maximum)] + ([] if knob.above_minimum else [convert(knob.minimum)])
     for value in values:
-        assert with_companions(Experiment(), knob.name, value)[knob.name] == value
+        assert with_adjustments(Experiment(), knob.name, value)[knob.name] == value
         assert knob.parse(format_value(value)) == value
 
 
@@ -58,7 +58,11 @@ def test_wrong_value_is_refused_with_name_value_and_what_is_allowed(knob: Knob) 
         with pytest.raises(KnobError) as raised:
             Experiment().with_value(knob.name, value)  # type: ignore[arg-type]
         text = str(raised.value)
-        assert text.startswith(f"{knob.name} = ") and f"(default {format_value(knob.default)})" in text and "\n" not in text
+        assert (
+            text.startswith(f"{knob.name} = ")
+            and f"(default {format_value(knob.default)})" in text
+            and "\n" not in text
+        )
         assert not isinstance(value, bool | int | float | str) or format_value(value)[:50] in text
         assert knob.kind == "text" or knob.allowed in text
 
@@ -73,7 +77,11 @@ def test_text_of_another_kind_is_refused(knob: Knob) -> None:
 def test_declaration_is_complete(knob: Knob) -> None:
     assert knob.help.endswith(".") and "\n" not in knob.help
     for condition in knob.when:
-        assert all(with_companions(Experiment(), other, value)[other] == value for other, values in condition.items() for value in values)
+        assert all(
+            with_adjustments(Experiment(), other, value)[other] == value
+            for other, values in condition.items()
+            for value in values
+        )
     assert knob.kind not in ("float", "int") or (math.isfinite(knob.minimum) and math.isfinite(knob.maximum))
     if knob.slider:
         low, high = knob.slider
@@ -106,7 +114,13 @@ def test_wrong_assignment_says_what_would_be_right(text: str, says: str) -> None
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("optimizer.lr=1e-3", 1e-3), ("optimizer.lr = 1", 1.0), ("run.steps=12", 12), ("model.residual=ON", True), ("model.residual=false", False)],
+    [
+        ("optimizer.lr=1e-3", 1e-3),
+        ("optimizer.lr = 1", 1.0),
+        ("run.steps=12", 12),
+        ("model.residual=ON", True),
+        ("model.residual=false", False),
+    ],
 )
 def test_assignment_gives_the_knob_s_own_kind(text: str, value: Value) -> None:
     name, parsed = parse_assignment(text)

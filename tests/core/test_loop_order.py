@@ -1,4 +1,5 @@
-"""The order of a loop's calls: a right one has no fault, every other one has, and each known mistake is called by its name."""
+"""The order of a loop's calls: a right one has no fault, every other one has, and each known mistake is called by its
+name."""
 
 from __future__ import annotations
 
@@ -12,14 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import LAYER_METRICS, History, Row
-from gradstudio.core.loop_order import Call, Loop, faults, in_words, right, unskipped
+from gradstudio.core.loop_calls import Call, Loop, faults, in_words, right, unskipped
 from gradstudio.core.rules.loop_order import LoopOrder
 
 MICRO = ("forward", "backward")
 ORDERS = [
     Loop((), count, clipping, scaling, skipped)
-    for count, clipping, scaling, skipped in product((1, 2, 4), (False, True), ("none", "static", "dynamic"), (False, True))
+    for count, clipping, scaling, skipped in product(
+        (1, 2, 4), (False, True), ("none", "static", "dynamic"), (False, True)
+    )
     if scaling == "dynamic" or not skipped
 ]
 
@@ -52,11 +56,19 @@ BROKEN = {
     "clip_after_step": Loop((*TWO, "step", "clip", "schedule"), 2, True, "none", False),
     "clip_before_unscale": Loop((*TWO, "clip", "unscale", "step", "update", "schedule"), 2, True, "dynamic", False),
     "unscale_twice": Loop((*TWO, "unscale", "unscale", "step", "update", "schedule"), 2, False, "dynamic", False),
-    "step_without_scaler": Loop((*TWO, "unscale", "step_without_scaler", "update", "schedule"), 2, False, "dynamic", False),
-    "clip_each_micro_batch": Loop(("zero_grad", *MICRO, "clip", *MICRO, "clip", "step", "schedule"), 2, True, "none", False),
-    "zero_grad_each_micro_batch": Loop(("zero_grad", "zero_grad", *MICRO, "zero_grad", *MICRO, "step", "schedule"), 2, False, "none", False),
+    "step_without_scaler": Loop(
+        (*TWO, "unscale", "step_without_scaler", "update", "schedule"), 2, False, "dynamic", False
+    ),
+    "clip_each_micro_batch": Loop(
+        ("zero_grad", *MICRO, "clip", *MICRO, "clip", "step", "schedule"), 2, True, "none", False
+    ),
+    "zero_grad_each_micro_batch": Loop(
+        ("zero_grad", "zero_grad", *MICRO, "zero_grad", *MICRO, "step", "schedule"), 2, False, "none", False
+    ),
     "never_zero_grad": Loop((*MICRO, *MICRO, "step", "schedule"), 2, False, "none", False),
-    "scheduler_each_micro_batch": Loop(("zero_grad", *MICRO, "schedule", *MICRO, "step", "schedule"), 2, False, "none", False),
+    "scheduler_each_micro_batch": Loop(
+        ("zero_grad", *MICRO, "schedule", *MICRO, "step", "schedule"), 2, False, "none", False
+    ),
     "drop_last_micro_batches": Loop(("zero_grad", *MICRO, "step", "schedule"), 2, False, "none", False),
 }
 
@@ -71,6 +83,11 @@ def test_two_mistakes_are_both_named() -> None:
     assert {fault.mistakes for fault in faults(loop)} == {("never_zero_grad",), ("clip_after_step",)}
     twice = Loop((*TWO, "clip", "unscale", "step", "clip", "update", "schedule"), 2, True, "dynamic", False)
     assert {fault.mistakes for fault in faults(twice)} == {("clip_before_unscale",), ("clip_after_step",)}
+
+
+def test_clipping_after_a_step_without_the_scaler_is_named() -> None:
+    loop = Loop((*TWO, "unscale", "step_without_scaler", "clip", "update", "schedule"), 2, True, "dynamic", False)
+    assert {fault.mistakes for fault in faults(loop)} == {("clip_after_step",), ("step_without_scaler",)}
 
 
 def test_with_one_micro_batch_two_mistakes_make_the_same_calls() -> None:
@@ -115,7 +132,8 @@ def test_words_of_loops_can_be_read_back(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("each", [
-    ("zero_grad", "schedule", "forward", "backward", "clip"), ("zero_grad", "forward", "backward", "clip"), ("forward", "backward"),
+    ("zero_grad", "schedule", "forward", "backward", "clip"), ("zero_grad", "forward", "backward", "clip"),
+    ("forward", "backward"),
 ])  # fmt: skip
 def test_many_micro_batches_are_few_words(each: tuple[Call, ...]) -> None:
     calls = ("zero_grad", *each * 256, "step", "schedule")
@@ -142,16 +160,20 @@ def history_of(*loops: Loop) -> History:
 @pytest.mark.parametrize("mistake", BROKEN)
 def test_the_rule_tells_since_when_and_offers_to_switch_it_off(mistake: str) -> None:
     fine, broken = done_right(BROKEN[mistake]), BROKEN[mistake]
-    finding = LoopOrder().update(history_of(fine, fine, broken, broken))
+    finding = LoopOrder().update(history_of(fine, fine, broken, broken), Progress())
     assert finding and (finding.first_step, finding.last_step) == (2, 3)
     assert finding.remedies == (f"mistakes.{mistake}=false",)
-    healed = LoopOrder().update(history_of(fine, broken, broken, fine))
+    healed = LoopOrder().update(history_of(fine, broken, broken, fine), Progress())
     assert healed and (healed.first_step, healed.last_step) == (1, 2)
-    assert LoopOrder().update(history_of(fine, fine)) is None
+    assert LoopOrder().update(history_of(fine, fine), Progress()) is None
 
 
 def test_steps_that_are_skipped_now_and_then_are_one_stretch() -> None:
     going = done_right(Loop((), 1, False, "dynamic", False))
     skipped = done_right(going._replace(skipped=True))
     assert history_of(*[going, skipped] * 100).loops == [(0, going)]
-    assert [step for step, _ in history_of(skipped, going, going._replace(calls=going.calls[1:]), going).loops] == [0, 2, 3]
+    assert [step for step, _ in history_of(skipped, going, going._replace(calls=going.calls[1:]), going).loops] == [
+        0,
+        2,
+        3,
+    ]

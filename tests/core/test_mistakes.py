@@ -10,7 +10,8 @@ from gradstudio.core.mistakes import note
 NAMES = [name for name in KNOBS if name.startswith("mistakes.")]
 # Knobs beside which every mistake does something: several micro-batches, clipping, a loss scale and a schedule.
 ALL_THERE = {
-    "accumulation.steps": 4, "clipping.kind": "value", "precision.dtype": "fp16", "optimizer.kind": "sgd", "schedule.kind": "cosine",
+    "accumulation.steps": 4, "clipping.kind": "value", "precision.dtype": "fp16", "optimizer.kind": "sgd",
+    "schedule.kind": "cosine",
 }  # fmt: skip
 
 

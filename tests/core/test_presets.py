@@ -1,4 +1,5 @@
-"""Preset files: what is written is read back equal, and whatever else lies in a file ends in a PresetError of one line."""
+"""Preset files: what is written is read back equal, and whatever else lies in a file ends in a PresetError of one
+line."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradstudio.core import files, presets, sharing
-from gradstudio.core.combinations import with_companions
+from gradstudio.core import files, preset_as_text, presets
+from gradstudio.core.adjusted_knobs import with_adjustments
+from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 from gradstudio.core.presets import LessonStep, Preset, PresetError, Promise
-from gradstudio.core.rules import NAMES
 
 PATH = Path("sample.toml")
 BUNDLED = sorted(files.PRESETS.glob("*.toml"))
@@ -69,8 +70,17 @@ def values(knob: Knob) -> st.SearchStrategy[Value]:
 
 
 rules = st.sampled_from(NAMES)
-TOGETHER = ("problem.task", "problem.seq_len", "problem.batch_size", "model.kind", "model.norm", "loss.kind")  # not every value with every other
-assignments = st.sampled_from([f"{knob.name}={format_value(knob.default)}" for knob in KNOBS.values() if knob.name not in TOGETHER])
+TOGETHER = (
+    "problem.task",
+    "problem.seq_len",
+    "problem.batch_size",
+    "model.kind",
+    "model.norm",
+    "loss.kind",
+)  # not every value with every other
+assignments = st.sampled_from(
+    [f"{knob.name}={format_value(knob.default)}" for knob in KNOBS.values() if knob.name not in TOGETHER]
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
@@ -80,12 +90,16 @@ def going_together(chosen: dict[str, Value]) -> Experiment:
     experiment = Experiment()
     for name, value in chosen.items():
         with contextlib.suppress(KnobError):
-            experiment = with_companions(experiment, name, value)
+            experiment = with_adjustments(experiment, name, value)
     return experiment
 
 
-experiments = st.fixed_dictionaries({}, optional={name: values(knob) for name, knob in KNOBS.items()}).map(going_together)
-changes = st.sampled_from([knob for knob in KNOBS.values() if knob.live and knob.name != "problem.skip_batches"]).flatmap(  # that cannot fall
+experiments = st.fixed_dictionaries({}, optional={name: values(knob) for name, knob in KNOBS.items()}).map(
+    going_together
+)
+changes = st.sampled_from(
+    [knob for knob in KNOBS.values() if knob.live and knob.name != "problem.skip_batches"]
+).flatmap(  # that cannot fall
     lambda knob: st.builds(Change, st.integers(0, 10**8), st.just(knob.name), values(knob))
 )
 written = st.builds(
@@ -96,10 +110,17 @@ written = st.builds(
     summary=texts,
     experiment=experiments,
     lesson=st.lists(
-        st.builds(LessonStep, text=texts, rule=st.none() | rules, knobs=st.lists(assignments, max_size=2), accuracy=st.none() | st.floats(0, 1)),
+        st.builds(
+            LessonStep,
+            text=texts,
+            rule=st.none() | rules,
+            knobs=st.lists(assignments, max_size=2),
+            accuracy=st.none() | st.floats(0, 1),
+        ),
         max_size=3,
     ),
-    promise=st.none() | st.builds(Promise, rule=st.none() | rules, fix=st.lists(assignments, max_size=2), accuracy=st.floats(0, 1)),
+    promise=st.none()
+    | st.builds(Promise, rule=st.none() | rules, fix=st.lists(assignments, max_size=2), accuracy=st.floats(0, 1)),
     timeline=st.lists(changes, max_size=4).map(lambda made: tuple(sorted(made, key=lambda change: change.step))),
 )
 
@@ -113,7 +134,7 @@ def test_what_is_written_is_read_back_equal(preset: Preset) -> None:
 @settings(max_examples=100)
 @given(written)
 def test_what_is_shared_as_a_text_is_read_back_equal(preset: Preset) -> None:
-    back = sharing.from_text(sharing.to_text(preset))
+    back = preset_as_text.from_text(preset_as_text.to_text(preset))
     assert back.path is None and back.id
     assert back.model_copy(update={"id": preset.id, "path": PATH}) == preset
 
@@ -126,7 +147,8 @@ def refused(text: str) -> str:
 
 
 def read_or_refuse(path: Path) -> None:
-    """Whatever lies there is a preset, or a PresetError of one line that names the file; anything else fails the test."""
+    """Whatever lies there is a preset, or a PresetError of one line that names the file; anything else fails the
+    test."""
     try:
         assert isinstance(presets.read(path), Preset)
     except PresetError as fault:
@@ -136,7 +158,12 @@ def read_or_refuse(path: Path) -> None:
 
 def test_sample_is_read() -> None:
     preset = presets.parse(SAMPLE, PATH)
-    assert (preset.id, preset.title, preset.summary, preset.bundled) == ("sample", "Sample", "Two lines\nof text", False)
+    assert (preset.id, preset.title, preset.summary, preset.bundled) == (
+        "sample",
+        "Sample",
+        "Two lines\nof text",
+        False,
+    )
     assert preset.experiment.changed() == {"optimizer.kind": "adam", "optimizer.lr": 0.5}
     assert preset.timeline == (Change(10, "optimizer.lr", 2.0), Change(20, "clipping.kind", "norm"))
     assert type(preset.timeline[0].value) is float
@@ -236,8 +263,16 @@ def skipping(start: int, *made: tuple[int, int]) -> tuple[Change, ...]:
 @pytest.mark.parametrize(
     ("start", "made", "says"),
     [
-        (0, [(100, 5), (200, 3)], "timeline.1: problem.skip_batches = 3 is not allowed, for it cannot fall: 5 batches were passed over already"),
-        (0, [(200, 0), (100, 1)], "timeline.0: problem.skip_batches = 0 is not allowed, for it cannot fall: 1 batch was passed over already"),
+        (
+            0,
+            [(100, 5), (200, 3)],
+            "timeline.1: problem.skip_batches = 3 is not allowed, for it cannot fall: 5 batches were skipped already",
+        ),
+        (
+            0,
+            [(200, 0), (100, 1)],
+            "timeline.0: problem.skip_batches = 0 is not allowed, for it cannot fall: 1 batch was skipped already",
+        ),
         (7, [(1, 6)], "timeline.0: problem.skip_batches = 6"),
         (0, [(100, 5), (200, 3), (200, 8)], "timeline.1: problem.skip_batches = 3"),
         (0, [(0, 5), (1, 4)], "allowed: at least 5, at most 100000"),
@@ -286,7 +321,10 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         presets.load(tmp_path)
 
 
-@pytest.mark.parametrize("source", ["nothing-of-that-name", "", "a\nb", "x" * 5000, "x" * 5000 + ".toml", "a\0b", "a\0b.toml", "../..", "\ud800"])
+@pytest.mark.parametrize(
+    "source",
+    ["nothing-of-that-name", "", "a\nb", "x" * 5000, "x" * 5000 + ".toml", "a\0b", "a\0b.toml", "../..", "\ud800"],
+)
 def test_a_source_that_is_no_preset_is_refused(source: str) -> None:
     with pytest.raises(PresetError):
         presets.load(source)
@@ -327,13 +365,19 @@ def test_mutated_files_are_refused_or_read(path: Path | None, tmp_path: Path) ->
 @settings(max_examples=200)
 @given(
     st.dictionaries(
-        st.sampled_from([*(knob.section for knob in KNOBS.values()), "title", "lesson", "timeline", "promise", "schema"]) | texts,
+        st.sampled_from(
+            [*(knob.section for knob in KNOBS.values()), "title", "lesson", "timeline", "promise", "schema"]
+        )
+        | texts,
         st.recursive(
             st.none().map(lambda _: math.nan) | st.booleans() | st.integers() | st.floats() | texts | st.dates(),
             lambda inner: (
                 st.lists(inner, max_size=3)
                 | st.dictionaries(
-                    st.sampled_from([knob.field for knob in KNOBS.values()] + ["step", "knob", "value", "text"]) | texts, inner, max_size=3
+                    st.sampled_from([knob.field for knob in KNOBS.values()] + ["step", "knob", "value", "text"])
+                    | texts,
+                    inner,
+                    max_size=3,
                 )
             ),
             max_leaves=6,
@@ -354,7 +398,12 @@ def test_saved_preset_is_found_again(own_user_data: Path) -> None:
     assert path == own_user_data / "gradstudio" / "presets" / "sample.toml"
     assert path in list(presets.available())
     again = presets.load("sample")
-    assert (again.experiment, again.timeline, again.lesson, again.bundled) == (preset.experiment, preset.timeline, preset.lesson, False)
+    assert (again.experiment, again.timeline, again.lesson, again.bundled) == (
+        preset.experiment,
+        preset.timeline,
+        preset.lesson,
+        False,
+    )
 
 
 @pytest.mark.parametrize("title", ["", "  ", "...", "/", "_"])
@@ -380,8 +429,14 @@ def test_saving_where_nothing_can_be_written_is_a_preset_error(own_user_data: Pa
     ("part", "says"),
     [
         ('[[lesson]]\ntext = "x"\nknobs = ["nonsense"]', "line 3: lesson.0: 'nonsense'"),
-        ('[[lesson]]\ntext = "x"\n[[lesson]]\ntext = "y"\nknobs = ["optimizer.lr=zzz"]', "line 5: lesson.1: optimizer.lr = zzz"),
-        ('[[lesson]]\ntext = "x"\nrule = "no_such"', "lesson.0: rule = no_such is not allowed; allowed: one of: nonfinite_loss"),
+        (
+            '[[lesson]]\ntext = "x"\n[[lesson]]\ntext = "y"\nknobs = ["optimizer.lr=zzz"]',
+            "line 5: lesson.1: optimizer.lr = zzz",
+        ),
+        (
+            '[[lesson]]\ntext = "x"\nrule = "no_such"',
+            "lesson.0: rule = no_such is not allowed; allowed: one of: nonfinite_loss",
+        ),
         ('[promise]\nfix = ["run.seed=-1"]', "promise: run.seed = -1"),
         ("title = 3", "title = 3 is not allowed"),
     ],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
-from gradstudio.core.rules import Finding
-from gradstudio.core.rules.remedies import fitting
 
 
 def finding(rule: str, *remedies: str) -> Finding:

@@ -48,7 +48,12 @@ def test_a_number_is_short_and_right(value: float) -> None:
 
 
 def test_plural() -> None:
-    assert [plural(count, "step", "steps") for count in (0, 1, 2, 12345)] == ["0 steps", "1 step", "2 steps", "12,345 steps"]
+    assert [plural(count, "step", "steps") for count in (0, 1, 2, 12345)] == [
+        "0 steps",
+        "1 step",
+        "2 steps",
+        "12,345 steps",
+    ]
 
 
 @pytest.mark.parametrize(("name", "longest", "short"), [

@@ -11,7 +11,9 @@ from gradstudio.core.knobs import KnobError
 @pytest.mark.parametrize(("asked", "standing", "threads_chosen"), [
     ("", "", "1"), ("4", "", "4"), ("4", "2", "4"), ("", "2", "2"), ("", "2,1", "1"), ("", "0", "1"),
 ])  # fmt: skip
-def test_the_program_s_own_setting_comes_first(monkeypatch: pytest.MonkeyPatch, asked: str, standing: str, threads_chosen: str) -> None:
+def test_the_program_s_own_setting_comes_first(
+    monkeypatch: pytest.MonkeyPatch, asked: str, standing: str, threads_chosen: str
+) -> None:
     monkeypatch.setenv("GRADSTUDIO_THREADS", asked)
     monkeypatch.setenv("OMP_NUM_THREADS", standing)
     assert threads.chosen() == threads_chosen

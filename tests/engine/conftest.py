@@ -9,14 +9,14 @@ import pytest
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Row
-from gradstudio.engine import passes
+from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)
 def passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first of a kind, so that short runs are made of repeated ones too."""
-    monkeypatch.setattr(passes, "PATIENCE", 1)
+    monkeypatch.setattr(forward_backward, "PATIENCE", 1)
 
 
 SMALL = ["model.width=16", "model.depth=2", "problem.batch_size=8", "run.device=cpu"]

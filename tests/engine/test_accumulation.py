@@ -7,8 +7,8 @@ from itertools import islice
 import pytest
 import torch
 
-from gradstudio.engine import accumulation
 from gradstudio.engine.models import MODELS
+from gradstudio.engine.step import checks
 
 FOUR = "accumulation.steps=4"
 
@@ -46,7 +46,9 @@ def test_what_makes_a_difference(build, knobs, least, most):
 
 
 @pytest.mark.parametrize(
-    "knobs", [[], ["model.norm=batch"], ["precision.dtype=fp16"], ["problem.outlier_every=2"], ["model.checkpointing=true"]], ids=" ".join
+    "knobs",
+    [[], ["model.norm=batch"], ["precision.dtype=fp16"], ["problem.outlier_every=2"], ["model.checkpointing=true"]],
+    ids=" ".join,
 )
 def test_comparing_leaves_no_trace(build, knobs):
     watched, plain = build(FOUR, *knobs), build(FOUR, *knobs)
@@ -63,7 +65,7 @@ def test_a_large_batch_that_does_not_fit_is_said_and_the_step_is_made(build, mon
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 171798691840 bytes.")
 
     watched, plain = build(FOUR), build(FOUR)
-    monkeypatch.setattr(accumulation, "joined_gradient", full)
+    monkeypatch.setattr(checks, "gradient_of", full)
     watched.compare_next = True
     row, other = next(watched.steps()), next(plain.steps())
     assert (row.loss, row.grad_norm) == (other.loss, other.grad_norm)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.engine.activations import sample
+from gradstudio.engine.gauges.activations import sample
 from gradstudio.engine.trainer import Trainer
 
 SMALL = ["model.depth=2", "model.width=16", "problem.batch_size=8", "run.device=cpu"]
@@ -19,7 +19,12 @@ KINDS = {
     "rnn, batch norm": ["model.kind=rnn", "problem.task=adding", "problem.seq_len=6", "model.norm=batch"],
     "lstm": ["model.kind=lstm", "problem.task=adding", "problem.seq_len=6"],
     "gru": ["model.kind=gru", "problem.task=copy", "problem.seq_len=3"],
-    "transformer, noise": ["model.kind=transformer", "problem.task=sequential_digits", "problem.seq_len=8", "problem.noise=0.1"],
+    "transformer, noise": [
+        "model.kind=transformer",
+        "problem.task=sequential_digits",
+        "problem.seq_len=8",
+        "problem.noise=0.1",
+    ],
     "gan": ["model.kind=gan", "problem.task=ring", "model.norm=batch"],
     "policy": ["model.kind=policy", "problem.task=pole", "problem.seq_len=20"],
     "fp16, accumulation": ["precision.dtype=fp16", "accumulation.steps=3", "clipping.kind=norm"],
@@ -35,7 +40,10 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(texts: list[str])
         assert (one.loss, one.grad_norm, one.update_ratio) == (other.loss, other.grad_norm, other.update_ratio), step
         assert (one.activations is not None) == (one.accumulated is not None) == (step in (1, 8, 27))
         watched.sample_activations_next = watched.check_accumulation_next = step in (0, 7, 26)
-    assert all(torch.equal(mine, its) for mine, its in zip(watched.model.state_dict().values(), alone.model.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(mine, its)
+        for mine, its in zip(watched.model.state_dict().values(), alone.model.state_dict().values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("texts", KINDS.values(), ids=KINDS)
@@ -45,7 +53,9 @@ def test_every_layer_is_there_under_the_name_of_its_weight(texts: list[str]) -> 
     found = next(trainer.steps()).activations
     assert found.step == 0 and len(found.layers) == (4 if "model.kind=gan" in texts else 2)
     names = [layer.name for layer in trainer.layers]
-    assert [names.index(each.layer) for each in found.layers] == sorted({names.index(each.layer) for each in found.layers})
+    assert [names.index(each.layer) for each in found.layers] == sorted(
+        {names.index(each.layer) for each in found.layers}
+    )
     assert all(math.isfinite(value) for each in found.layers for value in each[1:])
 
 
@@ -66,7 +76,9 @@ def test_dead_units_and_saturated_ones_are_counted() -> None:
 def test_the_figures_are_those_of_the_outputs() -> None:
     trainer = Trainer(Experiment().with_texts([*SMALL, "model.depth=1", "model.residual=true"]))
     inputs = trainer.task.sample(8)
-    outputs = torch.relu(torch.nn.functional.linear(inputs.flatten(1), trainer.model.hidden[0].weight, trainer.model.hidden[0].bias))
+    outputs = torch.relu(
+        torch.nn.functional.linear(inputs.flatten(1), trainer.model.hidden[0].weight, trainer.model.hidden[0].bias)
+    )
     (found,) = sample(trainer.model, "relu", inputs)
     assert found.mean == pytest.approx(outputs.mean().item(), rel=1e-3)
     assert found.std == pytest.approx(outputs.std(correction=0).item(), rel=1e-3)
@@ -77,8 +89,19 @@ def test_the_figures_are_those_of_the_outputs() -> None:
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_what_accumulates_is_the_mean_of_the_micro_batches(dtype: str, norm: str) -> None:
     """Of their own gradients: a batch norm sees each micro-batch by itself, which is no fault."""
-    texts = [*SMALL, "accumulation.steps=4", "precision.init_scale=1024", f"precision.dtype={dtype}", f"model.norm={norm}"]
-    for mistake, least in (("", 0.0), ("unscaled_accumulation", 2.9), ("zero_grad_each_micro_batch", 0.2), ("drop_last_micro_batches", 0.2)):
+    texts = [
+        *SMALL,
+        "accumulation.steps=4",
+        "precision.init_scale=1024",
+        f"precision.dtype={dtype}",
+        f"model.norm={norm}",
+    ]
+    for mistake, least in (
+        ("", 0.0),
+        ("unscaled_accumulation", 2.9),
+        ("zero_grad_each_micro_batch", 0.2),
+        ("drop_last_micro_batches", 0.2),
+    ):
         trainer = Trainer(Experiment().with_texts([*texts, *([f"mistakes.{mistake}=true"] if mistake else [])]))
         trainer.check_accumulation_next = True
         found = next(trainer.steps()).accumulated

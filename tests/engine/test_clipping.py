@@ -8,13 +8,14 @@ import torch
 from torch.nn import Parameter
 
 from gradstudio.core.experiment import Clipping, Model
-from gradstudio.engine.clipping import CLIPPING
-from gradstudio.engine.flat import Flat
 from gradstudio.engine.models import MODELS, named_parameters
+from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.shape import Shape
+from gradstudio.engine.step.clipping import CLIPPING
 
 SHAPES = [
-    ("hidden.0.weight", (4, 3)), ("hidden.0.bias", (4,)), ("hidden.1.weight", (5, 2, 3, 3)), ("rnn.weight_hh_l0", (4, 4)), ("head.weight", (2, 4)),
+    ("hidden.0.weight", (4, 3)), ("hidden.0.bias", (4,)), ("hidden.1.weight", (5, 2, 3, 3)),
+    ("rnn.weight_hh_l0", (4, 4)), ("head.weight", (2, 4)),
 ]  # fmt: skip
 
 
@@ -89,7 +90,10 @@ def test_agc_does_with_a_nan_what_timm_does(value):
     named = parameters()
     for _, parameter in named:
         parameter.grad.view(-1)[0] = value
-    expected = [adaptive(*pair, 0.01) for pair in zip(arrays(parameter for _, parameter in named[:-1]), grads(named), strict=False)]
+    expected = [
+        adaptive(*pair, 0.01)
+        for pair in zip(arrays(parameter for _, parameter in named[:-1]), grads(named), strict=False)
+    ]
     for one, other in zip(expected, clipped("agc", named), strict=False):
         np.testing.assert_allclose(other, one, rtol=1e-5)
 
@@ -129,7 +133,9 @@ def test_a_nan_stays(kind):
 @pytest.mark.parametrize("kind", CLIPPING)
 @pytest.mark.parametrize("steps", [1, 2])
 def test_measured_norms_agree_with_the_rule(train, kind, steps):
-    for row in train(4, f"clipping.kind={kind}", "clipping.max_norm=0.2", "clipping.clip_value=0.01", f"accumulation.steps={steps}"):
+    for row in train(
+        4, f"clipping.kind={kind}", "clipping.max_norm=0.2", "clipping.clip_value=0.01", f"accumulation.steps={steps}"
+    ):
         assert row.clipped_norm == pytest.approx(row.clip_coef * row.grad_norm, rel=1e-12)
         assert (row.clip_coef == 1) if kind == "none" else (row.clip_coef < 1)
         if kind == "norm":

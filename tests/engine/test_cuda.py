@@ -10,21 +10,36 @@ from itertools import islice
 import pytest
 import torch
 
-from gradstudio.engine import deferred, passes
-from gradstudio.engine.graphs import Graph
+from gradstudio.engine.passes import forward_backward
+from gradstudio.engine.passes.cuda_graph import Graph
+from gradstudio.engine.step import reading
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
 # A task that plays its episodes on the host has to wait for what the model does.
 CASES = [
-    ["model.kind=mlp", "clipping.kind=norm"], ["model.kind=mlp", "model.norm=batch", "optimizer.kind=adam", "clipping.kind=agc"],
+    ["model.kind=mlp", "clipping.kind=norm"],
+    ["model.kind=mlp", "model.norm=batch", "optimizer.kind=adam", "clipping.kind=agc"],
     ["model.kind=cnn", "clipping.kind=per_layer", "problem.noise=0.1", "problem.outlier_every=3"],
-    ["model.kind=transformer", "problem.task=characters", "problem.seq_len=8", "accumulation.steps=2", "clipping.kind=value"],
-    ["model.kind=rnn", "problem.task=adding", "problem.seq_len=8", "gradients.centralize=true", "gradients.noise_std=0.01"],
+    [
+        "model.kind=transformer",
+        "problem.task=characters",
+        "problem.seq_len=8",
+        "accumulation.steps=2",
+        "clipping.kind=value",
+    ],
+    [
+        "model.kind=rnn",
+        "problem.task=adding",
+        "problem.seq_len=8",
+        "gradients.centralize=true",
+        "gradients.noise_std=0.01",
+    ],
     ["model.kind=lstm", "problem.task=copy", "problem.seq_len=8", "optimizer.kind=rmsprop"],
-    ["model.kind=gan", "problem.task=ring"], ["model.kind=mlp", "problem.task=spirals", "precision.dtype=bf16"],
+    ["model.kind=gan", "problem.task=ring"],
+    ["model.kind=mlp", "problem.task=spirals", "precision.dtype=bf16"],
     ["model.kind=mlp", "precision.dtype=fp16", "precision.scaling=static"],
-]  # fmt: skip
+]
 
 
 @contextmanager
@@ -39,20 +54,20 @@ def no_synchronization() -> Iterator[None]:
 @pytest.mark.parametrize("patience", [1, math.inf], ids=["graphs", "eager"])
 @pytest.mark.parametrize("knobs", CASES, ids=" ".join)
 def test_a_step_does_not_wait_for_the_device(build, monkeypatch, knobs, patience):
-    monkeypatch.setattr(passes, "PATIENCE", patience)
+    monkeypatch.setattr(forward_backward, "PATIENCE", patience)
     trainer = build("run.device=cuda", *knobs)
     for _ in range(8):  # graphs are captured and libraries set up by then
         trainer.advance()
     with no_synchronization():
         rows = [row for _ in range(10) for row in trainer.advance()]
-    assert [row.step for row in rows] == list(range(8 - deferred.LAG["cuda"], 18 - deferred.LAG["cuda"]))
+    assert [row.step for row in rows] == list(range(8 - reading.LAG["cuda"], 18 - reading.LAG["cuda"]))
 
 
 @pytest.mark.parametrize("knobs", CASES, ids=" ".join)
 def test_rows_that_are_read_late_are_those_that_are_read_at_once(build, monkeypatch, knobs):
     late = build("run.device=cuda", *knobs)
     with monkeypatch.context() as patch:
-        patch.delitem(deferred.LAG, "cuda")
+        patch.delitem(reading.LAG, "cuda")
         direct = build("run.device=cuda", *knobs)
     rows = [row for _ in range(8) for row in late.advance()] + late.settle()
     for one, other in zip(rows, islice(direct.steps(), 8), strict=True):

@@ -41,19 +41,33 @@ def test_a_device_that_is_not_there(device):
 
 def test_the_environment_says_where_it_was(build):
     found = build().environment
-    assert {"python", "torch", "numpy", "numba", "gradstudio", "platform", "processor", "device", "device_name", "threads", "deterministic"} <= set(
-        found
-    )
+    assert {
+        "python",
+        "torch",
+        "numpy",
+        "numba",
+        "gradstudio",
+        "platform",
+        "processor",
+        "device",
+        "device_name",
+        "threads",
+        "deterministic",
+    } <= set(found)
     assert all(isinstance(value, str) and value for value in found.values())
     assert found["device"] == "cpu" and found["deterministic"] == "true"
 
 
 def python(code, **environment):
-    variables = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "GRADSTUDIO_THREADS")} | environment
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "GRADSTUDIO_THREADS")
+    } | environment
     return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize(("setting", "threads"), [({}, "1"), ({"GRADSTUDIO_THREADS": "2"}, "2"), ({"OMP_NUM_THREADS": "2"}, "2")])
+@pytest.mark.parametrize(
+    ("setting", "threads"), [({}, "1"), ({"GRADSTUDIO_THREADS": "2"}, "2"), ({"OMP_NUM_THREADS": "2"}, "2")]
+)
 def test_threads_are_set_before_torch_is_imported(setting, threads):
     found = python("import gradstudio.engine, os; print(os.environ['OMP_NUM_THREADS'])", **setting)
     assert found.stdout.split() == [threads], found.stderr
@@ -62,4 +76,7 @@ def test_threads_are_set_before_torch_is_imported(setting, threads):
 @pytest.mark.parametrize("value", ["0", "two", "-1", "1.5"])
 def test_a_number_of_threads_that_is_none(value):
     found = python("import gradstudio.engine", GRADSTUDIO_THREADS=value)
-    assert f"GRADSTUDIO_THREADS = {value} is not allowed; allowed: a whole number from 1 to 1024 (default 1)" in found.stderr.splitlines()[-1]
+    assert (
+        f"GRADSTUDIO_THREADS = {value} is not allowed; allowed: a whole number from 1 to 1024 (default 1)"
+        in found.stderr.splitlines()[-1]
+    )

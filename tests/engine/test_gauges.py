@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gradstudio.core.history import LAYER_METRICS
-from gradstudio.engine.flat import Layout
-from gradstudio.engine.gauges import Gauges
+from gradstudio.engine.gauges.every_step import Gauges
+from gradstudio.engine.passes.flat import Layout
 
 
 def flat(*tensors):
@@ -32,7 +32,9 @@ def test_norms_are_right_at_any_size(size):
 def test_norm_is_torch_s_own_in_float64():
     grads = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((64, 64), (64,), (10, 64))]
     gauges, whole = flat(*grads)
-    assert gauges.norm(whole) == pytest.approx(torch.nn.utils.get_total_norm([grad.double() for grad in grads]).item(), rel=1e-15)
+    assert gauges.norm(whole) == pytest.approx(
+        torch.nn.utils.get_total_norm([grad.double() for grad in grads]).item(), rel=1e-15
+    )
 
 
 def test_gradient():
@@ -100,7 +102,11 @@ def test_rows_measure_every_layer(build):
     metrics = dict(zip(LAYER_METRICS, row.layers, strict=True))
     assert row.layers.shape == (len(LAYER_METRICS), len(trainer.layers))
     for index, (old, new) in enumerate(zip(before, trainer.flat.parameters, strict=True)):
-        old, moved, grad = old.double().numpy(), (new.detach().double() - old.double()).numpy(), new.grad.double().numpy()
+        old, moved, grad = (
+            old.double().numpy(),
+            (new.detach().double() - old.double()).numpy(),
+            new.grad.double().numpy(),
+        )
         assert metrics["grad_norm"][index] == pytest.approx(np.linalg.norm(grad), rel=1e-12)
         assert metrics["weight_norm"][index] == pytest.approx(np.linalg.norm(old), rel=1e-12)
         assert metrics["update_ratio"][index] == pytest.approx(np.linalg.norm(moved) / np.linalg.norm(old), rel=1e-12)
@@ -113,7 +119,16 @@ def test_rows_measure_every_layer(build):
 def test_a_diverged_run_shows_its_nans(build):
     trainer = build("optimizer.lr=1e6", "problem.scaling=raw")
     rows = [row for _, row in zip(range(20), trainer.steps(), strict=False)]
-    assert math.isnan(rows[-1].loss) and math.isnan(rows[-1].grad_norm) and math.isnan(rows[-1].accuracy) and rows[-1].went_nonfinite
-    assert rows[-1].nonfinite == sum(int((~torch.isfinite(parameter.grad)).sum()) for parameter in trainer.flat.parameters) > 0
+    assert (
+        math.isnan(rows[-1].loss)
+        and math.isnan(rows[-1].grad_norm)
+        and math.isnan(rows[-1].accuracy)
+        and rows[-1].went_nonfinite
+    )
+    assert (
+        rows[-1].nonfinite
+        == sum(int((~torch.isfinite(parameter.grad)).sum()) for parameter in trainer.flat.parameters)
+        > 0
+    )
     assert math.isnan(trainer.evaluate())
     assert all(row.clip_coef == 1 for row in rows), "nothing was clipped"

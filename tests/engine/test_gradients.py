@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gradstudio.engine.generators import generator
-from gradstudio.engine.gradients import add_noise, centralize
+from gradstudio.engine.step.gradients import add_noise, centralize
 
 
 def test_centralize_takes_the_mean_over_the_inputs():

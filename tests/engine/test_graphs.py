@@ -11,14 +11,22 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import deferred, passes
-from gradstudio.engine.graphs import Graph
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.passes import Results
-from gradstudio.engine.watching import Unrecordable
+from gradstudio.engine.passes import forward_backward
+from gradstudio.engine.passes.cuda_graph import Graph
+from gradstudio.engine.passes.forward_backward import Results
+from gradstudio.engine.passes.watching import Unrecordable
+from gradstudio.engine.step import reading
 
 STEPS = 6
-TASKS = {"gan": "ring", "policy": "pole", "rnn": "adding", "lstm": "copy", "gru": "characters", "transformer": "characters"}
+TASKS = {
+    "gan": "ring",
+    "policy": "pole",
+    "rnn": "adding",
+    "lstm": "copy",
+    "gru": "characters",
+    "transformer": "characters",
+}
 
 
 def standin(function: Callable[[], Results]) -> tuple[Results, Callable[[], None]]:
@@ -43,7 +51,7 @@ def graphs(trainer) -> list[Graph]:
 
 def both(build, monkeypatch, capture, *knobs):
     """The rows of a run of graphs and of one through autograd, bit by bit the same; and the trainer of the first."""
-    monkeypatch.setitem(passes.RECORDERS, "cpu", partial(Graph, capture=capture))
+    monkeypatch.setitem(forward_backward.RECORDERS, "cpu", partial(Graph, capture=capture))
     try:
         graphed, plain = build(*knobs), build(*knobs)
     except KnobError as fault:
@@ -58,12 +66,21 @@ def both(build, monkeypatch, capture, *knobs):
 
 
 @pytest.mark.parametrize("knobs", [
-    ["model.norm=batch", "model.residual=true"], ["accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"],
+    ["model.norm=batch", "model.residual=true"],
+    ["accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"],
     ["precision.dtype=bf16", "model.checkpointing=true"],
 ], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_graph_repeats_autograd_to_the_last_bit(build, monkeypatch, kind, knobs):
-    trainer = both(build, monkeypatch, standin, f"model.kind={kind}", f"problem.task={TASKS.get(kind, 'digits')}", "problem.seq_len=8", *knobs)
+    trainer = both(
+        build,
+        monkeypatch,
+        standin,
+        f"model.kind={kind}",
+        f"problem.task={TASKS.get(kind, 'digits')}",
+        "problem.seq_len=8",
+        *knobs,
+    )
     expected = 2 if "accumulation.steps=3" in knobs else 1
     assert kind == "policy" or len(graphs(trainer)) == expected, "the first micro-batch of a step, and the others"
 
@@ -104,7 +121,8 @@ def test_it_is_done_again_on_other_data_and_changes_state_once():
 
 
 @pytest.mark.parametrize("compute", [
-    lambda weight, x: torch.nn.functional.dropout(weight * x, 0.5).sum(), lambda weight, x: (weight * torch.rand(4)).sum(),
+    lambda weight, x: torch.nn.functional.dropout(weight * x, 0.5).sum(), lambda weight,
+    x: (weight * torch.rand(4)).sum(),
 ], ids=["dropout", "rand"])  # fmt: skip
 def test_random_numbers_are_not_trusted(compute):
     torch.manual_seed(1)
@@ -127,8 +145,8 @@ def test_rows_that_are_read_late_are_those_of_graphs(build, monkeypatch):
     """A result that is valid until the next pass is read before it."""
     knobs = ("accumulation.steps=2", "clipping.kind=norm", "model.norm=batch")
     direct = list(islice(build(*knobs).steps(), 8))
-    monkeypatch.setitem(passes.RECORDERS, "cpu", partial(Graph, capture=standin))
-    monkeypatch.setitem(deferred.LAG, "cpu", 4)
+    monkeypatch.setitem(forward_backward.RECORDERS, "cpu", partial(Graph, capture=standin))
+    monkeypatch.setitem(reading.LAG, "cpu", 4)
     late = build(*knobs)
     rows = [row for _ in range(8) for row in late.advance()] + late.settle()
     assert [(row.loss, row.accuracy, row.lr) for row in rows] == [(row.loss, row.accuracy, row.lr) for row in direct]

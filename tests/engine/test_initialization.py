@@ -1,4 +1,5 @@
-"""How weights are drawn: deviations, gains and biases for every network, and lsuv against what the layers really make."""
+"""How weights are drawn: deviations, gains and biases for every network, and lsuv against what the layers really
+make."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gradstudio.engine.initialization import INITIALIZERS, unit_variance
 from gradstudio.engine.models import MODELS, in_head
+from gradstudio.engine.models.initialization import INITIALIZERS, unit_variance
 
 TASKS = {"gan": ["problem.task=ring"], "policy": ["problem.task=pole"]}
 RECURRENT = ("rnn", "lstm", "gru")
@@ -23,7 +24,11 @@ def make(build):
 
 
 def weights(trainer, role):
-    return {layer.name: parameter.detach() for layer, parameter in zip(trainer.layers, trainer.flat.parameters, strict=True) if layer.role == role}
+    return {
+        layer.name: parameter.detach()
+        for layer, parameter in zip(trainer.layers, trainer.flat.parameters, strict=True)
+        if layer.role == role
+    }
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -33,7 +38,9 @@ def test_biases_gain_and_repetition(make, init, kind):
     made, again = (make(kind, f"model.init={init}", "model.initial_bias=-2") for _ in range(2))
     larger = make(kind, f"model.init={init}", "model.init_gain=2")
     assert all(map(torch.equal, made.flat.parameters, again.flat.parameters))
-    for role in ("weight", "recurrent") if init != "lsuv" else ():  # which scales what its layers make, as another test says
+    for role in (
+        ("weight", "recurrent") if init != "lsuv" else ()
+    ):  # which scales what its layers make, as another test says
         for one, other in zip(weights(plain, role).values(), weights(larger, role).values(), strict=True):
             assert other.norm().item() == pytest.approx(2 * one.norm().item(), rel=1e-5)
     before = weights(plain, "bias")
@@ -52,7 +59,14 @@ PLAIN = {
     "gru": lambda: [nn.GRU(8, 16, 2), nn.Linear(16, 10)],
     "cnn": lambda: [nn.Conv2d(1, 16, 3), nn.Conv2d(16, 16, 3), nn.Linear(16, 10)],
     "transformer": lambda: [nn.Linear(8, 16), *block(16), *block(16), nn.LayerNorm(16), nn.Linear(16, 10)],
-    "gan": lambda: [nn.Linear(2, 16), nn.Linear(16, 16), nn.Linear(16, 2), nn.Linear(2, 16), nn.Linear(16, 16), nn.Linear(16, 1)],
+    "gan": lambda: [
+        nn.Linear(2, 16),
+        nn.Linear(16, 16),
+        nn.Linear(16, 2),
+        nn.Linear(2, 16),
+        nn.Linear(16, 16),
+        nn.Linear(16, 1),
+    ],
     "policy": lambda: [nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 2)],
 }
 
@@ -138,7 +152,14 @@ def test_recurrent_weights_are_orthogonal_times_the_gain(make, kind):
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_lsuv_brings_every_deviation_to_one(make, kind, activation, gain):
-    trainer = make(kind, "model.init=lsuv", f"model.activation={activation}", f"model.init_gain={gain}", "model.depth=4", "model.width=64")
+    trainer = make(
+        kind,
+        "model.init=lsuv",
+        f"model.activation={activation}",
+        f"model.init_gain={gain}",
+        "model.depth=4",
+        "model.width=64",
+    )
     trainer.model.eval()
     found = [(weight, sums().std().item()) for weight, sums in trainer.model.sums(trainer.task.sample())]
     assert all(one is other for one, (other, _) in zip(model_weights(trainer), found, strict=True))
@@ -146,14 +167,20 @@ def test_lsuv_brings_every_deviation_to_one(make, kind, activation, gain):
 
 
 def model_weights(trainer):
-    return [parameter for layer, parameter in zip(trainer.layers, trainer.flat.parameters, strict=True) if layer.role == "weight"]
+    return [
+        parameter
+        for layer, parameter in zip(trainer.layers, trainer.flat.parameters, strict=True)
+        if layer.role == "weight"
+    ]
 
 
 @pytest.mark.parametrize("position", ["pre", "post"])
 @pytest.mark.parametrize("norm", ["none", "layer"])
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in RECURRENT])
 def test_lsuv_measures_what_the_layers_make(make, kind, norm, position):
-    trainer = make(kind, f"model.norm={norm}", f"model.norm_position={position}", "model.depth=3", "model.residual=true")
+    trainer = make(
+        kind, f"model.norm={norm}", f"model.norm_position={position}", "model.depth=3", "model.residual=true"
+    )
     model, sample = trainer.model.eval(), trainer.task.sample(8)
     given = {}
 
@@ -168,7 +195,9 @@ def test_lsuv_measures_what_the_layers_make(make, kind, norm, position):
     for weight, sums in model.sums(sample):
         module, inputs = by_weight[weight]
         convolved = isinstance(module, nn.Conv2d)
-        expected = F.conv2d(inputs, weight, module.bias, padding=1) if convolved else F.linear(inputs, weight, module.bias)
+        expected = (
+            F.conv2d(inputs, weight, module.bias, padding=1) if convolved else F.linear(inputs, weight, module.bias)
+        )
         torch.testing.assert_close(sums(), expected)
 
 

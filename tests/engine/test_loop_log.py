@@ -6,12 +6,19 @@ from itertools import islice
 
 import pytest
 
+from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.history import History
-from gradstudio.core.loop_order import faults, right
+from gradstudio.core.loop_calls import faults, right
 from gradstudio.core.rules.loop_order import LoopOrder
 
-WHOLE = ["accumulation.steps=3", "clipping.kind=norm", "precision.dtype=fp16", "precision.init_scale=1024", "schedule.warmup_steps=9"]
+WHOLE = [
+    "accumulation.steps=3",
+    "clipping.kind=norm",
+    "precision.dtype=fp16",
+    "precision.init_scale=1024",
+    "schedule.warmup_steps=9",
+]
 MISTAKES = [name.partition(".")[2] for name in KNOBS if name.startswith("mistakes.")]
 SEEN_ELSEWHERE = {
     "unscaled_accumulation",  # its calls are right, its gradient is not: the joined batch tells
@@ -20,7 +27,8 @@ SEEN_ELSEWHERE = {
 
 
 @pytest.mark.parametrize("knobs", [
-    [], ["accumulation.steps=3"], ["clipping.kind=norm"], ["clipping.kind=agc"], ["precision.dtype=fp16"], ["precision.dtype=bf16"], WHOLE,
+    [], ["accumulation.steps=3"], ["clipping.kind=norm"], ["clipping.kind=agc"], ["precision.dtype=fp16"],
+    ["precision.dtype=bf16"], WHOLE,
     ["precision.dtype=fp16", "precision.scaling=static"], ["precision.dtype=fp16", "precision.scaling=none"],
     ["precision.dtype=fp16", "precision.init_scale=1e38"],
 ], ids=" ".join)  # fmt: skip
@@ -53,7 +61,7 @@ def test_the_rule_tells_since_when_and_that_it_was_put_right(build):
         if switched is not None:
             trainer.change("mistakes.clip_after_step", switched)
         history.append(next(steps))
-        finding = rule.update(history)
+        finding = rule.update(history, Progress())
         assert (finding is not None) == (step >= 2)
     assert (finding.first_step, finding.last_step) == (2, 3)
     assert finding.remedies == ("mistakes.clip_after_step=false",)

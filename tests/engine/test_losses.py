@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gradstudio.core.combinations import LOSS_TASKS
-from gradstudio.engine import losses
+from gradstudio.engine.step import losses
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.ring import ring_centers
 
@@ -42,7 +42,9 @@ def triplets(x):
 
 def likelihood(x):
     mean, variance = x[:, :3], 1 + 0.1 * x[:, 3:]
-    return -np.mean(np.log(np.exp(-((HOT - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)) + 0.5 * np.log(2 * np.pi))
+    return -np.mean(
+        np.log(np.exp(-((HOT - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)) + 0.5 * np.log(2 * np.pi)
+    )
 
 
 FORMULAS = {
@@ -68,18 +70,24 @@ def test_auto_is_right_for_each_goal():
     expected = -log_likelihood(x)[np.arange(6), LABELS].mean()
     classes = losses.choose("auto", "classes")
     assert classes.value(torch.from_numpy(x), labels, 0.0).item() == pytest.approx(expected)
-    assert classes.value(torch.from_numpy(x).view(2, 3, 3), labels.view(2, 3), 0.0).item() == pytest.approx(expected), "several answers"
+    assert classes.value(torch.from_numpy(x).view(2, 3, 3), labels.view(2, 3), 0.0).item() == pytest.approx(expected), (
+        "several answers"
+    )
     assert classes.accuracy(torch.from_numpy(x), labels).item() == pytest.approx((x.argmax(1) == LABELS).mean())
 
     value = losses.choose("auto", "value")
-    assert value.value(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.03], [1.0]]), 0.0).item() == pytest.approx((0.03**2 + 1) / 2)
+    assert value.value(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.03], [1.0]]), 0.0).item() == pytest.approx(
+        (0.03**2 + 1) / 2
+    )
     assert value.accuracy(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.03], [1.0]])).item() == 0.5
 
     points = losses.choose("auto", "points")
     real, drawn, fooled = outputs().T
     drawn_points = torch.cat([ring_centers()[[0, 0, 3]] + 0.2, torch.zeros(3, 2)])
     together = torch.cat([torch.from_numpy(outputs()), drawn_points], 1)
-    assert points.value(together, torch.zeros(6), 0.0).item() == pytest.approx(((real - 1) ** 2 + drawn**2 + (fooled - 1) ** 2).mean())
+    assert points.value(together, torch.zeros(6), 0.0).item() == pytest.approx(
+        ((real - 1) ** 2 + drawn**2 + (fooled - 1) ** 2).mean()
+    )
     assert points.accuracy(together, torch.zeros(6)).item() == 2 / 8
 
     reward = losses.choose("auto", "reward")
@@ -87,15 +95,24 @@ def test_auto_is_right_for_each_goal():
     worth, lasted = np.array([[3.0, 2.0, 1.0], [2.0, 1.0, 9.0]]), np.array([[1, 1, 1], [1, 1, 0]])
     taken = np.take_along_axis(log_likelihood(logits), action[..., None], 2)[..., 0]
     targets = torch.from_numpy(np.stack([action, worth, lasted], 2).astype(float))
-    assert reward.value(torch.from_numpy(logits), targets, 0.0).item() == pytest.approx(-(taken * worth * lasted).sum() / 2)
+    assert reward.value(torch.from_numpy(logits), targets, 0.0).item() == pytest.approx(
+        -(taken * worth * lasted).sum() / 2
+    )
     assert reward.accuracy(torch.from_numpy(logits), targets).item() == pytest.approx(5 / 6)
 
 
-# ---- where each breaks: outputs, labels, whether the loss is still finite, whether its gradient is, and the least eps that heals
+# ---- where each breaks: outputs, labels, whether the loss is still finite, whether its gradient is, and the least eps
+# that heals
 
 BREAKS = {
     "naive_log": ([[20.0, -3.0, -3.0]], [0], False, False, 1e-12),  # a sigmoid of exactly 1
-    "naive_division": ([[-1.0, 2.0, 2.0]], [0], False, True, 1e-12),  # torch's relu lets no gradient through at 0, not even NaN
+    "naive_division": (
+        [[-1.0, 2.0, 2.0]],
+        [0],
+        False,
+        True,
+        1e-12,
+    ),  # torch's relu lets no gradient through at 0, not even NaN
     "naive_sqrt": ([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0]], [0, 1], True, False, 1e-12),  # each alone of its class
     "naive_exp": ([[0.0, 95.0, 0.0]], [1], False, False, None),  # exp(95) is Inf
     "naive_variance": ([[0.0, 0.0, 0.0, 0.0, -1.5, 0.0]], [0], False, True, 1e-12),  # a variance of -0.5
@@ -178,7 +195,9 @@ def test_a_naive_loss_ends_a_training_with_clipping_or_without(train, kind):
 
 @pytest.mark.parametrize("kind", HEALING)
 def test_eps_lets_a_naive_loss_train_on(train, kind):
-    rows = train(150, f"loss.kind={kind}", "model.width=64", *SETTINGS[kind], f"loss.eps={HEALING[kind]}", "clipping.kind=norm")
+    rows = train(
+        150, f"loss.kind={kind}", "model.width=64", *SETTINGS[kind], f"loss.eps={HEALING[kind]}", "clipping.kind=norm"
+    )
     assert first_fault(rows) is None and rows[-1].loss < rows[0].loss
 
 
@@ -194,6 +213,16 @@ def test_the_two_players_of_a_gan_explode_and_clipping_heals(train):
 
 
 def test_a_policy_collapses_and_clipping_heals(train):
-    pole = ["problem.task=pole", "model.kind=policy", "problem.seq_len=200", "model.activation=tanh", "model.depth=1", "model.width=32"]
+    pole = [
+        "problem.task=pole",
+        "model.kind=policy",
+        "problem.seq_len=200",
+        "model.activation=tanh",
+        "model.depth=1",
+        "model.width=32",
+    ]
     assert 200 * np.mean([row.accuracy for row in train(30, *pole)[-10:]]) < 15
-    assert 200 * np.mean([row.accuracy for row in train(30, *pole, "clipping.kind=norm", "clipping.max_norm=0.5")[-10:]]) > 30
+    assert (
+        200 * np.mean([row.accuracy for row in train(30, *pole, "clipping.kind=norm", "clipping.max_norm=0.5")[-10:]])
+        > 30
+    )

@@ -9,11 +9,17 @@ import torch
 from torch import nn
 
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.engine.schedules import factor
+from gradstudio.engine.step.schedules import factor
 
 MISTAKES = [name.partition(".")[2] for name in KNOBS if name.startswith("mistakes.")]
 STEPS, MICRO, CLIP, LR = 8, 4, 0.2, 0.5
-KNOBS_HERE = [f"accumulation.steps={MICRO}", "clipping.kind=norm", f"clipping.max_norm={CLIP}", f"optimizer.lr={LR}", "run.seed=1"]
+KNOBS_HERE = [
+    f"accumulation.steps={MICRO}",
+    "clipping.kind=norm",
+    f"clipping.max_norm={CLIP}",
+    f"optimizer.lr={LR}",
+    "run.seed=1",
+]
 FP16 = ["precision.dtype=fp16", "precision.init_scale=4096"]
 RISING = ["schedule.warmup_steps=40"]
 
@@ -72,7 +78,12 @@ def test_without_what_it_spoils_a_mistake_does_nothing(build, mistake):
     clip = [] if mistake == "clip_after_step" else ["clipping.kind=norm", "clipping.max_norm=0.2"]
     right, wrong = build(*clip), build(*clip, f"mistakes.{mistake}=true")
     for one, other in islice(zip(right.steps(), wrong.steps(), strict=False), 5):
-        assert (one.loss, one.grad_norm, one.clipped_norm, one.clip_coef) == (other.loss, other.grad_norm, other.clipped_norm, other.clip_coef)
+        assert (one.loss, one.grad_norm, one.clipped_norm, one.clip_coef) == (
+            other.loss,
+            other.grad_norm,
+            other.clipped_norm,
+            other.clip_coef,
+        )
 
 
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name not in ("unscale_twice", "step_without_scaler")])
@@ -85,11 +96,16 @@ def test_every_mistake_changes_the_run(build, mistake):
     if mistake == "never_zero_grad":  # what was unscaled before is 1/4096 of what comes: hardly anything
         assert not all(map(torch.equal, right.flat.parameters, wrong.flat.parameters))
     else:
-        assert any((one - other).norm() > 1e-3 * one.norm() for one, other in zip(right.flat.parameters, wrong.flat.parameters, strict=True))
+        assert any(
+            (one - other).norm() > 1e-3 * one.norm()
+            for one, other in zip(right.flat.parameters, wrong.flat.parameters, strict=True)
+        )
 
 
 def test_unscale_twice_raises_torch_s_own_error(build):
-    with pytest.raises(RuntimeError, match=r"unscale_\(\) has already been called on this optimizer since the last update\(\)"):
+    with pytest.raises(
+        RuntimeError, match=r"unscale_\(\) has already been called on this optimizer since the last update\(\)"
+    ):
         next(build(*FP16, "mistakes.unscale_twice=true").steps())
 
 
@@ -99,14 +115,23 @@ def test_step_without_scaler_lets_an_overflow_through(train):
 
 
 def test_a_scale_of_0_ends_no_run_by_itself(train):
-    rows = train(300, *FP16, "problem.input_scale=1e30", "problem.batch_size=2", "mistakes.clip_before_unscale=true", "clipping.kind=norm")
+    rows = train(
+        300,
+        *FP16,
+        "problem.input_scale=1e30",
+        "problem.batch_size=2",
+        "mistakes.clip_before_unscale=true",
+        "clipping.kind=norm",
+    )
     assert rows[-1].scale == 0 and all(row.skipped for row in rows)
 
 
 def test_what_each_looks_like(train):
     """The figures that give a mistake away: the true norm stays what it is, the clipped norm tells."""
     right = train(1, *KNOBS_HERE, *FP16)[0]
-    rows = {name: train(1, *KNOBS_HERE, *FP16, f"mistakes.{name}=true")[0] for name in MISTAKES if name != "unscale_twice"}
+    rows = {
+        name: train(1, *KNOBS_HERE, *FP16, f"mistakes.{name}=true")[0] for name in MISTAKES if name != "unscale_twice"
+    }
     for name in ("clip_after_step", "clip_before_unscale", "clip_each_micro_batch"):
         assert rows[name].grad_norm == pytest.approx(right.grad_norm, rel=1e-6), name
         assert rows[name].clipped_norm == pytest.approx(rows[name].grad_norm * rows[name].clip_coef, rel=1e-5), name

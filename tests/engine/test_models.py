@@ -13,18 +13,26 @@ from torch.nn import functional as F
 
 from gradstudio.core.experiment import KNOBS, Model, Precision
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import precision
 from gradstudio.engine.models import MODELS, cnn, mlp, named_parameters, role
-from gradstudio.engine.models.activations import ACTIVATIONS
 from gradstudio.engine.models.freezing import frozen
 from gradstudio.engine.models.gated import one_layer
+from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.models.rnn import RNN, RecurrentStack, run_layer, weights_of
 from gradstudio.engine.models.transformer import sinusoids
 from gradstudio.engine.shape import Shape
+from gradstudio.engine.step import precision
 
 DIGITS, RING, POLE = Shape(8, 8, 10), Shape(2, 2, 1), Shape(9, 4, 2, 9)
 # digits, pixel by pixel, adding, copy, characters, spirals, and digits with a mean and a variance for each class
-SUPERVISED = (DIGITS, Shape(64, 1, 10), Shape(20, 2, 1), Shape(25, 10, 8, 10), Shape(12, 30, 30, 12), Shape(1, 2, 2), Shape(8, 8, 20))
+SUPERVISED = (
+    DIGITS,
+    Shape(64, 1, 10),
+    Shape(20, 2, 1),
+    Shape(25, 10, 8, 10),
+    Shape(12, 30, 30, 12),
+    Shape(1, 2, 2),
+    Shape(8, 8, 20),
+)
 SHAPES = {kind: {"gan": (RING,), "policy": (POLE, Shape(1, 4, 2))}.get(kind, SUPERVISED) for kind in MODELS}
 TASKS = {"gan": ["problem.task=ring"], "policy": ["problem.task=pole", "problem.seq_len=8"]}
 LAYERED = ("mlp", "rnn", "cnn", "gan", "policy")  # to which norm, norm_position and residual apply
@@ -53,7 +61,12 @@ def assignments(kind, place=("none", "pre"), residual=False):
 
 
 def test_every_choice_is_there():
-    for knob, table in (("model.kind", MODELS), ("model.activation", ACTIVATIONS), ("model.norm", mlp.NORMS), ("model.norm", cnn.NORMS)):
+    for knob, table in (
+        ("model.kind", MODELS),
+        ("model.activation", ACTIVATIONS),
+        ("model.norm", mlp.NORMS),
+        ("model.norm", cnn.NORMS),
+    ):
         assert set(KNOBS[knob].choices) == set(table)
 
 
@@ -75,7 +88,9 @@ def test_every_shape_goes_in_and_comes_out(kind):
         elif kind == "policy":
             assert outputs.shape == (examples, shape.time_steps, 2)
         else:
-            assert outputs.shape == ((examples, shape.outputs) if shape.answers == 1 else (examples, shape.answers, shape.outputs))
+            assert outputs.shape == (
+                (examples, shape.outputs) if shape.answers == 1 else (examples, shape.answers, shape.outputs)
+            )
         outputs.sum().backward()
         assert all(parameter.grad is not None for parameter in model.parameters())
         torch.testing.assert_close(model.eval()(inputs), outputs, rtol=1e-4, atol=1e-6)
@@ -106,7 +121,11 @@ def test_checkpointing_changes_no_bit(build, kind, place, residual):
     for one, other in islice(zip(plain.steps(), saving.steps(), strict=False), 3):
         assert (one.loss, one.grad_norm) == (other.loss, other.grad_norm)
     assert all(map(torch.equal, plain.flat.parameters, saving.flat.parameters))
-    assert all(torch.equal(a, b) for a, b in zip(plain.model.buffers(), saving.model.buffers(), strict=True) if a.is_floating_point())
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(plain.model.buffers(), saving.model.buffers(), strict=True)
+        if a.is_floating_point()
+    )
     assert plain.evaluate() == saving.evaluate()
 
 
@@ -119,15 +138,20 @@ def test_layers_stand_in_forward_order(kind, place, residual):
         first = ["_l0" in name for name in names[:-2]]
         assert first == sorted(first, reverse=True) and sum(first) == len(first) / 2
     else:
-        assert list(dict.fromkeys(name.rpartition(".")[0] for name in names)) == called(model, inputs_for(SHAPES[kind][0]))
+        assert list(dict.fromkeys(name.rpartition(".")[0] for name in names)) == called(
+            model, inputs_for(SHAPES[kind][0])
+        )
     if kind != "rnn" or place[0] == "none":  # so that model.parameters() is in this order, too
         assert names == [name for name, _ in model.named_parameters()]
     expected = {"weight", "bias"} | ({"recurrent"} if kind in ("rnn", "lstm", "gru") else set())
-    assert {role(name) for name in names} == expected | ({"norm"} if place[0] != "none" or kind == "transformer" else set())
+    assert {role(name) for name in names} == expected | (
+        {"norm"} if place[0] != "none" or kind == "transformer" else set()
+    )
 
 
 def called(model, inputs):
-    """Names of the modules that have parameters of their own, in the order in which a forward pass first comes to them."""
+    """Names of the modules that have parameters of their own, in the order in which a forward pass first comes to
+    them."""
     order = []
     for name, module in model.named_modules():
         if list(module.parameters(recurse=False)):
@@ -137,9 +161,11 @@ def called(model, inputs):
 
 
 @pytest.mark.parametrize(("name", "expected"), [
-    ("hidden.0.weight", "weight"), ("hidden.0.norm.weight", "norm"), ("rnn.weight_hh_l0", "recurrent"), ("rnn.weight_ih_l0", "weight"),
+    ("hidden.0.weight", "weight"), ("hidden.0.norm.weight", "norm"), ("rnn.weight_hh_l0", "recurrent"),
+    ("rnn.weight_ih_l0", "weight"),
     ("rnn.bias_hh_l0", "bias"), ("rnn.norm_l0.bias", "norm"), ("head.bias", "bias"), ("lstm.weight_hh_l1", "recurrent"),
-    ("gru.weight_ih_l1", "weight"), ("blocks.0.attention.query.weight", "weight"), ("blocks.0.attention_norm.weight", "norm"),
+    ("gru.weight_ih_l1", "weight"), ("blocks.0.attention.query.weight", "weight"),
+    ("blocks.0.attention_norm.weight", "norm"),
     ("final_norm.bias", "norm"), ("blocks.1.mlp.expand.bias", "bias"), ("discriminator.hidden.0.norm.bias", "norm"),
 ])  # fmt: skip
 def test_roles(name, expected):
@@ -169,7 +195,9 @@ def test_the_plain_time_loop_is_nn_rnn(activation):
     torch.manual_seed(0)
     own = nn.RNN(3, 8, nonlinearity=activation, batch_first=True)
     inputs = torch.randn(5, 7, 3)
-    torch.testing.assert_close(run_layer(inputs, weights_of(own, 0), ACTIVATIONS[activation]), own(inputs)[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        run_layer(inputs, weights_of(own, 0), ACTIVATIONS[activation]), own(inputs)[0], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_stack_has_the_names_and_starting_values_of_nn_rnn():
@@ -177,7 +205,9 @@ def test_a_stack_has_the_names_and_starting_values_of_nn_rnn():
     own = nn.RNN(3, 8, num_layers=2, batch_first=True)
     torch.manual_seed(1)
     stack = RecurrentStack(3, Model(width=8, depth=2, activation="gelu"))
-    assert {name: value.tolist() for name, value in own.named_parameters()} == {name: value.tolist() for name, value in stack.named_parameters()}
+    assert {name: value.tolist() for name, value in own.named_parameters()} == {
+        name: value.tolist() for name, value in stack.named_parameters()
+    }
 
 
 def test_torch_s_own_rnn_is_used_where_it_can_be():
@@ -242,15 +272,24 @@ def group_normed(state, module):
 @pytest.mark.parametrize("place", PLACES)
 def test_convolutions_written_out(place, residual):
     shape = Shape(5, 3, 2, 4)
-    model, inputs = make("cnn", shape, norm=place[0], norm_position=place[1], residual=residual, depth=3, activation="tanh"), inputs_for(shape)
+    model, inputs = (
+        make("cnn", shape, norm=place[0], norm_position=place[1], residual=residual, depth=3, activation="tanh"),
+        inputs_for(shape),
+    )
     state = inputs.double().numpy()[:, None]
     for index, layer in enumerate(model.hidden):
-        windows = np.lib.stride_tricks.sliding_window_view(np.pad(state, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+        windows = np.lib.stride_tricks.sliding_window_view(
+            np.pad(state, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
+        )
         weight, bias = (parameter.detach().double().numpy() for parameter in (layer.weight, layer.bias))
         after = np.einsum("bchwij,ocij->bohw", windows, weight) + bias[:, None, None]
-        after = np.tanh(group_normed(after, layer.norm) if layer.norm and place[1] == "pre" else after) + (state if residual and index else 0)
+        after = np.tanh(group_normed(after, layer.norm) if layer.norm and place[1] == "pre" else after) + (
+            state if residual and index else 0
+        )
         state = group_normed(after, layer.norm) if layer.norm and place[1] == "post" else after
-    expected = state.mean((2, 3)) @ model.head.weight.detach().double().numpy().T + model.head.bias.detach().double().numpy()
+    expected = (
+        state.mean((2, 3)) @ model.head.weight.detach().double().numpy().T + model.head.bias.detach().double().numpy()
+    )
     np.testing.assert_allclose(model(inputs).detach().numpy(), expected.reshape(6, 4, 2), rtol=1e-3, atol=1e-5)
 
 
@@ -259,7 +298,9 @@ def test_convolutions_written_out(place, residual):
 
 def torch_s_own(block, width, activation, position):
     """nn.TransformerEncoderLayer with the weights of a Block."""
-    own = nn.TransformerEncoderLayer(width, math.gcd(width, 4), 4 * width, 0.0, activation, batch_first=True, norm_first=position == "pre")
+    own = nn.TransformerEncoderLayer(
+        width, math.gcd(width, 4), 4 * width, 0.0, activation, batch_first=True, norm_first=position == "pre"
+    )
     asking = (block.attention.query, block.attention.key, block.attention.value)
     own.load_state_dict({
         "self_attn.in_proj_weight": torch.cat([part.weight for part in asking]),
@@ -278,7 +319,10 @@ def torch_s_own(block, width, activation, position):
 @pytest.mark.parametrize("position", ["pre", "post"])
 def test_blocks_are_torch_s_own(position, width, answers):
     shape = Shape(7, 3, 5, answers)
-    model, inputs = make("transformer", shape, width=width, norm_position=position, activation="gelu"), inputs_for(shape)
+    model, inputs = (
+        make("transformer", shape, width=width, norm_position=position, activation="gelu"),
+        inputs_for(shape),
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape))  # norms and biases too
@@ -295,7 +339,11 @@ def test_blocks_are_torch_s_own(position, width, answers):
 @pytest.mark.parametrize("width", [1, 7, 16])
 def test_positions_are_those_of_the_paper(width):
     expected = [
-        [(math.sin if column % 2 == 0 else math.cos)(step / 10000 ** (column // 2 * 2 / width)) for column in range(width)] for step in range(70)
+        [
+            (math.sin if column % 2 == 0 else math.cos)(step / 10000 ** (column // 2 * 2 / width))
+            for column in range(width)
+        ]
+        for step in range(70)
     ]
     torch.testing.assert_close(sinusoids(70, width), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
@@ -322,7 +370,9 @@ def test_each_player_gets_the_gradient_of_its_own_loss(place, residual):
 
     real, noise = inputs[:, 0], inputs[:, 1]
     drawn = usual.generator(noise)
-    scores = 0.5 * ((usual.discriminator(real) - 1) ** 2).mean() + 0.5 * (usual.discriminator(drawn.detach()) ** 2).mean()
+    scores = (
+        0.5 * ((usual.discriminator(real) - 1) ** 2).mean() + 0.5 * (usual.discriminator(drawn.detach()) ** 2).mean()
+    )
     fooled = 0.5 * ((usual.discriminator(drawn) - 1) ** 2).mean()
     expected = [
         *torch.autograd.grad(fooled, list(usual.generator.parameters()), retain_graph=True),

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gradstudio.core.experiment import Schedule
-from gradstudio.engine.optimizers import OPTIMIZERS
-from gradstudio.engine.schedules import SCHEDULES, factor
+from gradstudio.engine.step.optimizers import OPTIMIZERS
+from gradstudio.engine.step.schedules import SCHEDULES, factor
 
 LIVE = [("lr", 0.03), ("momentum", 0.9), ("beta1", 0.5), ("beta2", 0.9), ("eps", 1e-3), ("weight_decay", 0.1)]
 
@@ -41,7 +41,9 @@ def test_momentum_begins_when_it_is_first_given(build, kind):
 @pytest.mark.parametrize("kind", SCHEDULES)
 def test_schedules(kind):
     schedule = Schedule(kind=kind, warmup_steps=10, total_steps=100)
-    assert [factor(schedule, taken) for taken in (0, 4)] == pytest.approx([0.1 * SCHEDULES[kind](0), 0.5 * SCHEDULES[kind](0.04)])
+    assert [factor(schedule, taken) for taken in (0, 4)] == pytest.approx(
+        [0.1 * SCHEDULES[kind](0), 0.5 * SCHEDULES[kind](0.04)]
+    )
     assert factor(schedule, 50) == pytest.approx({"constant": 1, "cosine": 0.5, "linear": 0.5}[kind])
     assert factor(schedule, 100) == factor(schedule, 10**6) == pytest.approx(1 if kind == "constant" else 0)
     assert factor(Schedule(), 0) == 1

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from gradstudio.core.files import RESOURCES
-from gradstudio.engine.clipping import CLIPPING
-from gradstudio.engine.optimizers import OPTIMIZERS
+from gradstudio.engine.step.clipping import CLIPPING
+from gradstudio.engine.step.optimizers import OPTIMIZERS
 
 STEPS, BATCH, WIDTH = 12, 8, 16
 
@@ -118,7 +118,8 @@ def plain_loop(kind, optimizer_kind, clip, micro_batches, seed=3):
 @pytest.mark.parametrize("kind", ["mlp", "rnn"])
 def test_repeats_a_plain_loop(train, kind, optimizer, clip, micro_batches):
     rows = train(
-        STEPS, f"model.kind={kind}", f"model.width={WIDTH}", f"problem.batch_size={BATCH}", f"optimizer.kind={optimizer}", *KNOBS[optimizer],
+        STEPS, f"model.kind={kind}", f"model.width={WIDTH}", f"problem.batch_size={BATCH}",
+        f"optimizer.kind={optimizer}", *KNOBS[optimizer],
         f"clipping.kind={clip}", "clipping.max_norm=0.1", "clipping.clip_value=0.01", "clipping.agc_factor=0.01",
         f"accumulation.steps={micro_batches}", "run.seed=3",
     )  # fmt: skip

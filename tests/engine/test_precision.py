@@ -17,13 +17,26 @@ FP16 = ["precision.dtype=fp16", "model.depth=1", "run.device=cpu"]
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("kind", ["mlp", "rnn"])
 def test_learns_in_every_format(train, dtype, kind):
-    rows = train(60, f"precision.dtype={dtype}", f"model.kind={kind}", "optimizer.kind=adam", "optimizer.lr=0.01", "problem.batch_size=32")
+    rows = train(
+        60,
+        f"precision.dtype={dtype}",
+        f"model.kind={kind}",
+        "optimizer.kind=adam",
+        "optimizer.lr=0.01",
+        "problem.batch_size=32",
+    )
     assert sum(row.loss for row in rows[-10:]) < 0.9 * sum(row.loss for row in rows[:10])
     assert {row.scale for row in rows} <= ({1.0} if dtype != "fp16" else {65536.0, 32768.0, 16384.0})
 
 
 def test_the_scale_follows_the_documented_rule(build):
-    trainer = build(*FP16, "precision.init_scale=1024", "precision.growth_interval=3", "precision.growth_factor=4", "precision.backoff_factor=0.25")
+    trainer = build(
+        *FP16,
+        "precision.init_scale=1024",
+        "precision.growth_interval=3",
+        "precision.growth_factor=4",
+        "precision.backoff_factor=0.25",
+    )
     steps, expected, quiet = trainer.steps(), 1024.0, 0
     for step in range(16):
         overflow = step in (2, 7, 8)
@@ -84,7 +97,8 @@ def test_the_growth_interval_changes_live_without_a_new_start(build):
 
 
 def test_what_the_device_cannot_do_is_said_before_the_run(build, monkeypatch):
-    """Where a model fails in a number format, building it does, with what to choose instead; whatever the processor can do."""
+    """Where a model fails in a number format, building it does, with what to choose instead; whatever the processor can
+    do."""
 
     def forward(self, inputs):
         if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16:
@@ -93,7 +107,10 @@ def test_what_the_device_cannot_do_is_said_before_the_run(build, monkeypatch):
 
     whole = MLP.forward
     monkeypatch.setattr(MLP, "forward", forward)
-    says = r"precision.dtype = fp16 is not allowed with model.kind = mlp on cpu, .*\(could not create a primitive descriptor\); allowed: bf16, fp32"
+    says = (
+        r"precision.dtype = fp16 is not allowed with model.kind = mlp on cpu, .*\(could not create a primitive "
+        r"descriptor\); allowed: bf16, fp32"
+    )
     with pytest.raises(KnobError, match=says):
         build("precision.dtype=fp16")
     trainer = build()

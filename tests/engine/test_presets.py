@@ -5,19 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gradstudio.commands import exit_codes
 from gradstudio.core import files, presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment, differing, parse_assignment
 from gradstudio.core.presets import Preset
-from gradstudio.session.branches import fork, last_healthy_step
-from gradstudio.session.lesson import is_done
-from gradstudio.session.run import Run
-from gradstudio.session.summary import CRITICAL, FINISHED, NONFINITE, exit_code
-from gradstudio.session.worker import Worker
+from gradstudio.session.record.branches import fork, last_healthy_step
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.words.lesson_check_marks import is_done
 
 PRESETS = [presets.read(path) for path in sorted(files.PRESETS.glob("*.toml"))]
 SEEDS = 5
-FEWER_SEEDS = {"clip-after-step": 1, "deep-cnn": 1, "gan-ring": 1, "pole-collapse": 1, "post-norm-transformer": 1}  # they take seconds
+FEWER_SEEDS = {
+    "clip-after-step": 1,
+    "deep-cnn": 1,
+    "gan-ring": 1,
+    "pole-collapse": 1,
+    "post-norm-transformer": 1,
+}  # they take seconds
 CASES = [(preset, seed) for preset in PRESETS for seed in range(FEWER_SEEDS.get(preset.id, SEEDS))]
 
 
@@ -46,15 +52,15 @@ def branched(broken: Run, asked: Experiment) -> Run:
     """The run that broke, gone on with from its last healthy step with the knobs as asked for."""
     step = last_healthy_step(broken)
     assert step is not None
-    run = fork(broken, step)
-    run.asked = tuple(Change(step, name, value) for name, value in differing(run.in_force, asked).items())
+    wanted = differing(broken.values_at(step), asked)
+    run = fork(broken, step, asked=tuple(Change(step, name, value) for name, value in wanted.items()))
     Worker(run).run()
     return run
 
 
 def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> Experiment:
-    """Do what the lesson says, step by step, and see each step done: change its knobs, go back where it says so, and otherwise restart
-    where it looks at a run. Gives what was asked for in the end."""
+    """Do what the lesson says, step by step, and see each step done: change its knobs, go back where it says so, and
+    otherwise restart where it looks at a run. Gives what was asked for in the end."""
     broken, back = runs.of(asked), False
     for step in preset.lesson:
         asked, back = asked.with_texts(step.knobs), back or step.branch
@@ -72,15 +78,15 @@ def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: i
     if promise.rule is not None:
         assert broken.findings[promise.rule].severity != "info"
     if promise.outcome == "nonfinite":
-        assert exit_code(broken) == NONFINITE
+        assert exit_codes.of_run(broken) == exit_codes.DIVERGED
     else:  # it has learned next to nothing
         assert broken.accuracy < 0.3 * promise.accuracy
         if promise.rule is not None and broken.findings[promise.rule].severity == "critical":
-            assert exit_code(broken) == CRITICAL
+            assert exit_codes.of_run(broken) == exit_codes.CRITICAL
 
     fixed = asked.with_texts(promise.fix)
     healed = runs.of(fixed)
-    assert healed.status == "finished" and exit_code(healed) == FINISHED
+    assert healed.status == "finished" and exit_codes.of_run(healed) == exit_codes.FINISHED
     assert healed.accuracy > promise.accuracy
     assert all(finding.severity == "info" for finding in healed.findings.values())
     assert walk_through(preset, asked, runs) == fixed
@@ -110,6 +116,8 @@ def test_lessons_ask_for_what_there_is(preset):
     assert preset.title and preset.summary and preset.lesson
     assert len(preset.title) <= 26, "more is cut off in the top bar"
     for step in preset.lesson:
-        assert step.outcome or step.rule or step.knobs or step.branch or step.accuracy is not None, "a step that can be done"
+        assert step.outcome or step.rule or step.knobs or step.branch or step.accuracy is not None, (
+            "a step that can be done"
+        )
         for assignment in step.knobs:
             parse_assignment(assignment)

@@ -12,24 +12,32 @@ import weakref
 import pytest
 import torch
 from torch import Tensor
+from waiting import PATIENCE, join, until
 
-from gradstudio.engine import program
-from gradstudio.engine.program import FEWEST, LET_GO, Made, Operation, Program
+from gradstudio.engine.passes import torchscript as program
+from gradstudio.engine.passes.torchscript import FEWEST, LET_GO, Made, Operation, Program
 from gradstudio.engine.runtime import out_of_memory
 
 aten = torch.ops.aten
 
 
 def chain(x: Tensor, weight: Tensor, out: dict[str, Tensor]) -> list[Operation]:
-    """Every form that an argument can have: tensors, whole and broken numbers, infinities, None, lists, truth values, formats, words."""
+    """Every form that an argument can have: tensors, whole and broken numbers, infinities, None, lists, truth values,
+    formats, words."""
     return [
         Operation(aten.mm.out, (x, weight), {"out": out["product"]}, "aten.mm"),
         Operation(torch.clamp_min, (out["product"], -0.25), {"out": out["clamped"]}, "aten.clamp_min"),
-        Operation(aten.sum.IntList_out, (out["clamped"], [0], True), {"dtype": torch.float64, "out": out["sum"]}, "aten.sum"),
+        Operation(
+            aten.sum.IntList_out, (out["clamped"], [0], True), {"dtype": torch.float64, "out": out["sum"]}, "aten.sum"
+        ),
         Operation(aten.stack.out, ([out["sum"], out["sum"]],), {"out": out["stacked"]}, "aten.stack"),
-        Operation(aten.linalg_vector_norm.out, (out["stacked"], math.inf), {"out": out["largest"]}, "aten.linalg_vector_norm"),
+        Operation(
+            aten.linalg_vector_norm.out, (out["stacked"], math.inf), {"out": out["largest"]}, "aten.linalg_vector_norm"
+        ),
         Operation(aten.clamp.out, (out["sum"], -math.inf, None), {"out": out["open"]}, "aten.clamp"),
-        Operation(aten.div.out_mode, (out["sum"], out["largest"]), {"rounding_mode": "floor", "out": out["whole"]}, "aten.div"),
+        Operation(
+            aten.div.out_mode, (out["sum"], out["largest"]), {"rounding_mode": "floor", "out": out["whole"]}, "aten.div"
+        ),
         Operation(Tensor.copy_, (out["copy"], out["clamped"]), name="aten.copy_"),
     ]
 
@@ -79,7 +87,11 @@ def test_what_is_made_anew_is_put_where_it_is_wanted(whole: bool) -> None:
         x.copy_(torch.randn(6))
         program.run()
         least, greatest = torch.aminmax(x.view(3, 2), dim=1)
-        assert torch.equal(place, greatest) and torch.equal(seen, least + greatest) and torch.equal(high[:2], 2 * least[::2])
+        assert (
+            torch.equal(place, greatest)
+            and torch.equal(seen, least + greatest)
+            and torch.equal(high[:2], 2 * least[::2])
+        )
 
 
 def test_what_only_python_knows_is_called_in_its_turn() -> None:
@@ -95,7 +107,9 @@ def test_what_only_python_knows_is_called_in_its_turn() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 5, 15])
-@pytest.mark.parametrize(("name", "factor"), [("aten.no_such_thing", 2.0), ("aten.mul_", complex(2))], ids=["unknown", "argument"])
+@pytest.mark.parametrize(
+    ("name", "factor"), [("aten.no_such_thing", 2.0), ("aten.mul_", complex(2))], ids=["unknown", "argument"]
+)
 def test_what_torch_does_not_take_is_called_from_python(name: str, factor: complex, place: int) -> None:
     x = torch.ones(3)
     operations = [Operation(aten.add_.Tensor, (x, torch.ones(3)), name="aten.add_")] * 16
@@ -106,7 +120,10 @@ def test_what_torch_does_not_take_is_called_from_python(name: str, factor: compl
 
 def test_numbers_that_are_not_numbers() -> None:
     x = torch.zeros(4)
-    fill = [Operation(aten.fill_.Scalar, (x[i : i + 1], value), name="aten.fill_") for i, value in enumerate((math.inf, -math.inf, math.nan, 1e-45))]
+    fill = [
+        Operation(aten.fill_.Scalar, (x[i : i + 1], value), name="aten.fill_")
+        for i, value in enumerate((math.inf, -math.inf, math.nan, 1e-45))
+    ]
     program = Program(fill)
     program.run()
     assert len(program._parts) == 1
@@ -128,15 +145,14 @@ def test_it_runs_through_while_another_thread_holds_the_interpreter_lock() -> No
     sys.setswitchinterval(60)  # nobody asks for the lock while this thread looks
     try:
         thread.start()
-        while seen[0] < 3 and thread.is_alive():
-            time.sleep(0.0002)
-        ends = time.monotonic() + 10
+        until(lambda: seen[0] >= 3 or not thread.is_alive())
+        ends = time.monotonic() + PATIENCE
         while seen[0] < 4 and time.monotonic() < ends:  # Python, with the lock
             pass
         assert seen[0] == 4
     finally:
         sys.setswitchinterval(usual)
-        thread.join()
+        join(thread)
 
 
 def test_the_way_in_which_others_compile_is_left_alone() -> None:
@@ -146,7 +162,7 @@ def test_the_way_in_which_others_compile_is_left_alone() -> None:
     assert torch._C._get_graph_executor_optimize()
     thread = threading.Thread(target=program.run)
     thread.start()
-    thread.join()
+    join(thread)
     assert x.tolist() == [10.0] * 3
 
 

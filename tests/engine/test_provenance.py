@@ -11,7 +11,7 @@ import torch
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.provenance import Provenance
-from gradstudio.engine.provenance import explain, values_of
+from gradstudio.engine.provenance_search import explain, values_of
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
 
@@ -28,7 +28,11 @@ def poison(trainer: Trainer, name: str, value: float) -> None:
 
 
 def test_a_healthy_step_has_none_and_trains_as_without_watching() -> None:
-    for values in ({}, {"optimizer__kind": "adam", "accumulation__steps": 3}, {"precision__dtype": "bf16", "model__norm": "batch"}):
+    for values in (
+        {},
+        {"optimizer__kind": "adam", "accumulation__steps": 3},
+        {"precision__dtype": "bf16", "model__norm": "batch"},
+    ):
         watched, plain = trainer_of(**values), trainer_of(**values)
         for _ in range(3):
             assert explain(watched) is None
@@ -45,8 +49,12 @@ def test_forward_an_overflow_is_found_in_its_layer(layer: str) -> None:
             parameter.data.fill_(3e38)
     found = explain(trainer)
     assert (found.phase, found.module, found.operation) == ("forward", layer, "aten.addmm.default")
-    assert found.layers == (f"{layer}.weight", f"{layer}.bias") and found.chain[0].produced and not any(made.produced for made in found.chain[1:])
-    assert "largest float32 number" in found.cause or "Inf - Inf is NaN" in found.cause
+    assert (
+        found.layers == (f"{layer}.weight", f"{layer}.bias")
+        and found.chain[0].produced
+        and not any(made.produced for made in found.chain[1:])
+    )
+    assert "largest float32 number" in found.cause or "Inf - Inf, which is NaN" in found.cause
 
 
 def test_a_value_that_was_not_finite_before_the_step_is_passed_on_and_not_born() -> None:
@@ -59,13 +67,30 @@ def test_a_value_that_was_not_finite_before_the_step_is_passed_on_and_not_born()
 @pytest.mark.parametrize(
     ("values", "phase", "operation", "cause"),
     [
-        ({"loss__kind": "naive_log", "problem__input_scale": 1e4}, "loss", "aten.log.default", "the logarithm of 0 is -Inf"),
-        ({"loss__kind": "naive_exp", "problem__input_scale": 1e4}, "loss", "aten.exp.default", "is over the largest float32 number"),
+        (
+            {"loss__kind": "naive_log", "problem__input_scale": 1e4},
+            "loss",
+            "aten.log.default",
+            "the logarithm of 0 is -Inf",
+        ),
+        (
+            {"loss__kind": "naive_exp", "problem__input_scale": 1e4},
+            "loss",
+            "aten.exp.default",
+            "the largest float32 number",
+        ),
         ({"loss__kind": "naive_division"}, "loss", "aten.div.Tensor", "0"),
-        ({"loss__kind": "naive_variance", "problem__input_scale": 1e3}, "loss", "aten.log.default", "the logarithm of a negative number"),
+        (
+            {"loss__kind": "naive_variance", "problem__input_scale": 1e3},
+            "loss",
+            "aten.log.default",
+            "the logarithm of a negative number",
+        ),
     ],
 )
-def test_in_the_loss_the_operation_and_its_reason_are_named(values: dict[str, object], phase: str, operation: str, cause: str) -> None:
+def test_in_the_loss_the_operation_and_its_reason_are_named(
+    values: dict[str, object], phase: str, operation: str, cause: str
+) -> None:
     found = broken(trainer_of(**values))
     assert (found.phase, found.operation) == (phase, operation) and cause in found.cause and found.module == ""
 
@@ -123,11 +148,14 @@ def test_the_micro_batch_is_told() -> None:
 
 def test_of_a_recurrent_model_the_time_step_and_the_growth_along_it_are_told() -> None:
     trainer = trainer_of(
-        model__kind="rnn", model__activation="relu", model__depth=1, problem__task="sequential_digits", problem__seq_len=16, problem__input_scale=1.0,
+        model__kind="rnn", model__activation="relu", model__depth=1, problem__task="sequential_digits",
+        problem__seq_len=16, problem__input_scale=1.0,
         model__init="orthogonal", model__init_gain=1e4,
     )  # fmt: skip
     found = explain(trainer)
-    assert found.module == "rnn" and found.phase == "forward" and found.time_step is not None and 0 < found.time_step < 16
+    assert (
+        found.module == "rnn" and found.phase == "forward" and found.time_step is not None and 0 < found.time_step < 16
+    )
     state = trainer.model.rnn(trainer.task.sample(8))[0]
     assert found.growth_along == "time steps" and len(found.growth) == 16
     finite = [value for _, value in found.growth[: found.time_step] if math.isfinite(value)]
@@ -145,8 +173,16 @@ def test_masks_of_a_transformer_are_no_births() -> None:
 
 
 def test_every_kind_of_model_is_explained() -> None:
-    kinds = {"mlp": "digits", "rnn": "sequential_digits", "lstm": "sequential_digits", "gru": "sequential_digits", "cnn": "digits",
-             "transformer": "sequential_digits", "gan": "ring", "policy": "pole"}  # fmt: skip
+    kinds = {
+        "mlp": "digits",
+        "rnn": "sequential_digits",
+        "lstm": "sequential_digits",
+        "gru": "sequential_digits",
+        "cnn": "digits",
+        "transformer": "sequential_digits",
+        "gan": "ring",
+        "policy": "pole",
+    }
     for kind, task in kinds.items():
         trainer = trainer_of(model__kind=kind, problem__task=task, problem__seq_len=8)
         poison(trainer, trainer.layers[0].name, math.nan)

@@ -1,4 +1,5 @@
-"""What was recorded of a pass and is done again gives the bits that autograd gives, and what cannot be recorded is not."""
+"""What was recorded of a pass and is done again gives the bits that autograd gives, and what cannot be recorded is
+not."""
 
 from __future__ import annotations
 
@@ -9,14 +10,22 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import passes, program, recording, watching
-from gradstudio.engine.losses import NAIVE
+from gradstudio.engine import notices
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.recording import Recording
-from gradstudio.engine.watching import Unrecordable, tensors_in
+from gradstudio.engine.passes import forward_backward, recording, torchscript, watching
+from gradstudio.engine.passes.recording import Recording
+from gradstudio.engine.passes.watching import Unrecordable, tensors_in
+from gradstudio.engine.step.losses import NAIVE
 
 STEPS = 7
-TASKS = {"gan": "ring", "policy": "pole", "rnn": "adding", "lstm": "copy", "gru": "characters", "transformer": "characters"}
+TASKS = {
+    "gan": "ring",
+    "policy": "pole",
+    "rnn": "adding",
+    "lstm": "copy",
+    "gru": "characters",
+    "transformer": "characters",
+}
 
 
 def recordings(trainer) -> list[Recording]:
@@ -40,14 +49,22 @@ def both(build, monkeypatch, *knobs):
 
 
 @pytest.mark.parametrize("knobs", [
-    [], ["model.norm=batch", "model.residual=true"], ["model.norm=layer", "model.norm_position=post"], ["model.checkpointing=true"],
+    [], ["model.norm=batch", "model.residual=true"], ["model.norm=layer", "model.norm_position=post"],
+    ["model.checkpointing=true"],
     ["accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"], ["precision.dtype=bf16"],
     ["precision.dtype=fp16", "precision.init_scale=1e30"], ["optimizer.lr=1e5", "problem.input_scale=1e4"],
     ["loss.weight=3", "mistakes.never_zero_grad=true"],
 ], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("kind", MODELS)
 def test_repeats_autograd_to_the_last_bit(build, monkeypatch, kind, knobs):
-    rows, recorded, plain = both(build, monkeypatch, f"model.kind={kind}", f"problem.task={TASKS.get(kind, 'digits')}", "problem.seq_len=8", *knobs)
+    rows, recorded, plain = both(
+        build,
+        monkeypatch,
+        f"model.kind={kind}",
+        f"problem.task={TASKS.get(kind, 'digits')}",
+        "problem.seq_len=8",
+        *knobs,
+    )
     for one, other in rows:
         assert repr(figures(one)) == repr(figures(other))
     assert torch.equal(recorded.flat.weights.view(torch.int32), plain.flat.weights.view(torch.int32))
@@ -56,8 +73,10 @@ def test_repeats_autograd_to_the_last_bit(build, monkeypatch, kind, knobs):
 
 
 @pytest.mark.parametrize("knobs", [
-    *(f"model.kind={kind} problem.task={TASKS.get(kind, 'digits')}" for kind in MODELS if kind != "policy"),  # whose episodes differ in length
-    *(f"loss.kind={kind} loss.eps=0.01" for kind in NAIVE), "model.norm=batch", "precision.dtype=fp16", "model.checkpointing=true",
+    # whose episodes differ in length
+    *(f"model.kind={kind} problem.task={TASKS.get(kind, 'digits')}" for kind in MODELS if kind != "policy"),
+    *(f"loss.kind={kind} loss.eps=0.01" for kind in NAIVE), "model.norm=batch", "precision.dtype=fp16",
+    "model.checkpointing=true",
 ], ids=str)  # fmt: skip
 def test_the_third_step_is_a_repetition(build, monkeypatch, knobs):
     trainer = build(*knobs.split(), "problem.seq_len=8", "accumulation.steps=2")
@@ -128,8 +147,12 @@ def test_memory_is_shared_by_what_is_not_needed_at_once():
 
     inputs = torch.randn(1000, 4)
     repeated = record(compute, inputs)
-    places = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for _, args, *_ in repeated.operations for tensor in args
-              if isinstance(tensor, Tensor)}  # fmt: skip
+    places = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for _, args, *_ in repeated.operations
+        for tensor in args
+        if isinstance(tensor, Tensor)
+    }
     assert max(places.values()) < 6 * inputs.nbytes, "the sixty results in between share their places"
     other = torch.randn(1000, 4)
     repeated.repeat([other])
@@ -144,7 +167,7 @@ def test_results_that_cannot_be_told_where_are_copied_or_taken_over(size, by_tor
         return (folded.squeeze() + folded.view(-1).flip(0)).square().mean()
 
     if not by_torch:
-        monkeypatch.setattr(program, "_compiled", lambda operations: None)
+        monkeypatch.setattr(torchscript, "_compiled", lambda operations: None)
     one, other = torch.randn(size), torch.randn(size)
     repeated = record(compute, one)
     assert (len(repeated._program._parts) == 1) == by_torch
@@ -160,7 +183,11 @@ def test_no_memory_of_the_watched_pass_is_held():
 
     inputs = torch.randn(100_000)
     repeated = record(compute, inputs)
-    tensors = [tensor for operation in repeated.operations for tensor in tensors_in((operation.args, [made.place for made in operation.made]))]
+    tensors = [
+        tensor
+        for operation in repeated.operations
+        for tensor in tensors_in((operation.args, [made.place for made in operation.made]))
+    ]
     held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     assert len(repeated._program._parts) == 1 and sum(held.values()) < 6 * inputs.nbytes
 
@@ -195,11 +222,11 @@ def test_the_kinds_made_last_are_kept(build):
         trainer.change("accumulation.steps", count)
         list(islice(steps, 3))
         assert len(recordings(trainer)) >= min(count, 2)
-    assert len(trainer.passes._known) == passes.MOST
+    assert len(trainer.passes._known) == forward_backward.MOST
 
 
 def test_a_slider_that_is_dragged_records_nothing(build, monkeypatch):
-    monkeypatch.setattr(passes, "PATIENCE", 5)
+    monkeypatch.setattr(forward_backward, "PATIENCE", 5)
     made = []
     trainer = build()
     monkeypatch.setattr(trainer.passes, "_record", lambda *_: made.append(1))
@@ -219,6 +246,18 @@ def test_a_fault_of_recording_is_no_fault_of_the_run(build, monkeypatch):
     broke, plain = build(), build()
     monkeypatch.setattr(plain.passes, "_record", lambda *_: None)
     monkeypatch.setattr(recording._Places, "move", broken)
+    notices.take()
     for one, other in islice(zip(broke.steps(), plain.steps(), strict=False), STEPS):
         assert figures(one) == figures(other)
     assert not recordings(broke)
+    (told,) = notices.take()
+    assert "IndexError: of the recorder's own" in told and "same numbers" in told
+
+
+def test_a_pass_that_cannot_be_repeated_is_nothing_to_tell(build):
+    notices.take()
+    trainer = build("model.kind=policy", "problem.task=pole")
+    trainer.passes._record(
+        lambda x: (trainer.flat.parameters[0].sum() * torch.rand(()), x), [torch.ones(2)], trainer.flat.grads
+    )
+    assert notices.take() == []

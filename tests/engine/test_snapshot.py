@@ -1,4 +1,5 @@
-"""A trainer that is brought back to a snapshot, in place or in another process, repeats every number to the last bit."""
+"""A trainer that is brought back to a snapshot, in place or in another process, repeats every number to the last
+bit."""
 
 from __future__ import annotations
 
@@ -14,33 +15,52 @@ from torch import Tensor
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine import losses
-from gradstudio.engine.clipping import CLIPPING
-from gradstudio.engine.initialization import INITIALIZERS
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.optimizers import OPTIMIZERS
-from gradstudio.engine.recording import Recording
+from gradstudio.engine.models.initialization import INITIALIZERS
+from gradstudio.engine.passes.recording import Recording
 from gradstudio.engine.snapshot import Snapshot, SnapshotError
+from gradstudio.engine.step import losses
+from gradstudio.engine.step.clipping import CLIPPING
+from gradstudio.engine.step.optimizers import OPTIMIZERS
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.trainer import Trainer
 
 TINY = ["model.width=8", "problem.batch_size=4", "problem.seq_len=8"]
-MODEL_TASKS = {"gan": "ring", "policy": "pole", "rnn": "adding", "lstm": "copy", "gru": "characters", "transformer": "characters"}
+MODEL_TASKS = {
+    "gan": "ring",
+    "policy": "pole",
+    "rnn": "adding",
+    "lstm": "copy",
+    "gru": "characters",
+    "transformer": "characters",
+}
 TAKEN, END = (0, 1, 3, 6), 9  # before anything is recorded, while it is, and after
 
-# A learning rate that moves, momentum, a decay, noise of every kind, outliers, batches that are passed over, and an accumulation.
+# A learning rate that moves, momentum, a decay, noise of every kind, outliers, batches that are passed over, and an
+# accumulation.
 BUSY = [
-    "optimizer.lr=0.01", "optimizer.momentum=0.8", "optimizer.weight_decay=0.01", "schedule.warmup_steps=5", "schedule.kind=cosine",
-    "schedule.total_steps=8", "problem.noise=0.1", "problem.outlier_every=3", "problem.skip_batches=2", "gradients.noise_std=0.001",
+    "optimizer.lr=0.01", "optimizer.momentum=0.8", "optimizer.weight_decay=0.01", "schedule.warmup_steps=5",
+    "schedule.kind=cosine",
+    "schedule.total_steps=8", "problem.noise=0.1", "problem.outlier_every=3", "problem.skip_batches=2",
+    "gradients.noise_std=0.001",
     "gradients.centralize=true", "clipping.kind=norm", "clipping.max_norm=0.5", "accumulation.steps=2",
 ]  # fmt: skip
-OVERFLOWING = ["precision.dtype=fp16", "precision.init_scale=1e30", "precision.growth_interval=2", "precision.backoff_factor=1e-9"]
+OVERFLOWING = [
+    "precision.dtype=fp16",
+    "precision.init_scale=1e30",
+    "precision.growth_interval=2",
+    "precision.backoff_factor=1e-9",
+]
 
 
 def figures(row: Row) -> str:
     """All that a row says but its time, so that a NaN equals a NaN of the same place."""
     return repr(
-        [row.layers.tobytes() if field.name == "layers" else getattr(row, field.name) for field in fields(Row) if field.name != "step_seconds"]
+        [
+            row.layers.tobytes() if field.name == "layers" else getattr(row, field.name)
+            for field in fields(Row)
+            if field.name != "step_seconds"
+        ]
     )
 
 
@@ -55,7 +75,15 @@ def state(trainer: Trainer) -> list[object]:
         *(v for v in content.optimizer.values() if isinstance(v, Tensor)),
     ]
     bits = [(tensor.dtype, tensor.shape, tensor.contiguous().view(-1).view(torch.uint8).tolist()) for tensor in tensors]
-    plain = [content.step, content.experiment, content.taken, content.passed, sorted(content.optimizer), repr(content.scaler), content.position]
+    plain = [
+        content.step,
+        content.experiment,
+        content.taken,
+        content.passed,
+        sorted(content.optimizer),
+        repr(content.scaler),
+        content.position,
+    ]
     return [*plain, getattr(task, "order", torch.empty(0)).tolist(), bits]
 
 
@@ -83,7 +111,9 @@ def holds(build, *knobs: str) -> list[Snapshot]:
     fresh = build(*TINY, *knobs)
     for number in (2, 1):  # forwards and back again
         Snapshot.unpack(snapshots[number].pack(), "cpu").restore(fresh)
-        assert go_on(fresh, END) == rows[snapshots[number].step :], f"in another trainer, from step {snapshots[number].step}"
+        assert go_on(fresh, END) == rows[snapshots[number].step :], (
+            f"in another trainer, from step {snapshots[number].step}"
+        )
         assert state(fresh) == end
     return snapshots
 
@@ -93,7 +123,14 @@ def holds(build, *knobs: str) -> list[Snapshot]:
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_optimizer_and_precision(build, kind, optimizer, dtype):
     precision = [f"precision.dtype={dtype}", "precision.growth_interval=2"]
-    holds(build, f"model.kind={kind}", f"problem.task={MODEL_TASKS.get(kind, 'digits')}", f"optimizer.kind={optimizer}", *precision, *BUSY)
+    holds(
+        build,
+        f"model.kind={kind}",
+        f"problem.task={MODEL_TASKS.get(kind, 'digits')}",
+        f"optimizer.kind={optimizer}",
+        *precision,
+        *BUSY,
+    )
 
 
 @pytest.mark.parametrize("knobs", [
@@ -104,7 +141,8 @@ def test_every_model_optimizer_and_precision(build, kind, optimizer, dtype):
     ["mistakes.never_zero_grad=true", "accumulation.steps=1", "optimizer.kind=adam"],
     ["mistakes.never_zero_grad=true", "mistakes.clip_each_micro_batch=true", "mistakes.drop_last_micro_batches=true"],
     ["model.checkpointing=true", "model.norm=batch"], ["model.norm=layer", "model.residual=true"],
-    ["problem.input_scale=0"], ["optimizer.lr=1e6", "problem.input_scale=1e10"], ["optimizer.lr=0"], ["optimizer.momentum=1"],
+    ["problem.input_scale=0"], ["optimizer.lr=1e6", "problem.input_scale=1e10"], ["optimizer.lr=0"],
+    ["optimizer.momentum=1"],
     ["optimizer.kind=adam", "optimizer.eps=0", "optimizer.beta1=0"], ["optimizer.kind=rmsprop", "optimizer.momentum=0"],
 ], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("busy", [[], BUSY], ids=["alone", "busy"])
@@ -117,7 +155,8 @@ def test_everything_else_that_a_step_can_do(build, knobs, busy):
 @pytest.mark.parametrize("kind", ["rnn", "cnn", "gan", "policy"])
 def test_running_statistics_come_back(build, kind, checkpointing, norm):
     taken = holds(
-        build, f"model.kind={kind}", f"problem.task={MODEL_TASKS.get(kind, 'digits')}", f"model.norm={norm}", f"model.checkpointing={checkpointing}",
+        build, f"model.kind={kind}", f"problem.task={MODEL_TASKS.get(kind, 'digits')}", f"model.norm={norm}",
+        f"model.checkpointing={checkpointing}",
         "accumulation.steps=2",
     )  # fmt: skip
     assert (norm == "batch") == bool(taken[0].buffers)
@@ -126,13 +165,16 @@ def test_running_statistics_come_back(build, kind, checkpointing, norm):
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_goes_on_at_its_place(build, task):
     model = {"ring": "gan", "pole": "policy"}.get(task, "mlp")
-    holds(build, f"problem.task={task}", f"model.kind={model}", "problem.batch_size=256", "problem.noise=0.5")  # an epoch ends on the way
+    holds(
+        build, f"problem.task={task}", f"model.kind={model}", "problem.batch_size=256", "problem.noise=0.5"
+    )  # an epoch ends on the way
 
 
 @pytest.mark.parametrize("knobs", [
     ["precision.scaling=dynamic"], ["precision.scaling=static"], ["precision.scaling=none"],
     ["precision.scaling=dynamic", "mistakes.clip_before_unscale=true", "clipping.kind=norm"],
-    ["precision.scaling=dynamic", "mistakes.step_without_scaler=true"], ["precision.scaling=dynamic", "mistakes.never_zero_grad=true"],
+    ["precision.scaling=dynamic", "mistakes.step_without_scaler=true"],
+    ["precision.scaling=dynamic", "mistakes.never_zero_grad=true"],
 ], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_overflows_and_the_scale_come_back(build, kind, knobs):
@@ -144,7 +186,13 @@ def test_overflows_and_the_scale_come_back(build, kind, knobs):
 
 
 def test_nothing_is_shared_with_the_trainer(build):
-    trainer = build("model.norm=batch", "optimizer.kind=adam", "precision.dtype=fp16", "problem.noise=0.1", "mistakes.never_zero_grad=true")
+    trainer = build(
+        "model.norm=batch",
+        "optimizer.kind=adam",
+        "precision.dtype=fp16",
+        "problem.noise=0.1",
+        "mistakes.never_zero_grad=true",
+    )
     list(islice(trainer.steps(), 3))
     taken, packed = Snapshot.take(trainer), Snapshot.take(trainer).pack()
     before = state(trainer)
@@ -180,15 +228,26 @@ def test_the_trainer_is_left_where_its_recordings_find_it(build):
     rows = go_on(trainer, 6)
     taken.restore(trainer)
     assert go_on(trainer, 6) == rows
-    assert recordings and [known for known in trainer.passes._known.values() if isinstance(known, Recording)] == recordings
+    assert (
+        recordings and [known for known in trainer.passes._known.values() if isinstance(known, Recording)] == recordings
+    )
 
 
 # Another allowed value of every live knob, beside values under which most of them act.
-LIVE = ["precision.dtype=fp16", "precision.growth_interval=3", "accumulation.steps=2", "clipping.kind=norm", "clipping.max_norm=0.1"]
+LIVE = [
+    "precision.dtype=fp16",
+    "precision.growth_interval=3",
+    "accumulation.steps=2",
+    "clipping.kind=norm",
+    "clipping.max_norm=0.1",
+]
 OTHERS: dict[str, list[object]] = {
-    "clipping.kind": ["none", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"], "precision.scaling": ["static", "none"],
-    "schedule.kind": ["cosine", "linear"], "problem.outlier_every": [2], "problem.skip_batches": [3], "accumulation.steps": [1, 4],
-    "optimizer.momentum": [0.5], "precision.growth_interval": [1], "schedule.warmup_steps": [20], "schedule.total_steps": [4], "loss.eps": [0.1],
+    "clipping.kind": ["none", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"],
+    "precision.scaling": ["static", "none"],
+    "schedule.kind": ["cosine", "linear"], "problem.outlier_every": [2], "problem.skip_batches": [3],
+    "accumulation.steps": [1, 4],
+    "optimizer.momentum": [0.5], "precision.growth_interval": [1], "schedule.warmup_steps": [20],
+    "schedule.total_steps": [4], "loss.eps": [0.1],
 }  # fmt: skip
 
 
@@ -199,7 +258,9 @@ def others(name: str) -> list[object]:
     return [not found.default] if isinstance(found.default, bool) else [0.5 * found.default or 0.001]
 
 
-@pytest.mark.parametrize("name", [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"])
+@pytest.mark.parametrize(
+    "name", [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"]
+)
 def test_a_change_is_gone_before_its_step_and_acts_again_after_it(build, name):
     """The state before a change comes back into a trainer in which it acts, and the other way round."""
     trainer = build(*TINY, *LIVE)
@@ -224,7 +285,8 @@ def test_a_change_is_gone_before_its_step_and_acts_again_after_it(build, name):
 
 
 def test_a_change_of_another_course_at_the_same_step_is_forgotten(build):
-    """What a step's changes begin from are the values and the scaler of the state that was restored, not of what the trainer did before."""
+    """What a step's changes begin from are the values and the scaler of the state that was restored, not of what the
+    trainer did before."""
     knobs = [*TINY, "precision.dtype=fp16", "precision.init_scale=1024", "precision.growth_interval=2"]
     trainer, fresh = build(*knobs), build(*knobs)
     go_on(trainer, 5)
@@ -239,13 +301,19 @@ def test_a_change_of_another_course_at_the_same_step_is_forgotten(build):
 
 
 def test_random_courses_are_taken_back_and_repeated(build):
-    """Changes of every live knob at random steps, restored at random, against a trainer that goes straight to the end."""
+    """Changes of every live knob at random steps, restored at random, against a trainer that goes straight to the
+    end."""
     names = [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"]
     for seed in range(8):
         chance = random.Random(seed)
         kind = chance.choice(["mlp", "rnn", "policy", "cnn"])
-        knobs = [*TINY, *chance.choice([[], LIVE, BUSY, OVERFLOWING]), f"model.kind={kind}", f"problem.task={MODEL_TASKS.get(kind, 'digits')}",
-                 f"optimizer.kind={chance.choice(list(OPTIMIZERS))}"]  # fmt: skip
+        knobs = [
+            *TINY,
+            *chance.choice([[], LIVE, BUSY, OVERFLOWING]),
+            f"model.kind={kind}",
+            f"problem.task={MODEL_TASKS.get(kind, 'digits')}",
+            f"optimizer.kind={chance.choice(list(OPTIMIZERS))}",
+        ]
         trainer, course, rows, snapshots = build(*knobs), {}, [], []
         while trainer.step < 25:
             if chance.random() < 0.4:
@@ -307,7 +375,14 @@ def test_what_it_takes_is_what_it_says(build):
 def test_damaged_bytes_are_told(build):
     trainer = build()
     packed = Snapshot.take(trainer).pack()
-    for damaged in (b"", b"PK", packed[:-100], packed[: len(packed) // 2], bytes(len(packed)), packed.replace(b"order", b"other")):
+    for damaged in (
+        b"",
+        b"PK",
+        packed[:-100],
+        packed[: len(packed) // 2],
+        bytes(len(packed)),
+        packed.replace(b"order", b"other"),
+    ):
         with pytest.raises(SnapshotError, match="damaged snapshot"):
             Snapshot.unpack(damaged, "cpu")
 
@@ -315,7 +390,12 @@ def test_damaged_bytes_are_told(build):
 def test_values_in_force_are_packed_whole(build):
     """A float that has no short decimal form, and the largest and the smallest there are."""
     trainer = build()
-    for name, value in (("optimizer.lr", 1 / 3), ("loss.weight", 1e30), ("problem.outlier_scale", math.pi), ("optimizer.eps", 5e-324)):
+    for name, value in (
+        ("optimizer.lr", 1 / 3),
+        ("loss.weight", 1e30),
+        ("problem.outlier_scale", math.pi),
+        ("optimizer.eps", 5e-324),
+    ):
         trainer.change(name, value)
     assert Snapshot.unpack(Snapshot.take(trainer).pack(), "cpu").experiment == trainer.experiment
     assert Experiment() != trainer.experiment

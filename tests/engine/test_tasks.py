@@ -80,7 +80,10 @@ def test_noise_and_scale_act_on_every_input(name):
     torch.testing.assert_close(scaled.sample(5), plain.sample(5) * 100)
     torch.testing.assert_close(scaled.next_batch(PLAYER).inputs[:, :1], inputs[:, :1] * 100)
     if name != "pole":  # where who sees something else goes another way
-        for clear, blurred in ((inputs, noisy.next_batch(PLAYER).inputs), (plain.test_batch(PLAYER).inputs, noisy.test_batch(PLAYER).inputs)):
+        for clear, blurred in (
+            (inputs, noisy.next_batch(PLAYER).inputs),
+            (plain.test_batch(PLAYER).inputs, noisy.test_batch(PLAYER).inputs),
+        ):
             assert (blurred - clear).std().item() == pytest.approx(0.5, rel=0.05)
     assert torch.equal(noisy.sample(5), plain.sample(5))
 
@@ -143,7 +146,10 @@ def test_characters_answers_each_with_the_next():
         for window, following in zip(batch.inputs.argmax(2), batch.targets, strict=True):
             assert spelled(window) + spelled(following)[-1] in part
             assert torch.equal(window[1:], following[:-1])
-    assert spelled(reader.test_batch(PLAYER).targets.flatten()) == book[128_778:][: len(reader.test_batch(PLAYER).inputs) * 40]
+    assert (
+        spelled(reader.test_batch(PLAYER).targets.flatten())
+        == book[128_778:][: len(reader.test_batch(PLAYER).inputs) * 40]
+    )
     whole = task("characters", seq_len=1)
     assert torch.equal(whole.test_batch(PLAYER).inputs[1:, 0].argmax(1), whole.test_batch(PLAYER).targets[:-1])
 
@@ -190,12 +196,18 @@ def test_the_pole_moves_by_its_equations_of_motion(right):
     states = np.random.default_rng(0).normal(0, 0.3, (20, 4))
     for before, after in zip(states, moved(states, np.full(20, right)), strict=True):
         linear, angular = acceleration(before[2], before[3], 10.0 if right else -10.0)
-        np.testing.assert_allclose(after - before, 0.02 * np.array([before[1], linear, before[3], angular]), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            after - before, 0.02 * np.array([before[1], linear, before[3], angular]), rtol=1e-9, atol=1e-12
+        )
 
 
 def test_first_states_are_near_0():
     states = first_states(500, torch.Generator().manual_seed(0))
-    assert abs(states).max() <= 0.05 and abs(states.mean()) < 0.005 and states.std() == pytest.approx(0.1 / math.sqrt(12), rel=0.05)
+    assert (
+        abs(states).max() <= 0.05
+        and abs(states.mean()) < 0.005
+        and states.std() == pytest.approx(0.1 / math.sqrt(12), rel=0.05)
+    )
 
 
 class Pusher(torch.nn.Module):
@@ -212,8 +224,14 @@ def test_episodes_end_when_the_pole_falls():
     assert max(lengths) < 12
     for episode, length in enumerate(lengths):
         assert lasted[episode].tolist() == [1.0] * length + [0.0] * (steps - length)
-        assert (states[episode, length:] == 0).all() and (targets[episode, length:] == 0).all() and (action[episode, :length] == 1).all()
-        assert (states[episode, :length, 2].abs() <= STEEPEST + 1e-6).all() and (states[episode, :length, 0].abs() <= FARTHEST).all()
+        assert (
+            (states[episode, length:] == 0).all()
+            and (targets[episode, length:] == 0).all()
+            and (action[episode, :length] == 1).all()
+        )
+        assert (states[episode, :length, 2].abs() <= STEEPEST + 1e-6).all() and (
+            states[episode, :length, 0].abs() <= FARTHEST
+        ).all()
         discounted = [sum(0.99**later for later in range(length - step)) for step in range(length)]
         torch.testing.assert_close(worth[episode, :length], torch.tensor(discounted), rtol=1e-5, atol=1e-5)
 
@@ -251,7 +269,10 @@ def test_a_broken_player_just_loses():
 
 
 def test_outlier_steps(train):
-    plain, outliers = train(7, "accumulation.steps=2"), train(7, "accumulation.steps=2", "problem.outlier_every=3", "problem.outlier_scale=1000")
+    plain, outliers = (
+        train(7, "accumulation.steps=2"),
+        train(7, "accumulation.steps=2", "problem.outlier_every=3", "problem.outlier_scale=1000"),
+    )
     assert [row.loss for row in plain[:3]] == [row.loss for row in outliers[:3]], "step 0 is never one"
     assert outliers[3].loss > 20 * plain[3].loss and outliers[6].loss > 20 * plain[6].loss
 
@@ -260,7 +281,12 @@ SKIP = "problem.skip_batches"
 DRAWN_AND_PLAYED = [
     ["problem.task=digits", "problem.batch_size=600"],  # an epoch has two batches
     ["problem.task=copy", "problem.seq_len=3"],
-    ["problem.task=pole", "model.kind=policy", "problem.seq_len=20", "optimizer.lr=0"],  # its batches are played by the weights of the moment
+    [
+        "problem.task=pole",
+        "model.kind=policy",
+        "problem.seq_len=20",
+        "optimizer.lr=0",
+    ],  # its batches are played by the weights of the moment
 ]
 
 
@@ -269,7 +295,7 @@ def batches(trainer, *skips):
     found = []
     for skip in skips:
         trainer.change(SKIP, skip)
-        found.append(trainer._batches())
+        found.append(trainer.next_batches())
         trainer.step += 1
     return found
 

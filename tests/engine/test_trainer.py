@@ -9,18 +9,19 @@ import torch
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import COLUMNS, History
 from gradstudio.core.knobs import KnobError
-from gradstudio.engine.clipping import CLIPPING
-from gradstudio.engine.initialization import INITIALIZERS
 from gradstudio.engine.models import MODELS
-from gradstudio.engine.optimizers import OPTIMIZERS
-from gradstudio.engine.precision import SCALERS
-from gradstudio.engine.schedules import SCHEDULES
+from gradstudio.engine.models.initialization import INITIALIZERS
+from gradstudio.engine.step.clipping import CLIPPING
+from gradstudio.engine.step.loss_scale import SCALERS
+from gradstudio.engine.step.optimizers import OPTIMIZERS
+from gradstudio.engine.step.schedules import SCHEDULES
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.digits import SCALINGS
 from gradstudio.engine.trainer import Trainer
 
 EVERYTHING = [
-    "problem.noise=0.1", "problem.outlier_every=3", "gradients.noise_std=0.01", "gradients.centralize=true", "accumulation.steps=2",
+    "problem.noise=0.1", "problem.outlier_every=3", "gradients.noise_std=0.01", "gradients.centralize=true",
+    "accumulation.steps=2",
     "clipping.kind=agc", "optimizer.kind=adam", "optimizer.lr=0.01", "model.norm=batch", "schedule.kind=cosine",
 ]  # fmt: skip
 
@@ -30,7 +31,8 @@ def figures(row):
 
 
 @pytest.mark.parametrize(("knob", "table"), [
-    ("problem.task", TASKS), ("problem.scaling", SCALINGS), ("model.kind", MODELS), ("model.init", INITIALIZERS), ("optimizer.kind", OPTIMIZERS),
+    ("problem.task", TASKS), ("problem.scaling", SCALINGS), ("model.kind", MODELS), ("model.init", INITIALIZERS),
+    ("optimizer.kind", OPTIMIZERS),
     ("schedule.kind", SCHEDULES), ("clipping.kind", CLIPPING), ("precision.scaling", SCALERS),
 ])  # fmt: skip
 def test_every_choice_of_a_knob_is_there(knob, table):
@@ -77,7 +79,9 @@ def test_every_live_knob_can_be_set(build, name):
     next(steps)
     trainer.change(name, trainer.experiment[name])
     next(steps)
-    for value in KNOBS[name].choices or ([True, False] if KNOBS[name].kind == "bool" else [max(KNOBS[name].minimum, min(KNOBS[name].maximum, 1))]):
+    for value in KNOBS[name].choices or (
+        [True, False] if KNOBS[name].kind == "bool" else [max(KNOBS[name].minimum, min(KNOBS[name].maximum, 1))]
+    ):
         trainer.change(name, value)
         if name != "mistakes.unscale_twice":
             next(steps)
@@ -101,7 +105,9 @@ def test_what_was_passed_over_cannot_come_back(build):
     steps = trainer.steps()
     next(steps)
     with pytest.raises(
-        KnobError, match=r"skip_batches = 0 is not allowed, for it cannot fall: 1 batch was passed over already; allowed: at least 1,"
+        KnobError,
+        match=r"skip_batches = 0 is not allowed, for it cannot fall: 1 batch was skipped already; allowed: at "
+        r"least 1,",
     ):
         trainer.change("problem.skip_batches", 0)
     trainer.change("problem.skip_batches", 4)
@@ -134,7 +140,9 @@ def test_rows_fill_a_history(build):
     assert history.column("step").tolist() == [0, 1, 2, 3, 4]
     assert (history.column("step_seconds") > 0).all()
     assert history.layer_metric("grad_norm").shape == (5, len(trainer.layers))
-    np.testing.assert_allclose(np.linalg.norm(history.layer_metric("grad_norm"), axis=1), history.column("grad_norm"), rtol=1e-6)
+    np.testing.assert_allclose(
+        np.linalg.norm(history.layer_metric("grad_norm"), axis=1), history.column("grad_norm"), rtol=1e-6
+    )
 
 
 def test_evaluating_changes_nothing(build):

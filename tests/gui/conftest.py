@@ -8,10 +8,12 @@ import pytest
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from waiting import PATIENCE
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.gui import app
+from gradstudio.gui import window as windows
 from gradstudio.gui.window import Window
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 40, "run.device": "cpu"}
@@ -25,14 +27,26 @@ def qapp() -> QApplication:
 
 
 @pytest.fixture
-def make_window(qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Window]]:
+def make_window(
+    qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Window]]:
     QSettings().clear()
+    for limit in ("CLOSING", "CONTROLLER_CLOSING"):  # a test that closes a window wants to know how that ends
+        monkeypatch.setattr(windows, limit, PATIENCE)
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path_factory.mktemp("library") / "runs.sqlite3"))
     made: list[Window] = []
 
     def make(**values: object) -> Window:
         knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
-        window = Window(Preset(id="small", title="Small", summary="A small one.", experiment=Experiment().with_values(knobs), lesson=LESSON))
+        window = Window(
+            Preset(
+                id="small",
+                title="Small",
+                summary="A small one.",
+                experiment=Experiment().with_values(knobs),
+                lesson=LESSON,
+            )
+        )
         qtbot.addWidget(window)
         window.resize(1280, 720)
         window.show()
@@ -44,7 +58,7 @@ def make_window(qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypa
     yield make
     for window in made:
         window.close()
-        assert window.simulator.close(10)
+        assert window.simulator.close(PATIENCE)
 
 
 @pytest.fixture

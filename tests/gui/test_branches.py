@@ -1,10 +1,12 @@
-"""Branches in the window: listed under what they branched from, gone to, named, coloured, hidden, deleted, brought back, opened again."""
+"""Branches in the window: listed under what they branched from, gone to, named, coloured, hidden, deleted, brought
+back, opened again."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,20 +14,21 @@ from PySide6.QtCore import QPersistentModelIndex, Qt
 from PySide6.QtGui import QTextDocument
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
+from waiting import ENDLESS, LONG
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import format_value
 from gradstudio.core.presets import Preset
-from gradstudio.gui.branch_list import BranchList, Member
-from gradstudio.gui.plots.overlay import MOST, Overlays
-from gradstudio.gui.runs_desk import FAMILY, relatives
+from gradstudio.gui.branches.branch_list import BranchList, Member
+from gradstudio.gui.drawing.overlay import MOST, Overlays
+from gradstudio.gui.runs.runs_controller import FAMILY, relatives
 from gradstudio.gui.window import Window
-from gradstudio.session.branches import Family, fork
 from gradstudio.session.library.store import LONGEST_TITLE, Entry, Library
-from gradstudio.session.run import Run
+from gradstudio.session.record.branches import Family, fork
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
 
 LEFT = Qt.MouseButton.LeftButton
-LONG = 60_000  # ms
 HOSTILE = "<b>bold</b> & <img src=x> %s"
 
 
@@ -42,18 +45,20 @@ def entries() -> dict[str, Entry]:
 
 def written(qtbot: QtBot, *runs: Run) -> None:
     """Wait until runs that are over stand in the library."""
-    qtbot.waitUntil(lambda: all(run.id in entries() and entries()[run.id].outcome == run.status for run in runs), timeout=LONG)
+    qtbot.waitUntil(
+        lambda: all(run.id in entries() and entries()[run.id].outcome == run.status for run in runs), timeout=LONG
+    )
 
 
 def to_the_end(qtbot: QtBot, window: Window) -> Run:
-    window.toggle()
+    window.controls.run_or_pause()
     run = window.simulator.run
     qtbot.waitUntil(lambda: run.over, timeout=LONG)
     return run
 
 
 def stand_at(qtbot: QtBot, window: Window, step: int) -> Run:
-    window.rewind(step)
+    window.controls.rewind(step)
     run = window.simulator.run
     qtbot.waitUntil(lambda: run.status == "paused" and run.replayed is None, timeout=LONG)
     return run
@@ -62,19 +67,20 @@ def stand_at(qtbot: QtBot, window: Window, step: int) -> Run:
 def branch(qtbot: QtBot, window: Window, step: int, name: str, value: object) -> Run:
     """A branch of the run that the plots show, gone on with to its end."""
     stand_at(qtbot, window, step)
-    window.ask(name, value)
+    window.controls.set_knob(name, value)
     return to_the_end(qtbot, window)
 
 
 @pytest.fixture
 def tree(qtbot: QtBot, window: Window) -> tuple[Window, list[Run]]:
-    """A window that shows its branches: of a first run at 10, of that one at 25, and again of the first at 20, which it shows."""
+    """A window that shows its branches: of a first run at 10, of that one at 25, and again of the first at 20, which it
+    shows."""
     first = to_the_end(qtbot, window)
     lower = branch(qtbot, window, 10, "optimizer.lr", 0.002)
     under = branch(qtbot, window, 25, "clipping.kind", "norm")
     window.simulator.show(first)
     higher = branch(qtbot, window, 20, "optimizer.lr", 0.5)
-    window.sides.show_page("branches")
+    window.columns.show_page("branches")
     return window, [first, lower, under, higher]
 
 
@@ -101,9 +107,11 @@ def editor_of(view: QAbstractItemView) -> QLineEdit:
 
 
 def test_a_run_without_branches_says_how_one_is_made(qtbot: QtBot, window: Window) -> None:
-    window.sides.show_page("branches")
+    window.columns.show_page("branches")
     panel = window.side.branches
-    assert panel.empty.isVisible() and "Change a knob, and press Run" in panel.empty.text() and not panel.foot.isVisible()
+    assert (
+        panel.empty.isVisible() and "Change a knob, and press Run" in panel.empty.text() and not panel.foot.isVisible()
+    )
     to_the_end(qtbot, window)
     window.refresh()
     assert panel.empty.isVisible() and not panel.model.rowCount()
@@ -113,11 +121,20 @@ def test_a_tree_says_what_changed_at_each_fork(tree: tuple[Window, list[Run]]) -
     window, (first, lower, under, higher) = tree
     members = listed(window)
     assert [member.id for member in members] == [first.id, lower.id, under.id, higher.id]
-    assert [member.words.title for member in members] == ["Small", "optimizer.lr = 0.002", "clipping.kind = norm", "optimizer.lr = 0.5"]
+    assert [member.words.title for member in members] == [
+        "Small",
+        "optimizer.lr = 0.002",
+        "clipping.kind = norm",
+        "optimizer.lr = 0.5",
+    ]
     assert [member.rails for member in members] == [(), (True,), (True, False), (False,)]
     assert [member.current for member in members] == [False, False, False, True]
-    assert members[0].words.line.startswith("40 steps · loss ") and members[1].words.line.startswith("from step 10 · 40 steps · loss ")
-    assert members[2].words.outcome == ("finished", "good") and "branched from optimizer.lr = 0.002" in members[2].spoken
+    assert members[0].words.line.startswith("40 steps · loss ") and members[1].words.line.startswith(
+        "from step 10 · 40 steps · loss "
+    )
+    assert (
+        members[2].words.outcome == ("finished", "good") and "branched from optimizer.lr = 0.002" in members[2].spoken
+    )
     assert members[3].spoken.endswith("the run that the plots show") and "shows" not in members[1].spoken
     panel = window.side.branches
     assert panel.count.text() == "3 branches" and panel.chosen.id == higher.id
@@ -128,26 +145,37 @@ def test_one_that_stands_and_one_that_broke_say_where(qtbot: QtBot, make_window:
     window = make_window(model__activation="leaky_relu", model__depth=3)
     to_the_end(qtbot, window)
     run = stand_at(qtbot, window, 12)
-    window.sides.show_page("branches")
-    assert row(window, run).words.title == "standing at step 12" and row(window, run).words.line == "change a knob and press Run"
-    window.ask("optimizer.lr", 1e6)
+    window.columns.show_page("branches")
+    assert (
+        row(window, run).words.title == "standing at step 12"
+        and row(window, run).words.line == "change a knob and press Run"
+    )
+    window.controls.set_knob("optimizer.lr", 1e6)
     qtbot.waitUntil(lambda: row(window, run).words.line == "standing at step 12: press Run", timeout=LONG)
     assert row(window, run).words.title == f"optimizer.lr = {format_value(1e6)}"
     to_the_end(qtbot, window)
     words = row(window, run).words
-    assert words.line == f"from step 12 · {len(run.history)} steps · diverged at {run.first_nonfinite_step}" and words.outcome == (
-        "non-finite",
-        "bad",
+    assert (
+        words.line == f"from step 12 · {len(run.history)} steps · diverged at {run.first_nonfinite_step}"
+        and words.outcome
+        == (
+            "diverged",
+            "bad",
+        )
     )
 
 
 def test_twins_are_listed_without_a_branch(qtbot: QtBot, window: Window) -> None:
-    window.sides.show_page("branches")
+    window.columns.show_page("branches")
     window.simulator.start_twins("optimizer.lr", 0.002)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     window.refresh()
     members = listed(window)
-    assert [member.current for member in members] == [True, False] and members[1].slot >= MOST and not window.side.branches.delete.isEnabled()
+    assert (
+        [member.current for member in members] == [True, False]
+        and members[1].slot >= MOST
+        and not window.side.branches.delete.isEnabled()
+    )
     assert window.side.branches.count.text() == "2 runs" and members[1].depth == 0
     window.branches.go(members[1].id)
     assert window.simulator.run.id == members[1].id
@@ -170,14 +198,14 @@ def test_the_keyboard_goes_to_a_member(qtbot: QtBot, tree: tuple[Window, list[Ru
 
 
 def test_going_away_stops_what_goes_and_offers_it(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(run__steps=1_000_000)
-    window.toggle()
+    window = make_window(run__steps=ENDLESS)
+    window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 30, timeout=LONG)
     first = window.simulator.run
     run = stand_at(qtbot, window, 20)
-    window.toggle()
+    window.controls.run_or_pause()
     qtbot.waitUntil(lambda: run.own > 5, timeout=LONG)
-    window.sides.show_page("branches")
+    window.columns.show_page("branches")
     assert row(window, run).words.outcome == ("running", "accent")
     choose(window, first)
     qtbot.mouseClick(window.side.branches.go, LEFT)
@@ -200,7 +228,11 @@ def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: lower.name == HOSTILE, timeout=LONG)
     member = row(window, lower)
-    assert member.words.title == HOSTILE and member.words.note == "optimizer.lr = 0.002" and member.id == window.side.branches.chosen.id
+    assert (
+        member.words.title == HOSTILE
+        and member.words.note == "optimizer.lr = 0.002"
+        and member.id == window.side.branches.chosen.id
+    )
     document = QTextDocument()
     document.setHtml(member.tip)
     assert HOSTILE in document.toPlainText() and window.plots.overlays.places[0].title == HOSTILE
@@ -219,12 +251,12 @@ def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
 
 
 def test_what_is_being_written_stays_while_the_run_goes_on(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(run__steps=1_000_000)
-    window.toggle()
+    window = make_window(run__steps=ENDLESS)
+    window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 30, timeout=LONG)
     run = stand_at(qtbot, window, 20)
-    window.sides.show_page("branches")
-    window.toggle()
+    window.columns.show_page("branches")
+    window.controls.run_or_pause()
     view = choose(window, run)
     qtbot.keyClick(view, Qt.Key.Key_F2)
     editor = editor_of(view)
@@ -244,7 +276,9 @@ def test_shown_hidden_and_coloured(qtbot: QtBot, tree: tuple[Window, list[Run]])
     assert row(window, first).slot >= MOST  # what the run of the plots branched from is there by itself
     view = choose(window, lower)
     qtbot.keyClick(view, Qt.Key.Key_Space)
-    assert overlays.slots[lower.id] == 0 and row(window, lower).shown and "A over the plots" in row(window, lower).spoken
+    assert (
+        overlays.slots[lower.id] == 0 and row(window, lower).shown and "A over the plots" in row(window, lower).spoken
+    )
     assert overlays.places[0].columns["loss"][0][0] == 10  # where it parts from the run of the plots
     assert panel.show_over.text() == "Hide" and not window.simulator.busy  # Space was for the list
     rect = view.visualRect(panel.model.index(2))
@@ -255,7 +289,11 @@ def test_shown_hidden_and_coloured(qtbot: QtBot, tree: tuple[Window, list[Run]])
     choose(window, lower)
     qtbot.mouseClick(panel.colour, LEFT)
     assert menu.isVisible()
-    assert len(menu.actions()) == MOST and menu.actions()[0].text() == "A   this one" and "clipping.kind = norm" in menu.actions()[1].text()
+    assert (
+        len(menu.actions()) == MOST
+        and menu.actions()[0].text() == "A   this one"
+        and "clipping.kind = norm" in menu.actions()[1].text()
+    )
     menu.actions()[4].trigger()
     assert overlays.slots[lower.id] == 4 and overlays.slots[under.id] == 1
     menu.actions()[1].trigger()
@@ -303,7 +341,10 @@ def test_deleted_with_what_came_of_it_and_brought_back(qtbot: QtBot, tree: tuple
     window.branches.tick(under.id, True)
     panel, view = window.side.branches, choose(window, lower)
     qtbot.keyClick(view, Qt.Key.Key_Delete)
-    assert [member.id for member in listed(window)] == [first.id, higher.id] and under.id not in window.plots.overlays.slots
+    assert [member.id for member in listed(window)] == [
+        first.id,
+        higher.id,
+    ] and under.id not in window.plots.overlays.slots
     assert window.message.text.text() == "Deleted: “optimizer.lr = 0.002”, and 1 branch of it."
     qtbot.waitUntil(lambda: set(entries()) == {first.id, higher.id}, timeout=LONG)
     qtbot.mouseClick(window.message.action, LEFT)
@@ -322,15 +363,15 @@ def test_deleted_with_what_came_of_it_and_brought_back(qtbot: QtBot, tree: tuple
 
 
 def test_one_that_still_goes_is_deleted_once_it_is_written(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(run__steps=1_000_000)
-    window.toggle()
+    window = make_window(run__steps=ENDLESS)
+    window.controls.run_or_pause()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) > 30, timeout=LONG)
     first = window.simulator.run
     run = stand_at(qtbot, window, 20)
-    window.sides.show_page("branches")
+    window.columns.show_page("branches")
     window.branches.refresh()
     assert window.side.branches.chosen.id == run.id
-    window.toggle()
+    window.controls.run_or_pause()
     qtbot.waitUntil(lambda: run.own > 0, timeout=LONG)
     qtbot.mouseClick(window.side.branches.delete, LEFT)
     assert window.simulator.run is first and not listed(window) and window.side.branches.empty.isVisible()
@@ -346,7 +387,7 @@ def test_one_that_made_no_step_is_gone_without_a_trace(qtbot: QtBot, window: Win
     window.branches.delete(run.id)
     assert window.simulator.run is first and list(window.simulator.family.members) == [first.id]
     assert "no step" in window.message.text.text() and not window.message.action.isVisible()
-    assert not window.desk.librarian.alive
+    assert not window.context.library.alive
 
 
 def test_what_was_deleted_last_goes_with_the_window(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
@@ -362,20 +403,22 @@ def test_what_was_deleted_last_goes_with_the_window(qtbot: QtBot, tree: tuple[Wi
 def test_a_run_of_the_library_opens_with_its_family(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     window, (first, lower, under, higher) = tree
     written(qtbot, first, lower, under, higher)
-    window.take_up(Preset(id="other", title="Other", experiment=Experiment()))
+    window.controls.load(Preset(id="other", title="Other", experiment=Experiment()))
     assert not listed(window)
-    window.sides.show_page("runs")
+    window.columns.show_page("runs")
     panel = window.side.runs
     qtbot.waitUntil(lambda: panel.model.rowCount() == 4, timeout=LONG)
     told = panel.model.index(panel.model.row_of(under.id)).data(Qt.ItemDataRole.AccessibleTextRole)
-    assert "from step 25" in told and lower.id in panel.model.index(panel.model.row_of(under.id)).data(Qt.ItemDataRole.ToolTipRole)
+    assert "from step 25" in told and lower.id in panel.model.index(panel.model.row_of(under.id)).data(
+        Qt.ItemDataRole.ToolTipRole
+    )
     panel.choose(under.id)
     qtbot.mouseClick(panel.open, LEFT)
     qtbot.waitUntil(lambda: window.simulator.run.id == under.id, timeout=LONG)
-    window.sides.show_page("branches")
+    window.columns.show_page("branches")
     assert [member.id for member in listed(window)] == [first.id, lower.id, under.id, higher.id]
     assert [member.words.title for member in listed(window)][2:] == ["clipping.kind = norm", "optimizer.lr = 0.5"]
-    window.desk.open(lower.id)  # of the family that is there
+    window.runs.open(lower.id)  # of the family that is there
     assert window.simulator.run.id == lower.id and len(listed(window)) == 4
     again = branch(qtbot, window, 30, "optimizer.lr", 0.01)
     assert row(window, again).depth == 2
@@ -398,13 +441,16 @@ class Shelf:
 
 
 def test_the_nearest_relatives_come_along() -> None:
-    chain: dict[str, str | None] = {"run-0": None, **{f"run-{number}": f"run-{number - 1}" for number in range(1, 40)}, "stranger": None}
+    chain: dict[str, str | None] = {
+        "run-0": None,
+        **{f"run-{number}": f"run-{number - 1}" for number in range(1, 40)},
+        "stranger": None,
+    }
     run = Run(Preset(id="small", title="Small", experiment=Experiment()), Experiment(), id="run-20")
     found = relatives(Shelf(chain), run)  # type: ignore[arg-type]
     assert len(found) == FAMILY - 1 and set(found) <= {f"run-{number}" for number in range(14, 27)}
     assert found == sorted(found, key=lambda id: int(id[4:]))
-    run.id = "stranger"
-    assert relatives(Shelf(chain), run) == []  # type: ignore[arg-type]
+    assert relatives(Shelf(chain), replace(run, id="stranger")) == []  # type: ignore[arg-type]
 
 
 def large(count: int) -> tuple[Family, list[Run]]:
@@ -412,8 +458,7 @@ def large(count: int) -> tuple[Family, list[Run]]:
     runs = [first]
     for number in range(1, count):
         run = fork(runs[number // 3], 0)
-        run.id, run.started, run.status = f"run-{number}", float(number), "finished"
-        runs.append(run)
+        runs.append(replace(run, id=f"run-{number}", started=float(number), status="finished"))
     return Family(runs), runs
 
 
@@ -428,7 +473,7 @@ def test_what_is_chosen_stays_whatever_comes_and_goes() -> None:
     assert held.isValid() == ("run-7" in family.members)
     held = QPersistentModelIndex(model.index(model.row_of("run-2")))
     family.add(runs[1])
-    runs[2].name = "named"
+    RunWriter(runs[2]).rename("named")
     model.take(family, runs[3] if "run-3" in family.members else runs[0], overlays)
     assert held.data() == "named" and [member.id for member in model.members][:2] == ["run-0", "run-1"]
     del family.members["run-0"]  # such as one that was left out when a large family was opened
@@ -445,13 +490,13 @@ def test_a_refresh_of_thirty_costs_next_to_nothing() -> None:
         times = []
         for number in range(30):
             change(number)
-            began = time.perf_counter()
+            began = time.thread_time()
             model.take(family, runs[0], overlays)
-            times.append(time.perf_counter() - began)
+            times.append(time.thread_time() - began)
         return min(times)
 
     assert best(lambda _: None) < 1e-3
-    assert best(lambda number: setattr(runs[-1], "name", f"name {number}")) < 3e-3
+    assert best(lambda number: RunWriter(runs[-1]).rename(f"name {number}")) < 3e-3
 
 
 def test_every_control_has_a_name_and_a_help_text(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
@@ -463,16 +508,22 @@ def test_every_control_has_a_name_and_a_help_text(qtbot: QtBot, tree: tuple[Wind
     view = choose(window, lower)
     panel._menu(view.visualRect(view.currentIndex()).center())
     menu = next(menu for menu in view.findChildren(QMenu) if menu.isVisible())
-    assert [action.text() for action in menu.actions() if action.text()][:3] == ["Go to (Enter)", "Rename (F2)", "Draw over the plots (Space)"]
+    assert [action.text() for action in menu.actions() if action.text()][:3] == [
+        "Go to (Enter)",
+        "Rename (F2)",
+        "Draw over plots (Space)",
+    ]
     menu.close()
 
 
 def test_nothing_is_listed_while_the_page_is_hidden(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     window, _ = tree
-    window.sides.show_page("words")
+    window.columns.show_page("diagnosis")
     taken = window.side.branches.model._state
     window.branches.tick(tree[1][1].id, True)
     window.refresh()
     assert window.side.branches.model._state is taken
     qtbot.keyClick(window, Qt.Key.Key_5, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: window.side.page == "branches" and window.side.branches.model._state is not taken, timeout=LONG)
+    qtbot.waitUntil(
+        lambda: window.side.page == "branches" and window.side.branches.model._state is not taken, timeout=LONG
+    )

@@ -10,16 +10,16 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
 from pytestqt.qtbot import QtBot
+from waiting import ENDLESS, LONG
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
-from gradstudio.gui.code_panel import CAPTION, MAY_BREAK, OF_RESTART
-from gradstudio.gui.code_view import MARGIN, Changed, CodeView, changed
+from gradstudio.gui.code.code_panel import CAPTION, MAY_BREAK, OF_RESTART
+from gradstudio.gui.code.code_view import MARGIN, Changed, CodeView, changed
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
 LEFT, CONTROL = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ControlModifier
-LONG = 60_000  # ms
 
 
 @pytest.fixture
@@ -80,40 +80,45 @@ def test_a_knob_marks_the_lines_that_it_changes(qtbot: QtBot, coded: Window) -> 
     view = coded.side.code.view
     place = view.cursorRect(QTextCursor(view.document().findBlockByNumber(view.changed.lines[0])))
     assert view.viewport().rect().contains(place)  # scrolled to
-    coded.ask("optimizer.lr", 0.05)
+    coded.controls.set_knob("optimizer.lr", 0.05)
     coded.refresh()
     assert len(marked(coded)) == 1 and "lr=0.05" in marked(coded)[0]
 
 
 def test_a_knob_that_goes_on_moving_is_held_against_where_it_began(coded: Window) -> None:
     for value in (0.1, 0.2, 0.3):
-        coded.ask("gradients.noise_std", value)
+        coded.controls.set_knob("gradients.noise_std", value)
         coded.refresh()
     assert len(marked(coded)) > 1 and note(coded).endswith("gradients.noise_std 0.0 → 0.3")
-    coded.ask("gradients.noise_std", 0.0)
+    coded.controls.set_knob("gradients.noise_std", 0.0)
     coded.refresh()
     assert marked(coded) == [] and note(coded) == ""
 
 
 def test_what_changes_no_line_says_so(coded: Window) -> None:
-    coded.ask("clipping.max_norm", 0.5)
+    coded.controls.set_knob("clipping.max_norm", 0.5)
     coded.refresh()
     assert note(coded) == "clipping.max_norm 1.0 → 0.5: no line changed"
 
 
 def test_what_is_taken_out_is_a_triangle_in_the_margin(coded: Window) -> None:
-    coded.ask("clipping.kind", "norm")
+    coded.controls.set_knob("clipping.kind", "norm")
     coded.refresh()
-    coded.ask("optimizer.momentum", 0.5)
+    coded.controls.set_knob("optimizer.momentum", 0.5)
     coded.refresh()
-    coded.ask("clipping.kind", "none")
+    coded.controls.set_knob("clipping.kind", "none")
     coded.refresh()
     view = coded.side.code.view
     [gap] = view.changed.gaps
     assert view.changed.lines == () and note(coded) == "▶ clipping.kind norm → none"
     top = view.cursorRect(QTextCursor(view.document().findBlockByNumber(gap))).top()
     picture = view.viewport().grab().toImage()
-    accented = {x for x in range(60) for y in range(top - 4, top + 5) if picture.pixelColor(x, y).name() == theme.color("accent").name()}
+    accented = {
+        x
+        for x in range(60)
+        for y in range(top - 4, top + 5)
+        if picture.pixelColor(x, y).name() == theme.color("accent").name()
+    }
     assert accented and max(accented) < MARGIN  # none of it under the text
 
 
@@ -121,40 +126,51 @@ def test_a_gap_at_the_end_is_below_the_last_line(qtbot: QtBot) -> None:
     view = CodeView()
     qtbot.addWidget(view)
     view.show_code("a\nb", Changed((), (2,)))
-    assert view._notch(2).boundingRect().center().y() > view._notch(1).boundingRect().center().y() > view._notch(0).boundingRect().center().y()
+    assert (
+        view._notch(2).boundingRect().center().y()
+        > view._notch(1).boundingRect().center().y()
+        > view._notch(0).boundingRect().center().y()
+    )
 
 
 def test_several_knobs_are_named_where_they_fit(coded: Window) -> None:
-    coded.ask("problem.task", "ring")
+    coded.controls.set_knob("problem.task", "ring")
     coded.refresh()
     assert note(coded) == "▌model.kind gan, problem.task ring"
-    for name, value in {"optimizer.lr": 0.5, "optimizer.momentum": 0.25, "run.seed": 9, "gradients.noise_std": 0.5}.items():
-        coded.ask(name, value)
+    for name, value in {
+        "optimizer.lr": 0.5,
+        "optimizer.momentum": 0.25,
+        "run.seed": 9,
+        "gradients.noise_std": 0.5,
+    }.items():
+        coded.controls.set_knob(name, value)
         coded.refresh()
-    coded.reset_knobs()
+    coded.controls.reset_knobs()
     coded.refresh()
     assert note(coded) == "▌6 knobs" and "model.kind = mlp" in coded.side.code.note.toolTip().splitlines()
 
 
 def test_the_caption_tells_whose_program_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(run__steps=1_000_000)
+    window = make_window(run__steps=ENDLESS)
     qtbot.mouseClick(window.side.buttons["code"], LEFT)
     code = window.side.code
     qtbot.mouseClick(window.top.step, LEFT)
     qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
     window.refresh()
     assert code.caption.text() == CAPTION
-    window.ask("model.width", 16)
+    window.controls.set_knob("model.width", 16)
     window.refresh()
     assert code.caption.text() == OF_RESTART.format(" as it began") and code.caption.text() in code.save.toolTip()
-    window.ask("model.width", 8)
+    window.controls.set_knob("model.width", 8)
     window.refresh()
     assert code.caption.text() == CAPTION
     for choice in ("norm", "none"):  # there and back: the knobs are those of the start, the run is not
         qtbot.mouseClick(segment(window, choice), LEFT)
         qtbot.waitUntil(lambda choice=choice: window.simulator.run.in_force.clipping.kind == choice, timeout=LONG)
         window.refresh()
-        assert code.caption.text() == (OF_RESTART.format(" with its 1 change") if choice == "norm" else CAPTION)  # what is taken back leaves no trace
+        assert code.caption.text() == (
+            OF_RESTART.format(" with its 1 change") if choice == "norm" else CAPTION
+        )  # what is taken back leaves no trace
     for choice in ("norm", "none"):
         qtbot.mouseClick(segment(window, choice), LEFT)
         qtbot.waitUntil(lambda choice=choice: window.simulator.run.in_force.clipping.kind == choice, timeout=LONG)
@@ -162,7 +178,9 @@ def test_the_caption_tells_whose_program_it_is(qtbot: QtBot, make_window: Callab
         qtbot.mouseClick(window.top.step, LEFT)
         qtbot.waitUntil(lambda count=count: len(window.simulator.run.history) == count, timeout=LONG)
     window.refresh()
-    assert code.caption.text() == OF_RESTART.format(" with its 2 changes") and code.caption.text() in code.save.toolTip()
+    assert (
+        code.caption.text() == OF_RESTART.format(" with its 2 changes") and code.caption.text() in code.save.toolTip()
+    )
     qtbot.mouseClick(window.top.restart, LEFT)
     window.refresh()
     assert code.caption.text() == CAPTION and OF_RESTART[:9] not in code.save.toolTip()
@@ -177,7 +195,7 @@ def test_the_preset_s_own_changes_are_no_other_program(qtbot: QtBot, coded: Wind
 
 
 def test_a_mistake_has_the_colour_of_a_warning(coded: Window) -> None:
-    coded.ask("mistakes.never_zero_grad", True)
+    coded.controls.set_knob("mistakes.never_zero_grad", True)
     coded.refresh()
     document = coded.side.code.view.document()
     block = document.find("# MISTAKE").block()
@@ -210,8 +228,8 @@ def test_a_docstring_over_several_lines_is_a_string_throughout(qtbot: QtBot) -> 
 
 def test_it_is_made_only_while_it_is_seen(coded: Window, qtbot: QtBot) -> None:
     shown = coded.side.code.text
-    qtbot.mouseClick(coded.side.buttons["words"], LEFT)
-    coded.ask("optimizer.lr", 0.05)
+    qtbot.mouseClick(coded.side.buttons["diagnosis"], LEFT)
+    coded.controls.set_knob("optimizer.lr", 0.05)
     coded.refresh()
     assert coded.side.code.text == shown
     qtbot.mouseClick(coded.side.buttons["code"], LEFT)
@@ -220,7 +238,7 @@ def test_it_is_made_only_while_it_is_seen(coded: Window, qtbot: QtBot) -> None:
 
 
 def test_another_preset_begins_without_marks(coded: Window) -> None:
-    coded.open_preset("rnn-explosion")
+    coded.controls.open_preset("rnn-explosion")
     coded.refresh()
     assert marked(coded) == [] and "RNN explosion" in coded.side.code.text.splitlines()[0]
 
@@ -249,11 +267,11 @@ def test_keys_show_and_hide_each_page(qtbot: QtBot, window: Window) -> None:
         qtbot.keyClick(window, key, CONTROL)
 
     press(Qt.Key.Key_3)
-    assert window.side.page == "code" and window.side.code.isVisible() and not window.words.isVisible()
+    assert window.side.page == "code" and window.side.code.isVisible() and not window.diagnosis.isVisible()
     press(Qt.Key.Key_3)
     assert not window.side.isVisible()
     press(Qt.Key.Key_2)
-    assert window.side.isVisible() and window.words.isVisible()
+    assert window.side.isVisible() and window.diagnosis.isVisible()
     press(Qt.Key.Key_2)
     assert not window.side.isVisible()
     press(Qt.Key.Key_3)
@@ -270,13 +288,13 @@ def test_code_is_wider_and_each_page_keeps_its_width(qtbot: QtBot, make_window: 
     window = make_window()
     window.resize(1440, 900)
     words = window.side.width()
-    window.sides.show_page("code")
+    window.columns.show_page("code")
     assert window.side.width() == pytest.approx(560, abs=10) and window.plots.width() >= 420
-    left, middle, right = window.sides.sizes()
-    window.sides.setSizes([left, middle + 60, right - 60])
-    window.sides.show_page("words")
+    left, middle, right = window.columns.sizes()
+    window.columns.setSizes([left, middle + 60, right - 60])
+    window.columns.show_page("diagnosis")
     assert window.side.width() == pytest.approx(words, abs=2)
-    window.sides.show_page("code")
+    window.columns.show_page("code")
     assert window.side.width() == pytest.approx(right - 60, abs=2)
     window.close()
     again = make_window()
@@ -286,6 +304,6 @@ def test_code_is_wider_and_each_page_keeps_its_width(qtbot: QtBot, make_window: 
 
 @pytest.mark.parametrize("task", KNOBS["problem.task"].choices)
 def test_every_task_has_a_program(coded: Window, task: str) -> None:
-    coded.ask("problem.task", task)
+    coded.controls.set_knob("problem.task", task)
     coded.refresh()
     compile(coded.side.code.text, "train.py", "exec")

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
-from gradstudio.gui.figures_bar import FiguresBar
+from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.theme import theme
 from tests.gui.test_plots import add, run_of
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QAbstractButton, QLabel
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel
 from pytestqt.qtbot import QtBot
+from waiting import LONG
 
-from gradstudio.core.probes import NAMES, Exponents, Shares, Sharpness
-from gradstudio.gui.gauges_panel import GaugeCard
-from gradstudio.gui.plots.pictures import ExponentBars, Sparkline, scale_beside
-from gradstudio.gui.side_panel import PAGES
+from gradstudio.core.gauge_samples import NAMES, Exponents, Shares, Sharpness
+from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline, scale_beside
+from gradstudio.gui.gauges.gauges_panel import GaugeCard
+from gradstudio.gui.shell.side_panel import PAGES
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
-
-LONG = 60_000  # ms
+from gradstudio.session.record.run_writer import RunWriter
 
 
 def opened(qtbot: QtBot, window: Window) -> Window:
@@ -34,14 +34,17 @@ def opened(qtbot: QtBot, window: Window) -> Window:
 def stepped(qtbot: QtBot, window: Window, steps: int = 1) -> None:
     for _ in range(steps):
         count = len(window.simulator.run.history)
-        window.step()
+        window.controls.step()
         qtbot.waitUntil(lambda count=count: len(window.simulator.run.history) == count + 1, timeout=LONG)
 
 
 def measured(qtbot: QtBot, window: Window) -> None:
     """Wait until every gauge has looked at the step that the run stands at."""
     run = window.simulator.run
-    qtbot.waitUntil(lambda: all(run.probes.get(name, [(-1, None)])[-1][0] == len(run.history) for name in NAMES), timeout=LONG)
+    qtbot.waitUntil(
+        lambda: all(run.gauge_samples.get(name, [(-1, None)])[-1][0] == len(run.history) for name in NAMES),
+        timeout=LONG,
+    )
     window.gauges.refresh()
 
 
@@ -56,48 +59,52 @@ def colors(image: QImage) -> set[int]:
 
 def test_a_gauge_says_what_it_found_at_the_step_that_the_run_stands_at(qtbot: QtBot, window: Window) -> None:
     opened(qtbot, window)
-    assert all(card.text.text() == "Measured as soon as the run goes on." for card in cards(window).values())
+    assert all(card.text.text() == "Measured at the next step of the run." for card in cards(window).values())
     stepped(qtbot, window, 2)
     measured(qtbot, window)
     told = cards(window)
     assert [card.when.text() for card in told.values()] == ["step 2"] * 4 + ["step 0"]
     assert told["Sharpness"].text.text().startswith("Sharpness ") and "2/lr = " in told["Sharpness"].text.text()
     assert "the batch has 16" in told["Noise scale"].text.text() and "1" not in told["Gradient exponents"].figure.text()
-    assert "The loss of the probe batch went from" in told["Overshoot"].text.text()
+    assert "The loss of the gauge's batch went from" in told["Overshoot"].text.text()
     assert "hidden.0" in told["Activations"].text.text() and "saturated" in told["Activations"].accessibleName()
-    assert all(card.picture.isVisible() and not card.picture.pixmap().isNull() for card in told.values() if card.picture)
+    assert all(
+        card.picture.isVisible() and not card.picture.pixmap().isNull() for card in told.values() if card.picture
+    )
 
 
 def test_nothing_is_measured_while_another_page_is_shown(qtbot: QtBot, window: Window) -> None:
     run = window.simulator.run
     stepped(qtbot, window)
-    assert run.probes == {}
+    assert run.gauge_samples == {}
     opened(qtbot, window)
     measured(qtbot, window)
-    window.sides.show_page("words")
+    window.columns.show_page("diagnosis")
     stepped(qtbot, window, 3)
     qtbot.waitUntil(lambda: window.simulator.run.status == "paused", timeout=LONG)
-    assert all(found[-1][0] == 1 for found in run.probes.values())
+    assert all(found[-1][0] == 1 for found in run.gauge_samples.values())
     opened(qtbot, window)
     measured(qtbot, window)
     qtbot.keyClick(window, Qt.Key.Key_6, Qt.KeyboardModifier.ControlModifier)
     assert not window.side.isVisible()
     stepped(qtbot, window)
     qtbot.waitUntil(lambda: window.simulator.run.status == "paused", timeout=LONG)
-    assert all(found[-1][0] == 4 for found in run.probes.values())
+    assert all(found[-1][0] == 4 for found in run.gauge_samples.values())
 
 
 def test_a_window_that_is_minimized_shows_nothing(qtbot: QtBot, window: Window) -> None:
     opened(qtbot, window)
     window.showMinimized()
     window.gauges.refresh()
-    assert window.simulator._probed == frozenset()
+    assert window.simulator._watched == frozenset()
     window.showNormal()
     window.gauges.refresh()
-    assert window.simulator._probed == frozenset(NAMES)
+    assert window.simulator._watched == frozenset(NAMES)
 
 
-def test_the_page_that_was_left_open_measures_from_the_first_step_on(qtbot: QtBot, window: Window, make_window: Callable[..., Window]) -> None:
+def test_the_page_that_was_left_open_measures_from_the_first_step_on(
+    qtbot: QtBot, window: Window, make_window: Callable[..., Window]
+) -> None:
     opened(qtbot, window)
     window.close()
     from gradstudio.gui.window import Window as Again
@@ -107,35 +114,35 @@ def test_the_page_that_was_left_open_measures_from_the_first_step_on(qtbot: QtBo
     again.show()
     again.furnish()
     try:
-        assert again.side.page == "gauges" and again.simulator._probed == frozenset(NAMES)
+        assert again.side.page == "gauges" and again.simulator._watched == frozenset(NAMES)
     finally:
         again.close()
-        assert again.simulator.close(10)
+        assert again.simulator.close(LONG / 1000)
 
 
 def test_a_run_that_is_over_keeps_its_figures_and_a_branch_has_its_own(qtbot: QtBot, window: Window) -> None:
     opened(qtbot, window)
     stepped(qtbot, window)
     measured(qtbot, window)
-    window.toggle()
+    window.controls.run_or_pause()
     run = window.simulator.run
     qtbot.waitUntil(lambda: run.over, timeout=LONG)
     window.gauges.refresh()
     panel = window.side.gauges
     assert panel.note.text().startswith("The run is over") and panel.sharpness.figure.text()
-    window.rewind(10)
+    window.controls.rewind(10)
     branch = window.simulator.run
-    qtbot.waitUntil(lambda: {"exponents", "sharpness", "noise_scale"} <= set(branch.probes), timeout=LONG)
-    qtbot.waitUntil(lambda: "overshoot" in branch.probe_problems or "overshoot" in branch.probes, timeout=LONG)
+    qtbot.waitUntil(lambda: {"exponents", "sharpness", "noise_scale"} <= set(branch.gauge_samples), timeout=LONG)
+    qtbot.waitUntil(lambda: "overshoot" in branch.gauge_problems or "overshoot" in branch.gauge_samples, timeout=LONG)
     window.gauges.refresh()
-    assert panel.sharpness.when.text() == "step 10" and panel.note.text().startswith("Measured while")
+    assert panel.sharpness.when.text() == "step 10" and panel.note.text().startswith("Gauges are measured while")
     assert branch is not run
 
 
 def test_why_there_is_nothing_is_said_in_place_of_the_picture(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = opened(qtbot, make_window(problem__batch_size=1))
     stepped(qtbot, window)
-    qtbot.waitUntil(lambda: "noise_scale" in window.simulator.run.probe_problems, timeout=LONG)
+    qtbot.waitUntil(lambda: "noise_scale" in window.simulator.run.gauge_problems, timeout=LONG)
     window.gauges.refresh()
     card = window.side.gauges.noise_scale
     assert "no halves to compare" in card.text.text() and not card.picture.isVisible() and card.figure.text() == ""
@@ -147,9 +154,17 @@ def test_what_has_not_changed_is_not_drawn_again(qtbot: QtBot, window: Window) -
     measured(qtbot, window)
     qtbot.waitUntil(lambda: window.simulator.run.status == "paused", timeout=LONG)
     pictures = [card.picture for card in window.side.gauges.cards if card.picture]
-    qtbot.wait(50)  # until what is shown for the first time has its size
-    window.gauges.refresh()
-    drawn = [picture.pixmap().cacheKey() for picture in pictures]
+    drawn: list[int] = []
+
+    def settled() -> bool:
+        """Whether what is shown for the first time has its size."""
+        before, sizes = list(drawn), [picture.size() for picture in pictures]
+        window.gauges.refresh()
+        QApplication.processEvents()
+        drawn[:] = [picture.pixmap().cacheKey() for picture in pictures]
+        return before == drawn and sizes == [picture.size() for picture in pictures]
+
+    qtbot.waitUntil(settled, timeout=LONG)
     for _ in range(20):
         window.gauges.refresh()
     assert [picture.pixmap().cacheKey() for picture in pictures] == drawn
@@ -166,7 +181,11 @@ def test_everything_has_a_name_and_a_help(qtbot: QtBot, window: Window) -> None:
         assert card.toolTip() and card.accessibleName().startswith(card.title.text()) and card.accessibleDescription()
         if card.picture:
             assert card.picture.accessibleName() and card.picture.accessibleDescription() == card.text.text()
-    assert all(button.toolTip() for button in window.side.findChildren(QAbstractButton) if button in window.side.buttons.values())
+    assert all(
+        button.toolTip()
+        for button in window.side.findChildren(QAbstractButton)
+        if button in window.side.buttons.values()
+    )
 
 
 @pytest.mark.parametrize("zoom", [1.0, 1.5])
@@ -187,7 +206,11 @@ def test_five_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Wi
             assert button.width() >= button.fontMetrics().horizontalAdvance(button.text()) + 4, button.text()
         for label in window.side.gauges.findChildren(QLabel):
             if label.isVisible() and label.pixmap().isNull() and label.text():
-                assert label.height() >= label.heightForWidth(label.width()) if label.wordWrap() else label.width() >= label.sizeHint().width()
+                assert (
+                    label.height() >= label.heightForWidth(label.width())
+                    if label.wordWrap()
+                    else label.width() >= label.sizeHint().width()
+                )
         image = window.side.gauges.exponents.picture.pixmap().toImage()
         assert len(colors(image)) > 5
     finally:
@@ -209,7 +232,9 @@ def spread(scale: float, *exponents: int) -> Exponents:
 
 @pytest.mark.parametrize("exponents", [(-40, -30, -20), (-149, 127), (0,), ()])
 @pytest.mark.parametrize("scale", [1.0, 65536.0, 2.0**-20, 0.0])
-def test_bars_stand_where_their_exponents_are_and_the_outline_beside_them(qtbot: QtBot, scale: float, exponents: tuple[int, ...]) -> None:
+def test_bars_stand_where_their_exponents_are_and_the_outline_beside_them(
+    qtbot: QtBot, scale: float, exponents: tuple[int, ...]
+) -> None:
     bars = ExponentBars()
     qtbot.addWidget(bars)
     bars.resize(400, bars.height())
@@ -227,11 +252,16 @@ def test_bars_are_filled_from_the_foot_up(qtbot: QtBot) -> None:
     bars.show_of(spread(1.0, -20))
     image = bars.pixmap().toImage()
     middle = bars.height() // 2
-    filled = [x for x in range(520) if image.pixelColor(x, middle).alpha() > 100 and image.pixelColor(x, middle).blue() > 100]
+    filled = [
+        x for x in range(520) if image.pixelColor(x, middle).alpha() > 100 and image.pixelColor(x, middle).blue() > 100
+    ]
     assert filled and (min(filled), max(filled)) == (140, 149)
 
 
-@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [1.0, math.inf, 3.0], [math.nan] * 3, [-1.0, 0.0, 1e-30], [5.0] * 3, [1e-300, 1e300, 1.0]])
+@pytest.mark.parametrize(
+    "values",
+    [[1.0, 2.0, 3.0], [1.0, math.inf, 3.0], [math.nan] * 3, [-1.0, 0.0, 1e-30], [5.0] * 3, [1e-300, 1e300, 1.0]],
+)
 def test_a_sparkline_draws_whatever_comes(qtbot: QtBot, values: list[float]) -> None:
     line = Sparkline("Sharpness over the steps")
     qtbot.addWidget(line)
@@ -257,10 +287,13 @@ def test_a_long_run_of_samples_is_drawn_in_time(qtbot: QtBot, window: Window) ->
     """256 are kept at the most; a drawing of them takes less than a frame."""
     run, panel = window.simulator.run, window.side.gauges
     opened(qtbot, window)
-    run.probes["sharpness"] = [(step, Sharpness(10 + step % 7, 20.0, 0.1, False, True, 3)) for step in range(256)]
+    writer = RunWriter(run)
+    for step in range(266):
+        writer.add_gauge_sample("sharpness", (step, Sharpness(10 + step % 7, 20.0, 0.1, False, True, 3)))
+    assert len(run.gauge_samples["sharpness"]) > 128
     panel.refresh(run)
     begin = time.thread_time()
-    for _ in range(10):
-        run.probes["sharpness"] = list(run.probes["sharpness"])
+    for step in range(266, 276):
+        writer.add_gauge_sample("sharpness", (step, Sharpness(10 + step % 7, 20.0, 0.1, False, True, 3)))
         panel.refresh(run)
     assert (time.thread_time() - begin) / 10 < 0.02

@@ -1,4 +1,5 @@
-"""Four hazards of this stack, each with a test that would catch it: Qt versions, garbage in the training thread, OpenMP."""
+"""Four hazards of this stack, each with a test that would catch it: Qt versions, garbage in the training thread,
+OpenMP."""
 
 from __future__ import annotations
 
@@ -15,20 +16,28 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF
 from PySide6.QtGui import QColor, QPainter, QPixmap
 from pytestqt.qtbot import QtBot
+from waiting import ENDLESS, LONG, PATIENCE, join
 
 from gradstudio.gui.window import Window
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE
+    )
 
 
 def test_qt_calls_do_not_lose_references_to_none(qapp: object) -> None:
     """PySide6 6.12.0 takes a reference to None with every call that returns nothing, until Python below 3.12 aborts."""
     pixmap = QPixmap(8, 8)
     painter = QPainter(pixmap)
-    calls = (lambda: painter.drawLine(0, 0, 1, 1), lambda: painter.setPen(QColor("red")), lambda: painter.fillRect(QRectF(0, 0, 1, 1), QColor("blue")),
-             lambda: painter.translate(QPointF(0, 0)), lambda: painter.isActive())  # fmt: skip
+    calls = (
+        lambda: painter.drawLine(0, 0, 1, 1),
+        lambda: painter.setPen(QColor("red")),
+        lambda: painter.fillRect(QRectF(0, 0, 1, 1), QColor("blue")),
+        lambda: painter.translate(QPointF(0, 0)),
+        lambda: painter.isActive(),
+    )
     kept = [object() for _ in calls]
     for call in calls:
         call()
@@ -68,10 +77,13 @@ class Cycle:
         self.me = self
 
 
-def test_what_the_window_drops_is_never_destroyed_by_another_thread(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    """A widget that is destroyed outside the GUI thread crashes Qt, and Python collects in whichever thread happens to allocate."""
-    window = make_window(run__steps=1_000_000)
-    window.toggle()
+def test_what_the_window_drops_is_never_destroyed_by_another_thread(
+    qtbot: QtBot, make_window: Callable[..., Window]
+) -> None:
+    """A widget that is destroyed outside the GUI thread crashes Qt, and Python collects in whichever thread happens to
+    allocate."""
+    window = make_window(run__steps=ENDLESS)
+    window.controls.run_or_pause()
     ended, destroyed_by = threading.Event(), []
 
     def litter() -> None:
@@ -85,17 +97,19 @@ def test_what_the_window_drops_is_never_destroyed_by_another_thread(qtbot: QtBot
     try:
         for count in range(1, 6):
             weakref.finalize(Cycle(), lambda: destroyed_by.append(threading.current_thread()))
-            qtbot.waitUntil(lambda count=count: len(destroyed_by) == count, timeout=60_000)
+            qtbot.waitUntil(lambda count=count: len(destroyed_by) == count, timeout=LONG)
     finally:
         ended.set()
-        other.join()
+        join(other)
     assert set(destroyed_by) == {threading.main_thread()}
 
 
 def test_the_number_of_threads_is_set_before_torch_is_there() -> None:
-    code = "import gradstudio.engine, sys; assert 'torch' not in sys.modules; import torch; print(torch.get_num_threads())"
+    code = (
+        "import gradstudio.engine, sys; assert 'torch' not in sys.modules; import torch; print(torch.get_num_threads())"
+    )
     plain = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "GRADSTUDIO_THREADS")}
-    ended = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.stdout.strip() == "1", ended.stderr
     assert python(code, GRADSTUDIO_THREADS="2").stdout.strip() == "2"
     refused = python(code, GRADSTUDIO_THREADS="many")

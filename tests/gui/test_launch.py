@@ -8,13 +8,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import ENDLESS, PATIENCE
 
-from gradstudio.gui import platform
+from gradstudio.gui.shell import display_check
 
 
 def launch(*arguments: str, without: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY", *without)}
-    return subprocess.run([sys.executable, "-m", "gradstudio", *arguments], env=kept | environment, capture_output=True, text=True, timeout=120)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY", *without)
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "gradstudio", *arguments],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
 
 
 def refused(ended: subprocess.CompletedProcess[str]) -> str:
@@ -54,7 +65,7 @@ class Closing(window.Window):
         if self.isVisible() and not self.simulator.started:
             self.simulator.requested = self.simulator.requested.with_texts(sys.argv[1:])
             self.simulator.run = self.simulator._new_run()
-            self.toggle()
+            self.controls.run_or_pause()
         if self.simulator.run.environment and not getattr(self, "closing", False):
             self.closing = True
             QTimer.singleShot(500, self.close)
@@ -67,12 +78,21 @@ raise SystemExit(code)
 
 @pytest.mark.parametrize(
     ("knobs", "by_itself"),
-    [(["run.steps=1000000"], True), (["model.width=512", "problem.batch_size=1024", "accumulation.steps=256"], False)],
+    [
+        ([f"run.steps={ENDLESS}"], True),
+        (["model.width=512", "problem.batch_size=1024", "accumulation.steps=256"], False),
+    ],
     ids=["in mid-run", "in a step that takes minutes"],
 )
 def test_closing_ends_the_program(knobs: list[str], by_itself: bool) -> None:
     environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
-    ended = subprocess.run([sys.executable, "-c", CLOSE_IN_MID_STEP, *knobs], env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", CLOSE_IN_MID_STEP, *knobs],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
     assert ended.returncode == 0, ended.stderr
     assert ("left by itself" in ended.stdout) == by_itself
     assert "Traceback" not in ended.stderr and "Destroyed while" not in ended.stderr
@@ -94,7 +114,8 @@ def test_without_pyside(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nclass Gone:\n    def find_spec(self, name, path=None, target=None):\n"
         "        if name.partition('.')[0] in ('PySide6', 'shiboken6'):\n"
-        "            raise ModuleNotFoundError(f\"No module named '{name}'\", name=name)\nsys.meta_path.insert(0, Gone())\n"
+        "            raise ModuleNotFoundError(f\"No module named '{name}'\", name=name)\nsys.meta_path.insert(0, "
+        "Gone())\n"
     )
     text = refused(launch(QT_QPA_PLATFORM="offscreen", PYTHONPATH=str(tmp_path)))
     assert "PySide6" in text and "pip install" in text
@@ -102,9 +123,9 @@ def test_without_pyside(tmp_path: Path) -> None:
 
 def test_a_missing_system_library_is_named_with_its_package() -> None:
     fault = ImportError("libEGL.so.1: cannot open shared object file: No such file or directory")
-    sentence = platform.missing_library(fault)
+    sentence = display_check.missing_library(fault)
     assert sentence and "libEGL.so.1" in sentence and "libegl1" in sentence
-    assert platform.missing_library(ImportError("cannot import name 'x'")) is None
+    assert display_check.missing_library(ImportError("cannot import name 'x'")) is None
 
 
 def test_a_fault_behind_the_first_paint_ends_the_program() -> None:
@@ -116,7 +137,9 @@ window.Window.furnish = furnish
 raise SystemExit(app.launch())
 """
     environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert ended.returncode == 1 and "RuntimeError: no plots" in ended.stderr
 
 
@@ -131,5 +154,7 @@ window.Window = Closing
 raise SystemExit(app.launch())
 """
     environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (ended.returncode, ended.stderr) == (0, "")

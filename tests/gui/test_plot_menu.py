@@ -15,22 +15,21 @@ from PySide6.QtGui import QAction, QContextMenuEvent, QImage
 from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QMenu
 from pytestqt.qtbot import QtBot
+from waiting import LONG
 
-from gradstudio.core import sharing
-from gradstudio.gui import plot_menu
-from gradstudio.gui.plots import figure
+from gradstudio.core import preset_as_text
+from gradstudio.gui.export import plot_figure, plot_menu
+from gradstudio.gui.knobs.preset_text import PastedPreset
 from gradstudio.gui.plots.step_plot import StepPlot
-from gradstudio.gui.sharing import PastedPreset
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
-LONG = 60_000  # ms
 PLOTS = ("loss", "gradient_norm", "layers", "scale_and_rate", "timeline")
 
 
 @pytest.fixture
 def trained(qtbot: QtBot, window: Window) -> Window:
-    window.toggle()
+    window.controls.run_or_pause()
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     window.refresh()
     return window
@@ -38,7 +37,7 @@ def trained(qtbot: QtBot, window: Window) -> Window:
 
 def action(window: Window, plot: StepPlot, text: str) -> QAction:
     menu = QMenu(window)
-    plot_menu.fill(window, plot, menu)
+    plot_menu.fill(window.context, window.plots.overlays, plot, menu)
     return next(entry for entry in menu.actions() if entry.text().startswith(text))
 
 
@@ -52,14 +51,18 @@ def choose(qtbot: QtBot, window: Window, path: Path) -> None:
 
 @pytest.mark.parametrize("name", PLOTS)
 @pytest.mark.parametrize("reason", [QContextMenuEvent.Reason.Mouse, QContextMenuEvent.Reason.Keyboard])
-def test_the_menu_opens_by_mouse_and_by_key(qtbot: QtBot, window: Window, name: str, reason: QContextMenuEvent.Reason) -> None:
+def test_the_menu_opens_by_mouse_and_by_key(
+    qtbot: QtBot, window: Window, name: str, reason: QContextMenuEvent.Reason
+) -> None:
     widget = getattr(window.plots, name).widget
     place = QPoint(40, 20)
     QApplication.sendEvent(widget, QContextMenuEvent(reason, place, widget.mapToGlobal(place)))
     qtbot.waitUntil(lambda: isinstance(QApplication.activePopupWidget(), QMenu), timeout=LONG)
     menu = QApplication.activePopupWidget()
     assert "Copy figure" in [entry.text() for entry in menu.actions()]
-    assert any(entry.text().startswith("Import curve") for entry in menu.actions()) == (name in ("loss", "gradient_norm"))
+    assert any(entry.text().startswith("Import curve") for entry in menu.actions()) == (
+        name in ("loss", "gradient_norm")
+    )
     menu.close()
 
 
@@ -68,7 +71,11 @@ def test_a_figure_is_copied_at_twice_the_size(trained: Window) -> None:
     action(trained, plot, "Copy figure").trigger()
     copied = QApplication.clipboard().image()
     assert copied.size() == plot.size() * 2
-    colors = {copied.pixelColor(x, y).name() for x in range(200, copied.width() - 200, 3) for y in range(60, copied.height() - 20, 3)}
+    colors = {
+        copied.pixelColor(x, y).name()
+        for x in range(200, copied.width() - 200, 3)
+        for y in range(60, copied.height() - 20, 3)
+    }
     assert theme.colors.accent.lower() in colors and theme.colors.plot in colors  # a curve on a ground
 
 
@@ -77,7 +84,7 @@ def test_figures_are_drawn_and_the_plot_stays_as_it_was(trained: Window, name: s
     plot = getattr(trained.plots, name)
     plot.step_cursor.move(None)
     before = plot.grab().toImage()
-    png, svg = QImage.fromData(figure.png(figure.image(plot))), figure.svg(plot)
+    png, svg = QImage.fromData(plot_figure.png(plot_figure.image(plot))), plot_figure.svg(plot)
     assert png.size() == plot.size() * 2
     assert QSvgRenderer(svg).isValid() and ElementTree.fromstring(svg).get("version") == "1.1"
     assert plot.grab().toImage() == before
@@ -116,9 +123,13 @@ def test_nothing_measured_is_no_data(window: Window) -> None:
     assert not action(window, window.plots.loss, "Copy data").isEnabled()
 
 
-def test_a_curve_of_another_program_is_drawn_over_the_plot_it_was_asked_for(qtbot: QtBot, trained: Window, tmp_path: Path) -> None:
+def test_a_curve_of_another_program_is_drawn_over_the_plot_it_was_asked_for(
+    qtbot: QtBot, trained: Window, tmp_path: Path
+) -> None:
     path = tmp_path / "<b>log.csv"
-    path.write_text("step,train/loss,norm\n" + "".join(f"{step},{2.0 - step / 100},{step}\n" for step in range(0, 100, 5)))
+    path.write_text(
+        "step,train/loss,norm\n" + "".join(f"{step},{2.0 - step / 100},{step}\n" for step in range(0, 100, 5))
+    )
     action(trained, trained.plots.loss, "Import curve").trigger()
     choose(qtbot, trained, path)
     qtbot.waitUntil(lambda: any(dialog.isVisible() for dialog in trained.findChildren(QInputDialog)), timeout=LONG)
@@ -149,11 +160,11 @@ def presets_action(window: Window, text: str) -> QAction:
 
 
 def test_a_preset_goes_as_text_and_comes_back(qtbot: QtBot, window: Window) -> None:
-    window.ask("optimizer.lr", 0.125)
+    window.controls.set_knob("optimizer.lr", 0.125)
     presets_action(window, "Copy preset as text").trigger()
     text = QApplication.clipboard().text()
-    assert sharing.from_text(text).experiment == window.simulator.requested
-    window.reset_knobs()
+    assert preset_as_text.from_text(text).experiment == window.simulator.requested
+    window.controls.reset_knobs()
     presets_action(window, "Open preset from text…").trigger()
     dialog = window.findChildren(PastedPreset)[0]
     assert dialog.text.toPlainText() == text

@@ -15,23 +15,25 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gradstudio.core.combinations import with_companions
+from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.gui.plots import axes, figure
-from gradstudio.gui.plots.color_bar import NONFINITE, TOP, indices, lookup_table
-from gradstudio.gui.plots.envelope import INF, NAN, ZERO, Envelope
-from gradstudio.gui.plots.heatmap import LayerBins
+from gradstudio.gui.drawing import axes
+from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
+from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
+from gradstudio.gui.drawing.heatmap_image import LayerBins
+from gradstudio.gui.drawing.series import PART
+from gradstudio.gui.drawing.shared_cursor import StepRange
+from gradstudio.gui.drawing.smoothing import Smoother
+from gradstudio.gui.export import plot_figure
 from gradstudio.gui.plots.layers import NAMES
-from gradstudio.gui.plots.series import PART
-from gradstudio.gui.plots.shared import StepRange
-from gradstudio.gui.plots.smoother import Smoother
-from gradstudio.gui.plots.source import RunSource
-from gradstudio.gui.plots.stack import PlotStack
+from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.theme import theme
-from gradstudio.gui.watch import Watch
-from gradstudio.session.run import Run
+from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.simulator import Simulator
 
 LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("hidden.0.bias", "bias", 4), Layer("head.weight", "weight", 4))
@@ -40,7 +42,7 @@ VALUES = st.floats(width=64) | st.sampled_from([0.0, np.nan, np.inf, -np.inf])
 
 def run_of(rows: list[dict]) -> Run:
     run = Run(Preset(id="p", title="P", experiment=Experiment()), Experiment())
-    run.begin(LAYERS, {"device": "cpu"})
+    RunWriter(run).begin(LAYERS, {"device": "cpu"})
     add(run, rows)
     return run
 
@@ -48,10 +50,11 @@ def run_of(rows: list[dict]) -> Run:
 def add(run: Run, rows: list[dict]) -> None:
     for values in rows:
         given = dict(
-            loss=1.0, grad_norm=1.0, clipped_norm=1.0, clip_coef=1.0, lr=0.1, scale=1.0, skipped=False, nonfinite=0, update_ratio=1e-3,
+            loss=1.0, grad_norm=1.0, clipped_norm=1.0, clip_coef=1.0, lr=0.1, scale=1.0, skipped=False, nonfinite=0,
+            update_ratio=1e-3,
             weight_norm=1.0, accuracy=0.5, step_seconds=0.01, layers=np.ones((len(LAYER_METRICS), len(LAYERS))),
         )  # fmt: skip
-        run.record(Row(step=len(run.history), **(given | values)))
+        RunWriter(run).record(Row(step=len(run.history), **(given | values)))
 
 
 @pytest.fixture
@@ -115,7 +118,11 @@ def test_a_run_is_read_once_for_all_plots_and_anew_when_it_is_another() -> None:
     assert np.array_equal(loss, 2.0 + np.arange(30)) and (lr == 0.5).all()
     np.testing.assert_allclose(smooth, Smoother().smoothed(2.0 + np.arange(30)), rtol=1e-12)
     source.take(other.history, 3)
-    assert source.envelope.count == 3 and source.envelope.curve(source.names.index("smooth"))[1].tolist() == [1.0, 1.0, 1.0]
+    assert source.envelope.count == 3 and source.envelope.curve(source.names.index("smooth"))[1].tolist() == [
+        1.0,
+        1.0,
+        1.0,
+    ]
 
 
 @given(st.lists(VALUES, min_size=1, max_size=15))
@@ -128,7 +135,13 @@ def test_a_short_curve_is_drawn_point_by_point_with_gaps(values: list[float]) ->
     assert np.array_equal(drawn, expected, equal_nan=True)
 
 
-@given(st.lists(st.lists(st.floats(0, width=32) | st.sampled_from([0.0, np.nan, np.inf]), min_size=2, max_size=2), min_size=1, max_size=70))
+@given(
+    st.lists(
+        st.lists(st.floats(0, width=32) | st.sampled_from([0.0, np.nan, np.inf]), min_size=2, max_size=2),
+        min_size=1,
+        max_size=70,
+    )
+)
 def test_layer_bins_keep_the_largest_and_every_nonfinite(rows: list[list[float]]) -> None:
     values = np.array(rows, np.float32)
     bins = LayerBins(2, capacity=8)
@@ -150,7 +163,9 @@ def test_what_does_not_fit_is_refused() -> None:
         Envelope(1).append(np.zeros((2, 4)))
 
 
-@given(st.lists(st.floats(0) | st.sampled_from([0.0, 1e-4, 1e-3, 10.0, 99.0, np.nan, np.inf]), min_size=1), st.booleans())
+@given(
+    st.lists(st.floats(0) | st.sampled_from([0.0, 1e-4, 1e-3, 10.0, 99.0, np.nan, np.inf]), min_size=1), st.booleans()
+)
 def test_a_colour_is_where_its_value_is_on_the_scale(values: list[float], linear: bool) -> None:
     levels = (0.0, 1.0) if linear else (-4.0, 1.0)
     found = indices(np.array(values), levels, linear=linear)
@@ -192,35 +207,41 @@ def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Sim
     stack, simulator = shown
     simulator.run = run_of([{"grad_norm": value} for value in (1.0, np.nan, 2.0, np.inf, 0.0, 3.0)])
     stack.refresh(simulator)
-    marks = stack.gradient_norm.before._marks
-    assert marks[NAN].getData()[0].tolist() == [1] and marks[INF].getData()[0].tolist() == [3] and marks[ZERO].getData()[0].tolist() == [4]
-    steps, drawn = stack.gradient_norm.before._curve.getData()
+    marks = stack.gradient_norm.before.marks.of
+    assert (
+        marks[NAN].getData()[0].tolist() == [1]
+        and marks[INF].getData()[0].tolist() == [3]
+        and marks[ZERO].getData()[0].tolist() == [4]
+    )
+    steps, drawn = stack.gradient_norm.before.curve.getData()
     gaps = np.unique(np.round(steps[np.isnan(drawn)]))
     assert gaps.tolist() == [1, 3, 4]
     assert np.isfinite(drawn).sum() == 6  # three lone points, each a dash of two ends, so that they can be seen
     assert "× NaN" in stack.gradient_norm.legend() and "▲ Inf" in stack.gradient_norm.legend()
 
 
-def test_the_norm_after_clipping_is_drawn_from_the_first_clipped_step_s_coming_on(shown: tuple[PlotStack, Simulator]) -> None:
+def test_the_norm_after_clipping_is_drawn_from_the_first_clipped_step_s_coming_on(
+    shown: tuple[PlotStack, Simulator],
+) -> None:
     stack, simulator = shown
     run = simulator.run = run_of([{"grad_norm": 2.0, "clipped_norm": 2.0}] * 5)
     stack.refresh(simulator)
-    assert not len(stack.gradient_norm.after._curve.getData()[0])  # it would lie under the other, unseen
+    assert not len(stack.gradient_norm.after.curve.getData()[0])  # it would lie under the other, unseen
     add(run, [{"grad_norm": 2.0, "clipped_norm": 1.0, "clip_coef": 0.5}])
     stack.refresh(simulator)
-    assert (10 ** stack.gradient_norm.after._curve.getData()[1]).round(9).tolist() == [2.0] * 5 + [1.0]
+    assert (10 ** stack.gradient_norm.after.curve.getData()[1]).round(9).tolist() == [2.0] * 5 + [1.0]
 
 
 def test_a_rate_that_changes_is_shown_at_once(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     run = simulator.run = run_of([{"lr": 0.5}] * 5)
-    run.status = "running"
+    RunWriter(run).set_status("running")
     stack.refresh(simulator)
     add(run, [{"lr": 0.5}] * 2)
     stack.refresh(simulator)
     add(run, [{"lr": 0.25}] * 2)
     stack.refresh(simulator)
-    assert stack.scale_and_rate.rate._curve.getData()[1].tolist() == [0.5] * 7 + [0.25] * 2
+    assert stack.scale_and_rate.rate.curve.getData()[1].tolist() == [0.5] * 7 + [0.25] * 2
 
 
 def test_the_legend_says_what_stands_at_the_foot_of_a_log_axis(shown: tuple[PlotStack, Simulator]) -> None:
@@ -236,8 +257,10 @@ def test_the_legend_says_what_stands_at_the_foot_of_a_log_axis(shown: tuple[Plot
 
 def test_painting_runs_no_python_of_pyqtgraph(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
-    run = simulator.run = run_of([{"loss": value, "skipped": value == 2.0} for value in (1.0, np.nan, 2.0, np.inf, 0.0, 3.0)])
-    run.change("optimizer.lr", 0.5)
+    run = simulator.run = run_of(
+        [{"loss": value, "skipped": value == 2.0} for value in (1.0, np.nan, 2.0, np.inf, 0.0, 3.0)]
+    )
+    RunWriter(run).change("optimizer.lr", 0.5)
     add(run, [{}] * 5)
     stack.gradient_norm.show_limit(1.0)
     stack.step_cursor.move(3)
@@ -259,7 +282,7 @@ def test_a_part_of_a_curve_that_is_full_is_not_drawn_again(shown: tuple[PlotStac
     stack, simulator = shown
     run = simulator.run = run_of([{"grad_norm": 1.0 + step} for step in range(3 * PART)])
     stack.refresh(simulator)
-    curve = stack.gradient_norm.before._curve
+    curve = stack.gradient_norm.before.curve
     drawn: list[int] = []
     put, curve.put = curve.put, lambda part, *points, **known: (drawn.append(part), put(part, *points, **known))
     add(run, [{"grad_norm": 1000.0}])
@@ -269,7 +292,7 @@ def test_a_part_of_a_curve_that_is_full_is_not_drawn_again(shown: tuple[PlotStac
 
 
 def test_an_unchanged_thing_is_not_looked_at_again() -> None:
-    watch, thing, other = Watch(), [1], [1]
+    watch, thing, other = ChangeWatch(), [1], [1]
     assert watch.changed(thing, "running") and not watch.changed(thing, "running")
     assert watch.changed(other, "running")  # equal, and another
     watch.forget()
@@ -282,7 +305,7 @@ def test_labels_of_changes_are_never_cut(shown: tuple[PlotStack, Simulator], wid
     stack.resize(width, 700)
     run = simulator.run = run_of([{}] * 5)
     for steps in (1, 20, 20, 18):
-        run.change("mistakes.clip_each_micro_batch", not run.in_force.mistakes.clip_each_micro_batch)
+        RunWriter(run).change("mistakes.clip_each_micro_batch", not run.in_force.mistakes.clip_each_micro_batch)
         add(run, [{}] * steps)
         for _ in range(2):  # the second time after the layout has settled
             stack.refresh(simulator)
@@ -300,19 +323,21 @@ def test_labels_of_changes_are_never_cut(shown: tuple[PlotStack, Simulator], wid
 def test_a_new_run_s_axis_is_its_own_from_its_first_rows_on(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     simulator.run = run_of([{"loss": value} for value in np.geomspace(1e-3, 1e3, 30)])
-    simulator.run.status = "running"
+    RunWriter(simulator.run).set_status("running")
     stack.refresh(simulator)
     run = simulator.run = run_of([])
-    run.status = "running"
+    RunWriter(run).set_status("running")
     stack.refresh(simulator)
     add(run, [{"loss": value} for value in np.linspace(0.021, 0.02, 30)])
     stack.refresh(simulator)
-    low, high = stack.loss.held_y
+    low, high = stack.loss.widget.held_y
     assert high - low < 1 and low < math.log10(0.02) < high
 
 
 @pytest.mark.parametrize("view", [None, (690, 710)])
-def test_a_nan_of_the_layers_has_the_theme_s_colour(shown: tuple[PlotStack, Simulator], view: tuple[int, int] | None) -> None:
+def test_a_nan_of_the_layers_has_the_theme_s_colour(
+    shown: tuple[PlotStack, Simulator], view: tuple[int, int] | None
+) -> None:
     stack, simulator = shown
     rows = [{} for _ in range(1500)]
     rows[700] = {"layers": np.full((len(LAYER_METRICS), len(LAYERS)), np.nan)}
@@ -333,17 +358,19 @@ def test_a_nan_of_the_layers_has_the_theme_s_colour(shown: tuple[PlotStack, Simu
 
 def test_the_limit_s_label_lies_over_the_curve_on_a_ground(shown: tuple[PlotStack, Simulator]) -> None:
     plot = shown[0].gradient_norm
-    assert plot.limit.zValue() > plot.before._curve.zValue() and plot.limit.label.fill.color().alpha() > 150
+    assert plot.limit.zValue() > plot.before.curve.zValue() and plot.limit.label.fill.color().alpha() > 150
     assert all(text.fill.color().alpha() > 150 for text in shown[0].loss._change_texts)
 
 
-@pytest.mark.parametrize(("task", "says"), [("pole", "watch: pole up 50 % of the time"), ("ring", "watch: 50 % of the clusters hit")])
+@pytest.mark.parametrize(
+    ("task", "says"), [("pole", "watch: pole up 50 % of the time"), ("ring", "watch: 50 % of the clusters hit")]
+)
 def test_a_loss_that_need_not_fall_says_what_to_watch(shown: tuple[PlotStack, Simulator], task: str, says: str) -> None:
     stack, simulator = shown
-    run = simulator.run = Run(simulator.run.preset, with_companions(Experiment(), "problem.task", task))
+    run = simulator.run = Run(simulator.run.preset, with_adjustments(Experiment(), "problem.task", task))
     stack.refresh(simulator)
     assert "need not fall" not in stack.loss.legend() and "It need not fall" in stack.loss.title_label.toolTip()
-    run.begin(LAYERS, {"device": "cpu"})
+    RunWriter(run).begin(LAYERS, {"device": "cpu"})
     add(run, [{}] * 5)
     stack.refresh(simulator)
     stack.refresh(simulator)
@@ -360,16 +387,18 @@ def test_the_first_nonfinite_step_is_a_line_with_words_on_every_plot(shown: tupl
     simulator.run = run_of([{}] * 20 + [{"loss": np.nan, "grad_norm": np.nan, "nonfinite": 12}])
     stack.refresh(simulator)
     for plot in stack.plots:
-        assert plot._nonfinite_line.isVisible() and plot._nonfinite_line.value() == 20
-    assert stack.loss._nonfinite_text.toPlainText() == "NaN · step 20, after 1"
+        assert plot.marks.nonfinite_line.isVisible() and plot.marks.nonfinite_line.value() == 20
+    assert stack.loss.marks.nonfinite_text.toPlainText() == "NaN · step 20, after 1"
 
 
 def test_a_run_of_nothing_but_nan_is_drawn(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     nothing = np.full((len(LAYER_METRICS), len(LAYERS)), np.nan)
-    simulator.run = run_of([{"loss": np.nan, "grad_norm": np.nan, "clipped_norm": np.nan, "nonfinite": 9, "layers": nothing}] * 5)
+    simulator.run = run_of(
+        [{"loss": np.nan, "grad_norm": np.nan, "clipped_norm": np.nan, "nonfinite": 9, "layers": nothing}] * 5
+    )
     stack.refresh(simulator)
-    assert stack.loss.raw._marks[NAN].getData()[0].tolist() == [0, 1, 2, 3, 4]
+    assert stack.loss.raw.marks.of[NAN].getData()[0].tolist() == [0, 1, 2, 3, 4]
     assert (stack.layers.image.image == NONFINITE).all()
 
 
@@ -383,8 +412,9 @@ def test_a_run_without_rows_shows_nothing_of_the_one_before(shown: tuple[PlotSta
     stack.refresh(simulator)
     plots = (stack.loss, stack.gradient_norm, stack.scale_and_rate)
     for series in (series for plot in plots for series in plot.series):
-        assert not len(series._curve.getData()[0]) and not any(marks.isVisible() for marks in series._marks.values())
-        assert all(item.path().isEmpty() for item in series._curve._items)
+        assert not len(series.curve.getData()[0])
+        assert not any(marks.isVisible() for marks in (series.marks.of.values() if series.marks else ()))
+        assert all(item.path().isEmpty() for item in series.curve._items)
     assert not any("NaN" in plot.legend() for plot in plots) and not stack.scale_and_rate.left_values
     assert stack.loss.raw.source._history is not before  # it can go
 
@@ -392,10 +422,10 @@ def test_a_run_without_rows_shows_nothing_of_the_one_before(shown: tuple[PlotSta
 def test_a_run_without_layers_is_drawn(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     run = simulator.run = Run(simulator.run.preset, Experiment())
-    run.begin((), {"device": "cpu"})
+    RunWriter(run).begin((), {"device": "cpu"})
     add(run, [{"layers": np.ones((len(LAYER_METRICS), 0))}] * 3)
     stack.refresh(simulator)
-    assert stack.layers.image.image.size == 0 and len(stack.loss.raw._curve.getData()[0]) == 3
+    assert stack.layers.image.image.size == 0 and len(stack.loss.raw.curve.getData()[0]) == 3
 
 
 def test_in_a_file_the_picture_of_the_layers_is_one(shown: tuple[PlotStack, Simulator]) -> None:
@@ -403,10 +433,10 @@ def test_in_a_file_the_picture_of_the_layers_is_one(shown: tuple[PlotStack, Simu
     random = np.random.default_rng(0)
     run = simulator.run = run_of([{}])
     stack.refresh(simulator)
-    of_one_column = figure.svg(stack.layers).count(b"<image")
+    of_one_column = plot_figure.svg(stack.layers).count(b"<image")
     add(run, [{"layers": np.exp(random.normal(size=(len(LAYER_METRICS), len(LAYERS))))} for _ in range(200)])
     stack.refresh(simulator)
-    assert figure.svg(stack.layers).count(b"<image") == of_one_column
+    assert plot_figure.svg(stack.layers).count(b"<image") == of_one_column
     heat = stack.layers.image
     stack.layers.draw_anew(2)
     picture = heat._whole.pixmap().toImage()
@@ -417,7 +447,8 @@ def test_in_a_file_the_picture_of_the_layers_is_one(shown: tuple[PlotStack, Simu
 
 
 def test_the_picture_of_the_layers_is_what_its_indices_say_however_it_came(shown: tuple[PlotStack, Simulator]) -> None:
-    """Every pixel of the screen that is not on the edge of a column or row has its colour; behind the last column there is none."""
+    """Every pixel of the screen that is not on the edge of a column or row has its colour; behind the last column there
+    is none."""
     stack, simulator = shown
     random = np.random.default_rng(0)
     run = simulator.run = run_of([{}])
@@ -462,11 +493,11 @@ def test_the_cursor_reads_every_plot_at_one_step(shown: tuple[PlotStack, Simulat
     stack.refresh(simulator)
     stack.step_cursor.move(7)
     for plot in stack.plots:
-        assert plot._cursor_line.isVisible() and plot._cursor_line.value() == 7
+        assert plot.cursor_line.isVisible() and plot.cursor_line.value() == 7
         assert "step 7" in plot.legend_label.text()
     assert "loss 8" in stack.loss.legend_label.text() and "norm 17" in stack.gradient_norm.legend_label.text()
     stack.step_cursor.move(None)
-    assert not stack.loss._cursor_line.isVisible() and "smoothed" in stack.loss.legend_label.text()
+    assert not stack.loss.cursor_line.isVisible() and "smoothed" in stack.loss.legend_label.text()
 
 
 @pytest.mark.parametrize("zoom", [1.0, 1.3])
@@ -492,7 +523,7 @@ def test_rows_of_the_layers_bear_the_names_of_the_run_shown(shown: tuple[PlotSta
     simulator.run = other
     stack.refresh(simulator)
     assert stack.layers._axis.names == ()
-    other.begin(tuple(Layer(f"rnn.{name}", "weight", 4) for name in "abc"), {"device": "cpu"})
+    RunWriter(other).begin(tuple(Layer(f"rnn.{name}", "weight", 4) for name in "abc"), {"device": "cpu"})
     add(other, [{}] * 2)
     stack.refresh(simulator)
     QApplication.processEvents()
@@ -504,7 +535,11 @@ def test_rows_of_the_layers_bear_the_names_of_the_run_shown(shown: tuple[PlotSta
 
 def test_skipped_steps_are_marked(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
-    rows = [{"scale": 65536.0}, {"scale": 65536.0, "skipped": True, "nonfinite": 1, "grad_norm": np.inf}, {"scale": 32768.0}]
+    rows = [
+        {"scale": 65536.0},
+        {"scale": 65536.0, "skipped": True, "nonfinite": 1, "grad_norm": np.inf},
+        {"scale": 32768.0},
+    ]
     simulator.run = run_of(rows)
     stack.refresh(simulator)
     assert stack.scale_and_rate._skip_marks.getData()[0].tolist() == [1]
@@ -533,7 +568,9 @@ def test_zooming_stops_following_and_a_double_click_follows_again() -> None:
     assert steps.first == 0 and steps.last == 2500
 
 
-@pytest.mark.parametrize(("position", "text"), [(0.0, "1"), (1.0, "10"), (4.0, "10⁴"), (-12.0, "10⁻¹²"), (np.log10(0.2), "0.2")])
+@pytest.mark.parametrize(
+    ("position", "text"), [(0.0, "1"), (1.0, "10"), (4.0, "10⁴"), (-12.0, "10⁻¹²"), (np.log10(0.2), "0.2")]
+)
 def test_log_axis_writes_as_people_do(position: float, text: str) -> None:
     assert axes.LogAxis._text(position) == text
 

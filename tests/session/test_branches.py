@@ -1,16 +1,17 @@
-"""A branch made at step N with a change is, from step N on, a run that had that change in its timeline from the start: bit for bit."""
+"""A branch made at step N with a change is, from step N on, a run that had that change in its timeline from the start:
+bit for bit."""
 
 from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from torch import Tensor
+from waiting import ENDLESS, PATIENCE, until
 
 from gradstudio.core import history as histories
 from gradstudio.core import presets
@@ -19,26 +20,31 @@ from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
-from gradstudio.engine import passes, provenance
-from gradstudio.session.branches import fork
-from gradstudio.session.lane import Lane
-from gradstudio.session.library.keeper import Keeper
+from gradstudio.engine import provenance_search
+from gradstudio.engine.passes import forward_backward
+from gradstudio.session.files.run_files import as_preset
 from gradstudio.session.library.store import Library
-from gradstudio.session.output import as_preset
-from gradstudio.session.run import Run
+from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record.branches import fork
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running.run_driver import RunDriver
+from gradstudio.session.running.worker import SetKnob, Worker
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.snapshots import Snapshots
-from gradstudio.session.worker import SetKnob, Worker
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 8, "run.steps": 12, "run.device": "cpu"}
-FP16 = {"precision.dtype": "fp16", "precision.init_scale": 1e6, "precision.growth_interval": 3}  # overflows first, grows soon
+FP16 = {
+    "precision.dtype": "fp16",
+    "precision.init_scale": 1e6,
+    "precision.growth_interval": 3,
+}  # overflows first, grows soon
 NEWS = ("finding", "loop", "step_skipped", "outlier", "nonfinite", "knob_changed", "knob_refused", "compared")
 
 
 @pytest.fixture(autouse=True)
 def passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Early, so that short runs are made of recorded and of other passes."""
-    monkeypatch.setattr(passes, "PATIENCE", 2)
+    monkeypatch.setattr(forward_backward, "PATIENCE", 2)
 
 
 class Often(Snapshots):
@@ -53,12 +59,32 @@ class Often(Snapshots):
         return bool(self._every) and self._asked % self._every == 0
 
 
+class Gate(Often):
+    """None but at step 0; and the thread that asks for one the so-manieth time is held there."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(0)
+        self._number, self.reached, self.passable = number, threading.Event(), threading.Event()
+
+    def due(self, seconds: float) -> bool:
+        if super().due(seconds) or self._asked == self._number:
+            self.reached.set()
+            assert self.passable.wait(PATIENCE)
+        return False
+
+
 def preset(*timeline: Change, **values: object) -> Preset:
     knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
     return Preset(id="small", title="Small", experiment=Experiment().with_values(knobs), timeline=timeline)
 
 
-def trained(of: Preset, *more: Change, steps: int | None = None, snapshots: Snapshots | None = None, compare_at: tuple[int, ...] = ()) -> Run:
+def trained(
+    of: Preset,
+    *more: Change,
+    steps: int | None = None,
+    snapshots: Snapshots | None = None,
+    compare_at: tuple[int, ...] = (),
+) -> Run:
     """The run of a preset with further changes planned, to its end or for so many steps."""
     experiment = of.experiment.with_value("run.steps", steps) if steps else of.experiment
     run = Run(of, experiment, tuple(sorted((*of.timeline, *more), key=lambda change: change.step)), compare_at)
@@ -86,7 +112,9 @@ def same(one: Run, other: Run, *, events: bool = True) -> None:
     assert one.first_nonfinite_step == other.first_nonfinite_step and repr(one.accuracy) == repr(other.accuracy)
     assert repr(one.compared) == repr(other.compared)
     if events:
-        told = [[(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS] for run in (one, other)]
+        told = [
+            [(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS] for run in (one, other)
+        ]
         assert told[0] == told[1]
 
 
@@ -97,7 +125,9 @@ def same_rows(one: Run, other: Run, count: int | None = None) -> None:
             parted = np.flatnonzero(columns[0].view(np.int64) != columns[1].view(np.int64))
             assert not len(parted), f"{name} differs from step {parted[0]} on"
     for name in LAYER_METRICS:
-        assert one.history.layer_metric(name, 0, count).tobytes() == other.history.layer_metric(name, 0, count).tobytes(), name
+        assert (
+            one.history.layer_metric(name, 0, count).tobytes() == other.history.layer_metric(name, 0, count).tobytes()
+        ), name
     if count is None:
         for noted, others in zip(one.history._notes(), other.history._notes(), strict=True):
             assert repr(noted) == repr(others)
@@ -108,15 +138,20 @@ def same_rows(one: Run, other: Run, count: int | None = None) -> None:
 
 LIVE = [name for name, found in KNOBS.items() if found.live]
 OTHERS: dict[str, list[Value]] = {
-    "clipping.kind": ["norm", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"], "precision.scaling": ["static", "none"],
-    "schedule.kind": ["cosine", "linear"], "schedule.warmup_steps": [8], "schedule.total_steps": [9], "accumulation.steps": [3],
+    "clipping.kind": ["norm", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"],
+    "precision.scaling": ["static", "none"],
+    "schedule.kind": ["cosine", "linear"], "schedule.warmup_steps": [8], "schedule.total_steps": [9],
+    "accumulation.steps": [3],
     "problem.outlier_every": [4], "problem.skip_batches": [3], "precision.growth_interval": [1], "loss.eps": [0.1],
     "optimizer.momentum": [0.5], "clipping.max_norm": [0.01], "optimizer.weight_decay": [0.3],
 }  # fmt: skip
-# Under these every live knob acts on something. A learning rate that is on its way up, noise, two micro-batches, overflows.
+# Under these every live knob acts on something. A learning rate that is on its way up, noise, two micro-batches,
+# overflows.
 ACTING = {
-    "schedule__warmup_steps": 6, "schedule__kind": "cosine", "schedule__total_steps": 11, "accumulation__steps": 2, "optimizer__lr": 0.05,
-    "optimizer__momentum": 0.9, "problem__outlier_every": 3, "problem__outlier_scale": 3.0, "gradients__noise_std": 0.001, "problem__noise": 0.1,
+    "schedule__warmup_steps": 6, "schedule__kind": "cosine", "schedule__total_steps": 11, "accumulation__steps": 2,
+    "optimizer__lr": 0.05,
+    "optimizer__momentum": 0.9, "problem__outlier_every": 3, "problem__outlier_scale": 3.0,
+    "gradients__noise_std": 0.001, "problem__noise": 0.1,
     "clipping__kind": "norm", "clipping__max_norm": 0.5,
 }  # fmt: skip
 
@@ -150,21 +185,35 @@ def test_a_branch_is_a_run_with_the_change_in_its_timeline(parent: tuple[Preset,
 
 
 @pytest.mark.parametrize("task_and_model", [
-    ("digits", "mlp"), ("adding", "rnn"), ("copy", "lstm"), ("characters", "gru"), ("digits", "cnn"), ("characters", "transformer"),
+    ("digits", "mlp"), ("adding", "rnn"), ("copy", "lstm"), ("characters", "gru"), ("digits", "cnn"),
+    ("characters", "transformer"),
     ("ring", "gan"), ("pole", "policy"), ("spirals", "mlp"), ("sequential_digits", "rnn"),
 ], ids="-".join)  # fmt: skip
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
 def test_every_model_and_task_branches(task_and_model: tuple[str, str], optimizer: str) -> None:
     task, model = task_and_model
     dtype = {"sgd": "fp32", "adam": "bf16", "adamw": "fp16", "rmsprop": "fp32"}[optimizer]
-    knobs = ACTING | {"problem.task": task, "model.kind": model, "optimizer.kind": optimizer, "precision.dtype": dtype, "problem.seq_len": 8}
-    of = preset(**{name.replace(".", "__"): value for name, value in knobs.items()}, precision__init_scale=1e9, model__norm="batch")
+    knobs = ACTING | {
+        "problem.task": task,
+        "model.kind": model,
+        "optimizer.kind": optimizer,
+        "precision.dtype": dtype,
+        "problem.seq_len": 8,
+    }
+    of = preset(
+        **{name.replace(".", "__"): value for name, value in knobs.items()},
+        precision__init_scale=1e9,
+        model__norm="batch",
+    )
     snapshots = Often(4)
     run = trained(of, snapshots=snapshots)
     if run.refused:
         pytest.skip(run.message)
     for step in (3, 6):
-        same(branched(run, step, ("optimizer.lr", 0.01), snapshots=snapshots), trained(of, Change(step, "optimizer.lr", 0.01)))
+        same(
+            branched(run, step, ("optimizer.lr", 0.01), snapshots=snapshots),
+            trained(of, Change(step, "optimizer.lr", 0.01)),
+        )
 
 
 @pytest.mark.parametrize("path", list(presets.available()), ids=lambda path: path.stem)
@@ -172,7 +221,9 @@ def test_every_bundled_preset_branches(path: Path) -> None:
     of = presets.load(path.stem)
     of = of.model_copy(update={"experiment": of.experiment.with_values({"run.device": "cpu", "run.steps": 24})})
     fix = of.promise.fix if of.promise else []
-    values = [(name, of.experiment.with_texts([text])[name]) for text in fix if KNOBS[name := text.partition("=")[0]].live]
+    values = [
+        (name, of.experiment.with_texts([text])[name]) for text in fix if KNOBS[name := text.partition("=")[0]].live
+    ]
     values = [(name, value) for name, value in values if value != of.experiment[name]] or [("optimizer.lr", 0.003)]
     snapshots = Often(5)
     run = trained(of, snapshots=snapshots)
@@ -181,39 +232,78 @@ def test_every_bundled_preset_branches(path: Path) -> None:
 
 
 def test_changes_that_the_parent_made_at_the_very_step_are_made_first() -> None:
-    timeline = (Change(2, "clipping.kind", "norm"), Change(5, "optimizer.lr", 0.3), Change(5, "accumulation.steps", 3), Change(8, "loss.weight", 2.0))
+    timeline = (
+        Change(2, "clipping.kind", "norm"),
+        Change(5, "optimizer.lr", 0.3),
+        Change(5, "accumulation.steps", 3),
+        Change(8, "loss.weight", 2.0),
+    )
     of, snapshots = preset(*timeline, schedule__warmup_steps=9), Often(3)
     run = trained(of, snapshots=snapshots)
     assert tuple(run.timeline) == timeline
     for step in (4, 5, 6, 8, 12):
-        for name, value in (("optimizer.lr", 0.7), ("optimizer.lr", 0.1), ("optimizer.lr", 0.3), ("accumulation.steps", 1), ("loss.weight", 2.0)):
+        for name, value in (
+            ("optimizer.lr", 0.7),
+            ("optimizer.lr", 0.1),
+            ("optimizer.lr", 0.3),
+            ("accumulation.steps", 1),
+            ("loss.weight", 2.0),
+        ):
             same(branched(run, step, (name, value), snapshots=snapshots), trained(of, Change(step, name, value)))
 
 
 def test_a_branch_of_a_branch_of_a_branch() -> None:
-    of, snapshots = preset(Change(3, "optimizer.lr", 0.2), Change(9, "clipping.kind", "value"), problem__noise=0.1), Often(4)
+    of, snapshots = (
+        preset(Change(3, "optimizer.lr", 0.2), Change(9, "clipping.kind", "value"), problem__noise=0.1),
+        Often(4),
+    )
     run, changes = trained(of, snapshots=snapshots), []
-    steps = [("optimizer.lr", 0.05), ("gradients.noise_std", 0.01), ("accumulation.steps", 2), ("precision.dtype", "bf16"), ("loss.weight", 3.0)]
-    for step, (name, value) in zip((2, 4, 5, 9, 9), steps, strict=True):  # the last two at one step, one in a branch of the other
+    steps = [
+        ("optimizer.lr", 0.05),
+        ("gradients.noise_std", 0.01),
+        ("accumulation.steps", 2),
+        ("precision.dtype", "bf16"),
+        ("loss.weight", 3.0),
+    ]
+    for step, (name, value) in zip(
+        (2, 4, 5, 9, 9), steps, strict=True
+    ):  # the last two at one step, one in a branch of the other
         run = branched(run, step, (name, value), snapshots=snapshots)
         changes.append(Change(step, name, value))
         same(run, trained(of, *changes))
     assert list(run.ancestors.values()) == [2, 4, 5, 9, 9] and run.own == 3
-    before = branched(run, 4, ("loss.weight", 7.0), snapshots=snapshots)  # in what four runs have in common: the changes up to there are made
+    before = branched(
+        run, 4, ("loss.weight", 7.0), snapshots=snapshots
+    )  # in what four runs have in common: the changes up to there are made
     same(before, trained(of, *changes[:2], Change(4, "loss.weight", 7.0)))
 
 
 @pytest.mark.parametrize("skipping", [(0, 0), (2, 5), (0, 3)])
 def test_past_an_outlier_and_past_it_again(skipping: tuple[int, int]) -> None:
     early, late = skipping
-    of, snapshots = preset(problem__outlier_every=4, problem__outlier_scale=50.0, problem__skip_batches=early, accumulation__steps=2), Often(3)
+    of, snapshots = (
+        preset(
+            problem__outlier_every=4, problem__outlier_scale=50.0, problem__skip_batches=early, accumulation__steps=2
+        ),
+        Often(3),
+    )
     run = trained(of, snapshots=snapshots)
     for step in (3, 4, 5, 8):
         for value in (late, late + 1):
             branch = branched(run, step, ("problem.skip_batches", value), snapshots=snapshots)
             same(branch, trained(of, Change(step, "problem.skip_batches", value)))
-            again = branched(branch, step + 2, ("problem.skip_batches", value + 1), ("accumulation.steps", 1), snapshots=snapshots)
-            same(again, trained(of, *branch.timeline, Change(step + 2, "problem.skip_batches", value + 1), Change(step + 2, "accumulation.steps", 1)))
+            again = branched(
+                branch, step + 2, ("problem.skip_batches", value + 1), ("accumulation.steps", 1), snapshots=snapshots
+            )
+            same(
+                again,
+                trained(
+                    of,
+                    *branch.timeline,
+                    Change(step + 2, "problem.skip_batches", value + 1),
+                    Change(step + 2, "accumulation.steps", 1),
+                ),
+            )
 
 
 def test_what_was_passed_over_cannot_come_back_in_a_branch_either() -> None:
@@ -229,7 +319,11 @@ def test_what_was_passed_over_cannot_come_back_in_a_branch_either() -> None:
 def test_the_scaler_goes_on_in_a_branch(scaling: str) -> None:
     """Before, between and after skipped steps, and where the number format changes and comes back."""
     of = preset(
-        precision__dtype="fp16", precision__scaling=scaling, precision__init_scale=1e9, precision__growth_interval=3, run__stop_on_nonfinite=False
+        precision__dtype="fp16",
+        precision__scaling=scaling,
+        precision__init_scale=1e9,
+        precision__growth_interval=3,
+        run__stop_on_nonfinite=False,
     )
     snapshots = Often(4)
     run = trained(of, snapshots=snapshots)
@@ -242,7 +336,10 @@ def test_the_scaler_goes_on_in_a_branch(scaling: str) -> None:
         same(again, trained(of, *again.timeline))
 
 
-@pytest.mark.parametrize("broken", [{"problem__input_scale": 1e25, "optimizer__lr": 1e6}, {"optimizer__lr": 1e6, "mistakes__never_zero_grad": True}])
+@pytest.mark.parametrize(
+    "broken",
+    [{"problem__input_scale": 1e25, "optimizer__lr": 1e6}, {"optimizer__lr": 1e6, "mistakes__never_zero_grad": True}],
+)
 @pytest.mark.parametrize("stops", [True, False])
 def test_a_branch_of_a_run_that_went_non_finite(broken: dict[str, object], stops: bool) -> None:
     of, snapshots = preset(**broken, run__stop_on_nonfinite=stops), Often(2)
@@ -261,54 +358,71 @@ def test_a_branch_of_a_run_that_went_non_finite(broken: dict[str, object], stops
 
 # Each breaks at step 4: an overflow that no scaler skips, and 0/0 where the gradient was always 0.
 BREAKING = {
-    "fp16": (preset(precision__dtype="fp16", run__stop_on_nonfinite=False), [("mistakes.step_without_scaler", True), ("loss.weight", 1e30)]),
-    "adam": (preset(optimizer__kind="adam", run__stop_on_nonfinite=False, problem__noise=0.0), [("optimizer.eps", 0.0)]),
+    "fp16": (
+        preset(precision__dtype="fp16", run__stop_on_nonfinite=False),
+        [("mistakes.step_without_scaler", True), ("loss.weight", 1e30)],
+    ),
+    "adam": (
+        preset(optimizer__kind="adam", run__stop_on_nonfinite=False, problem__noise=0.0),
+        [("optimizer.eps", 0.0)],
+    ),
 }
 
 
 @pytest.mark.parametrize("calls", [None, 0, 50, 150])
 @pytest.mark.parametrize("name", BREAKING)
-def test_looking_for_the_birth_of_a_nan_leaves_no_trace_even_where_it_fails(monkeypatch: pytest.MonkeyPatch, name: str, calls: int | None) -> None:
+def test_looking_for_the_birth_of_a_nan_leaves_no_trace_even_where_it_fails(
+    monkeypatch: pytest.MonkeyPatch, name: str, calls: int | None
+) -> None:
     """For want of time, or by a fault of its own after so many calls: the run goes on where it stood."""
     of, changes = BREAKING[name]
     planned = tuple(Change(4, *change) for change in changes)
     plain = trained(of, *planned, snapshots=Often(0))
     assert plain.provenance is not None and len(plain.history) == 12
-    values_of, made = provenance.values_of, 0
+    values_of, made = provenance_search.values_of, 0
 
-    def broken(tensor: Tensor) -> provenance.Values:
+    def broken(tensor: Tensor) -> provenance_search.Values:
         nonlocal made
         made += 1
         if calls is not None and made > calls:
             raise RuntimeError("the watch broke")
         return values_of(tensor)
 
-    monkeypatch.setattr(provenance, "values_of", broken)
+    monkeypatch.setattr(provenance_search, "values_of", broken)
     run = Run(of, of.experiment, planned)
-    lane = Lane(run, Often(0))
-    lane.begin(None, lambda: calls is None and len(run.history) == plain.first_nonfinite_step + 1)
-    while lane.outcome is None:
-        lane.change_as_planned()
-        lane.step("running")
-    lane.end(leaving=False)
+    driver = RunDriver(run, Often(0))
+    driver.begin(None, lambda: calls is None and len(run.history) == plain.first_nonfinite_step + 1)
+    while driver.outcome is None:
+        driver.change_as_planned()
+        driver.step("running")
+    driver.end(leaving=False)
     assert run.provenance is None
     same(run, plain)
 
 
 def test_a_branch_of_a_run_that_failed() -> None:
-    of, snapshots = preset(Change(7, "mistakes.unscale_twice", True), **{name.replace(".", "__"): value for name, value in FP16.items()}), Often(3)
+    of, snapshots = (
+        preset(
+            Change(7, "mistakes.unscale_twice", True),
+            **{name.replace(".", "__"): value for name, value in FP16.items()},
+        ),
+        Often(3),
+    )
     run = trained(of, snapshots=snapshots)
     assert run.status == "failed" and len(run.history) == 7
     mended = branched(run, 7, ("mistakes.unscale_twice", False), snapshots=snapshots)
     assert mended.status == "finished"
     same(mended, trained(of, Change(7, "mistakes.unscale_twice", False)))
     for step in (2, 7):
-        same(branched(run, step, ("optimizer.lr", 0.2), snapshots=snapshots), trained(of, Change(step, "optimizer.lr", 0.2)))
+        same(
+            branched(run, step, ("optimizer.lr", 0.2), snapshots=snapshots),
+            trained(of, Change(step, "optimizer.lr", 0.2)),
+        )
 
 
 def test_a_run_of_the_library_branches_without_a_snapshot(tmp_path: Path) -> None:
     of, snapshots = preset(Change(3, "optimizer.lr", 0.2), problem__noise=0.1, problem__outlier_every=5), Often(4)
-    keeper = Keeper(tmp_path / "library.sqlite3")
+    keeper = LibraryWriter(tmp_path / "library.sqlite3")
     run = trained(of, compare_at=(2, 8), snapshots=snapshots)
     branch = branched(run, 6, ("clipping.kind", "norm"), snapshots=snapshots)
     for each in (run, branch):
@@ -317,18 +431,30 @@ def test_a_run_of_the_library_branches_without_a_snapshot(tmp_path: Path) -> Non
     library = Library(tmp_path / "library.sqlite3")
     for step in (0, 3, 4, 6, 9):
         again = branched(library.load(branch.id), step, ("optimizer.lr", 0.01), snapshots=Snapshots())
-        same(again, trained(of, *([Change(6, "clipping.kind", "norm")] if step >= 6 else []), Change(step, "optimizer.lr", 0.01), compare_at=(2, 8)))
+        same(
+            again,
+            trained(
+                of,
+                *([Change(6, "clipping.kind", "norm")] if step >= 6 else []),
+                Change(step, "optimizer.lr", 0.01),
+                compare_at=(2, 8),
+            ),
+        )
     library.close()
 
 
 @pytest.mark.parametrize("knobs", [
     {"problem__input_scale": 1e25, "optimizer__lr": 1e6}, {"mistakes__never_zero_grad": True, "optimizer__lr": 0.5},
-    {"problem__outlier_every": 3, "problem__outlier_scale": 1e3, "run__steps": 40}, {"precision__dtype": "fp16", "precision__init_scale": 1e8},
+    {"problem__outlier_every": 3, "problem__outlier_scale": 1e3, "run__steps": 40},
+    {"precision__dtype": "fp16", "precision__init_scale": 1e8},
     {"model__depth": 12, "model__activation": "sigmoid", "run__steps": 80, "model__init": "normal"},
 ], ids=lambda knobs: " ".join(f"{name}={value}" for name, value in knobs.items()))  # fmt: skip
 def test_what_is_known_at_a_step_is_what_was_known_then(knobs: dict[str, object]) -> None:
     """Findings, events, stretches of calls and comparisons before step N are those of a run of N steps."""
-    of, snapshots = preset(Change(5, "clipping.kind", "norm"), Change(9, "mistakes.clip_after_step", True), **knobs), Often(7)
+    of, snapshots = (
+        preset(Change(5, "clipping.kind", "norm"), Change(9, "mistakes.clip_after_step", True), **knobs),
+        Often(7),
+    )
     run = trained(of, snapshots=snapshots, compare_at=(1, 4, 9))
     assert run.findings
     for step in sorted({1, 2, 5, 6, 9, 10, 11, len(run.history) // 2, len(run.history) - 1}):
@@ -336,29 +462,24 @@ def test_what_is_known_at_a_step_is_what_was_known_then(knobs: dict[str, object]
             continue
         there, short = fork(run, step), Run(of, of.experiment, of.timeline, (1, 4, 9))
         for each in (there, short):
-            lane = Lane(each, snapshots if each is there else Snapshots())
-            lane.begin(None, lambda: False)
-            while lane.trainer.step < step:
-                lane.change_as_planned()
-                lane.step("running")
-            lane.settle()
+            driver = RunDriver(each, snapshots if each is there else Snapshots())
+            driver.begin(None, lambda: False)
+            while driver.trainer.step < step:
+                driver.change_as_planned()
+                driver.step("running")
+            driver.settle()
         assert there.findings == short.findings and repr(there.compared) == repr(short.compared)
         assert there.first_nonfinite_step == short.first_nonfinite_step
         assert there.history.loops == short.history.loops
-        told = [[(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS and event.step < step] for run in (there, short)]
+        told = [
+            [(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS and event.step < step]
+            for run in (there, short)
+        ]
         assert told[0] == told[1]
         same_rows(there, short)
 
 
 # ---- through the simulator, as the window does it
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for what another thread does; an event that never comes is the failure."""
-    end, tick = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        tick.wait(0.001)
 
 
 @pytest.fixture
@@ -372,7 +493,7 @@ def simulator() -> Iterator[Callable[[Preset], Simulator]]:
 
     yield make
     for one in made:
-        assert one.close(10)
+        assert one.close(PATIENCE)
 
 
 def make_steps(one: Simulator, count: int) -> None:
@@ -420,13 +541,20 @@ def same_course(one: Run) -> None:
     same_rows(one, other)
     assert one.findings == other.findings
     told = [
-        [(event.step, event.kind, event.text) for event in run.events if event.kind in NEWS and event.step < len(one.history)] for run in (one, other)
+        [
+            (event.step, event.kind, event.text)
+            for event in run.events
+            if event.kind in NEWS and event.step < len(one.history)
+        ]
+        for run in (one, other)
     ]
-    assert [event for event in told[0] if not event[1].startswith("knob")] == [event for event in told[1] if not event[1].startswith("knob")]
+    assert [event for event in told[0] if not event[1].startswith("knob")] == [
+        event for event in told[1] if not event[1].startswith("knob")
+    ]
 
 
 def test_rewinding_while_it_runs(simulator: Callable[..., Simulator]) -> None:
-    of = preset(run__steps=100_000, problem__noise=0.1, optimizer__momentum=0.9, accumulation__steps=2)
+    of = preset(run__steps=ENDLESS, problem__noise=0.1, optimizer__momentum=0.9, accumulation__steps=2)
     one = simulator(of, every=20)
     one.play()
     seen = []
@@ -465,9 +593,11 @@ def test_stopping_on_the_way_back_and_going_back_from_there(simulator: Callable[
     of = preset(run__steps=400, problem__noise=0.1)
     one = simulator(of, every=0)
     whole = finish(one)
+    one.snapshots = Gate(200)
     one.rewind(390)
-    until(lambda: bool(one.run.replayed))
+    until(one.snapshots.reached.is_set)
     one.stop()
+    one.snapshots.passable.set()
     until(lambda: one.run.over)
     assert one.run.status == "stopped" and one.run.accuracy is None, "there was no model of that step to judge"
     go_back(one, 390)
@@ -478,7 +608,10 @@ def test_stopping_on_the_way_back_and_going_back_from_there(simulator: Callable[
 
 def test_a_change_that_is_taken_back_at_its_step_leaves_no_trace(simulator: Callable[..., Simulator]) -> None:
     of = preset(
-        **{name.replace(".", "__"): value for name, value in FP16.items()}, problem__outlier_every=4, optimizer__kind="rmsprop", optimizer__lr=1e-3
+        **{name.replace(".", "__"): value for name, value in FP16.items()},
+        problem__outlier_every=4,
+        optimizer__kind="rmsprop",
+        optimizer__lr=1e-3,
     )
     one, whole = simulator(of), trained(of)
     finish(one)
@@ -520,7 +653,11 @@ def test_the_last_of_several_changes_of_a_knob_at_a_step_counts(simulator: Calla
         for value in ("static", "none", "dynamic", "static"):
             change(one, "precision.scaling", value)
         run = finish(one)
-        same(run, trained(of, Change(step, "optimizer.lr", 0.2), Change(step, "precision.scaling", "static")), events=False)
+        same(
+            run,
+            trained(of, Change(step, "optimizer.lr", 0.2), Change(step, "precision.scaling", "static")),
+            events=False,
+        )
 
 
 def test_what_is_planned_where_a_branch_begins_can_be_taken_back_there(simulator: Callable[..., Simulator]) -> None:
@@ -539,12 +676,19 @@ def test_what_is_planned_where_a_branch_begins_can_be_taken_back_there(simulator
 
 def test_a_run_that_was_left_goes_on_as_if_it_never_was(simulator: Callable[..., Simulator]) -> None:
     """With changes that were planned, and others made since; with one made where it was left."""
-    of = preset(Change(3, "optimizer.lr", 0.3), Change(6, "clipping.kind", "norm"), Change(10, "loss.weight", 3.0), problem__noise=0.2)
+    of = preset(
+        Change(3, "optimizer.lr", 0.3),
+        Change(6, "clipping.kind", "norm"),
+        Change(10, "loss.weight", 3.0),
+        problem__noise=0.2,
+    )
     one = simulator(of)
     make_steps(one, 4)
     change(one, "optimizer.lr", 0.05)
     make_steps(one, 2)
-    change(one, "clipping.kind", "none")  # norm has just come as planned; it is asked for although nobody asked for norm
+    change(
+        one, "clipping.kind", "none"
+    )  # norm has just come as planned; it is asked for although nobody asked for norm
     change(one, "accumulation.steps", 2)
     root = one.run
     timeline = (Change(3, "optimizer.lr", 0.3), Change(4, "optimizer.lr", 0.05), Change(6, "accumulation.steps", 2))
@@ -570,9 +714,32 @@ def test_a_run_that_was_left_goes_on_as_if_it_never_was(simulator: Callable[...,
     assert len(one.family.members) == 3
 
 
+def test_a_change_of_a_stopped_run_acts_however_late_its_thread_begins(
+    simulator: Callable[..., Simulator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = simulator(preset(run__steps=ENDLESS))
+    make_steps(one, 4)
+    one.stop()
+    until(lambda: one.run.over)
+    one.set("loss.weight", 3.0)
+    gate, train = threading.Event(), Worker.run
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "run", lambda worker: (gate.wait(PATIENCE), train(worker)))
+        one.play()
+        gate.set()
+        until(lambda: one.run.own > 4)
+    assert [(change.step, change.knob, change.value) for change in one.run.timeline] == [(4, "loss.weight", 3.0)]
+
+
 def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(simulator: Callable[..., Simulator]) -> None:
     """Its accuracy was found meanwhile; what was changed while it was stopped acts where it goes on."""
-    of = preset(Change(3, "optimizer.lr", 0.3), Change(6, "clipping.kind", "norm"), problem__noise=0.2, model__norm="batch", run__steps=100_000)
+    of = preset(
+        Change(3, "optimizer.lr", 0.3),
+        Change(6, "clipping.kind", "norm"),
+        problem__noise=0.2,
+        model__norm="batch",
+        run__steps=ENDLESS,
+    )
     one = simulator(of)
     for wish in (("loss.weight", 3.0), ("model.width", 16), ("optimizer.momentum", 0.5), ("clipping.kind", "none")):
         make_steps(one, 4)
@@ -594,7 +761,9 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(simulator: Callable[.
     same_course(one.run)
 
 
-@pytest.mark.parametrize(("name", "value"), [("optimizer.lr", 0.01), ("model.init", "zeros"), ("optimizer.kind", "adam")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("optimizer.lr", 0.01), ("model.init", "zeros"), ("optimizer.kind", "adam")]
+)
 def test_either_of_twins_is_taken_back(simulator: Callable[..., Simulator], name: str, value: Value) -> None:
     of = preset(Change(5, "loss.weight", 2.0), problem__noise=0.1)
     twin = of.model_copy(update={"experiment": of.experiment.with_value(name, value)})
@@ -610,7 +779,9 @@ def test_either_of_twins_is_taken_back(simulator: Callable[..., Simulator], name
         same(finish(one), wanted)
 
 
-def test_a_branch_of_a_history_whose_blocks_are_on_disk(monkeypatch: pytest.MonkeyPatch, simulator: Callable[..., Simulator]) -> None:
+def test_a_branch_of_a_history_whose_blocks_are_on_disk(
+    monkeypatch: pytest.MonkeyPatch, simulator: Callable[..., Simulator]
+) -> None:
     monkeypatch.setattr(histories, "BLOCK", 8)
     of = preset(Change(30, "optimizer.lr", 0.02), run__steps=60, accumulation__steps=2, problem__outlier_every=9)
     changed = {step: trained(of, Change(step, "clipping.kind", "norm")) for step in (0, 7, 8, 9, 31, 40, 59)}
@@ -659,11 +830,26 @@ def test_whatever_a_person_does_the_timeline_tells_all_of_it(simulator: Callable
     """Steps, changes, going back, in a branch, in another branch, while it runs: at random."""
     for seed in range(SCRIPTS):
         chance = random.Random(seed)
-        model, task = chance.choice([("mlp", "digits"), ("rnn", "adding"), ("policy", "pole"), ("cnn", "digits"), ("gan", "ring"), ("gru", "copy")])
+        model, task = chance.choice(
+            [
+                ("mlp", "digits"),
+                ("rnn", "adding"),
+                ("policy", "pole"),
+                ("cnn", "digits"),
+                ("gan", "ring"),
+                ("gru", "copy"),
+            ]
+        )
         knobs = chance.choice([{}, ACTING, {name.replace(".", "__"): value for name, value in FP16.items()}])
         timeline = chance.choice([(), (Change(3, "optimizer.lr", 0.3), Change(6, "optimizer.momentum", 0.5))])
         kind = chance.choice(["sgd", "adam", "adamw", "rmsprop"])
-        changing = {"model__kind": model, "problem__task": task, "problem__seq_len": 8, "optimizer__kind": kind, "run__steps": 10_000}
+        changing = {
+            "model__kind": model,
+            "problem__task": task,
+            "problem__seq_len": 8,
+            "optimizer__kind": kind,
+            "run__steps": 10_000,
+        }
         one = simulator(preset(*timeline, **knobs | changing), every=chance.choice([0, 1, 4]))
         done: list[str] = []
         for _ in range(9):
@@ -684,7 +870,11 @@ def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None
     what = chance.choice(["steps", "steps", "change", "change", "back", "back", "run", "show", "twice", "undo"])
     rows = len(one.run.history)
     name = chance.choice([name for name in LIVE if name not in ("mistakes.unscale_twice", "run.stop_on_nonfinite")])
-    value = chance.choice([*others(name), one.preset.experiment[name]]) if name != "problem.skip_batches" else chance.randint(0, 6)
+    value = (
+        chance.choice([*others(name), one.preset.experiment[name]])
+        if name != "problem.skip_batches"
+        else chance.randint(0, 6)
+    )
     match what:
         case "steps":
             make_steps(one, count := chance.randint(1, 4))
@@ -694,7 +884,13 @@ def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None
             done.append(f"{name} = {value} at {rows}")
         case "undo" if one.started and not one.run.over:
             wanted = one.undo()
-            until(lambda: one.run.over or bool(one.refusals()) or all(one.run.in_force[each] == value for each, value in wanted.items()))
+            until(
+                lambda: (
+                    one.run.over
+                    or bool(one.refusals())
+                    or all(one.run.in_force[each] == value for each, value in wanted.items())
+                )
+            )
             done.append(f"undo {wanted}")
         case "back" if one.started:
             step = chance.randint(0, rows)

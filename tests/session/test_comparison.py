@@ -12,28 +12,46 @@ import sys
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.session.comparison import LABELS, MOST, ComparisonError, as_json, compare, curves_csv, first_difference
-from gradstudio.session.run import Run
-from gradstudio.session.summary import Figures, to_json
+from gradstudio.session.files.comparison import (
+    LABELS,
+    MOST,
+    ComparisonError,
+    as_json,
+    compare,
+    curves_csv,
+    first_difference,
+)
+from gradstudio.session.files.summary import to_json
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_figures import Figures
+from gradstudio.session.record.run_writer import RunWriter
 
 
 def run_of(
-    name: str, losses: list[float], knobs: dict | None = None, changes: dict | None = None, planned: tuple[Change, ...] = (), **environment
+    name: str,
+    losses: list[float],
+    knobs: dict | None = None,
+    changes: dict | None = None,
+    planned: tuple[Change, ...] = (),
+    **environment,
 ) -> Run:
     """A run with these losses; `changes`: knob and value by step."""
     experiment = Experiment().with_values({"run.stop_on_nonfinite": False, **(knobs or {})})
     run = Run(Preset(id="made", title=name, experiment=experiment), experiment, planned, id=name)
-    run.begin((Layer("weight", "weight", 4),), {"device": "cpu", **environment})
+    RunWriter(run).begin((Layer("weight", "weight", 4),), {"device": "cpu", **environment})
     for step, loss in enumerate(losses):
         if changes and step in changes:
-            run.change(*changes[step])
-        run.record(Row(step, loss, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.25, np.ones((len(LAYER_METRICS), 1))))
-    run.end("finished", "", 0.5)
+            RunWriter(run).change(*changes[step])
+        RunWriter(run).record(
+            Row(step, loss, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.25, np.ones((len(LAYER_METRICS), 1)))
+        )
+    RunWriter(run).end("finished", "", 0.5)
     return run
 
 
@@ -54,12 +72,16 @@ OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
         ([], [1.0], (None, 0)),
     ],
 )
-def test_losses_are_compared_by_their_bits(first: list[float], second: list[float], found: tuple[int | None, int]) -> None:
+def test_losses_are_compared_by_their_bits(
+    first: list[float], second: list[float], found: tuple[int | None, int]
+) -> None:
     assert first_difference(np.array(first), np.array(second)) == found
 
 
 def test_each_run_is_held_against_the_first() -> None:
-    found = compare([run_of("a", [1.0, 2.0, 3.0]), run_of("b", [1.0, 2.5, 3.0]), run_of("c", [1.0, 2.0, math.nan, 4.0])])
+    found = compare(
+        [run_of("a", [1.0, 2.0, 3.0]), run_of("b", [1.0, 2.5, 3.0]), run_of("c", [1.0, 2.0, math.nan, 4.0])]
+    )
     assert [member.differs_at for member in found.members] == [None, 1, 2]
     assert [member.figures.first_nonfinite_step for member in found.members] == [None, None, 2]
     assert [member.findings for member in found.members] == [(), (), ("nonfinite_loss",)]
@@ -87,7 +109,11 @@ def test_a_change_that_was_still_to_come_counts_and_the_same_change_is_no_differ
 
 def test_surroundings_that_differ_are_told_and_missing_ones_are_a_dash() -> None:
     found = compare(
-        [run_of("a", [1.0], torch="2.13.0", threads="1"), run_of("b", [1.0], threads="4"), run_of("c", [1.0], threads="1", torch="2.13.0")]
+        [
+            run_of("a", [1.0], torch="2.13.0", threads="1"),
+            run_of("b", [1.0], threads="4"),
+            run_of("c", [1.0], threads="1", torch="2.13.0"),
+        ]
     )
     assert found.surroundings == {"torch": ("2.13.0", "–", "2.13.0"), "threads": ("1", "4", "1")}
 
@@ -95,7 +121,9 @@ def test_surroundings_that_differ_are_told_and_missing_ones_are_a_dash() -> None
 def test_every_figure_has_a_label_and_stands_beside_the_others() -> None:
     assert set(LABELS) == set(Figures.__dataclass_fields__)
     rows = dict(compare([run_of("a", [1.0, math.nan]), run_of("b", [])]).figure_texts())
-    assert rows["loss at the end"] == ["NaN", "–"] and rows["steps"] == ["2", "0"] and rows["accuracy"] == ["50 %", "50 %"]
+    assert (
+        rows["loss at the end"] == ["NaN", "–"] and rows["steps"] == ["2", "0"] and rows["accuracy"] == ["50 %", "50 %"]
+    )
     assert rows["findings"] == ["nonfinite_loss", "none"]
 
 
@@ -107,9 +135,15 @@ def test_too_few_too_many_and_twice_the_same_are_one_line(names: list[str]) -> N
 
 
 def test_json_is_strict_and_keeps_values_as_they_are() -> None:
-    runs = [run_of("a", [1.0, math.inf]), run_of("b", [2.0], {"model.residual": True, "model.width": 8}, {0: ("clipping.kind", "norm")})]
+    runs = [
+        run_of("a", [1.0, math.inf]),
+        run_of("b", [2.0], {"model.residual": True, "model.width": 8}, {0: ("clipping.kind", "norm")}),
+    ]
     found = json.loads(to_json(as_json(compare(runs))), parse_constant=pytest.fail)
-    assert [(entry["run"], entry["final_loss"], entry["first_different_step"], entry["shared_steps"]) for entry in found["runs"]] == [
+    assert [
+        (entry["run"], entry["final_loss"], entry["first_different_step"], entry["shared_steps"])
+        for entry in found["runs"]
+    ] == [
         ("a", "inf", None, 2),
         ("b", 2.0, 0, 1),
     ]
@@ -136,5 +170,13 @@ def test_curves_of_unlike_length_stand_side_by_side_bit_for_bit(steps: int) -> N
 
 
 def test_it_needs_neither_torch_nor_qt() -> None:
-    code = "import sys, gradstudio.session.comparison; print(*sorted({'torch', 'PySide6', 'matplotlib'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
+    code = (
+        "import sys, gradstudio.session.files.comparison; print(*sorted({'torch', 'PySide6', 'matplotlib'} & "
+        "set(sys.modules)))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
+        ).stdout
+        == "\n"
+    )

@@ -15,24 +15,40 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import Value
 from gradstudio.core.presets import Preset
-from gradstudio.session import report
-from gradstudio.session.report.palette import DASHES, LETTERS, SERIES
-from gradstudio.session.report.side_by_side import SECTIONS, document, listed
-from gradstudio.session.run import Run, Status
+from gradstudio.session.files import report
+from gradstudio.session.files.report.comparison_report import SECTIONS, document, listed
+from gradstudio.session.files.report.palette import DASHES, LETTERS, SERIES
+from gradstudio.session.record.run import Run, Status
+from gradstudio.session.record.run_writer import RunWriter
 
-HOSTILE = ["<script>alert(1)</script>", "\"' onload='x", "]]></style><img src=x>", "{{ 7 * 7 }}", "שלום \u202e evil", "a\x00b\x1bc", "x" * 900]
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"' onload='x",
+    "]]></style><img src=x>",
+    "{{ 7 * 7 }}",
+    "שלום \u202e evil",
+    "a\x00b\x1bc",
+    "x" * 900,
+]
 
 
-def made(losses: Sequence[float], title: str = "Made", status: Status = "finished", platform: str = "Linux", **knobs: Value) -> Run:
+def made(
+    losses: Sequence[float], title: str = "Made", status: Status = "finished", platform: str = "Linux", **knobs: Value
+) -> Run:
     experiment = Experiment().with_values(
-        {"run.stop_on_nonfinite": False, "run.device": "cpu"} | {name.replace("__", "."): value for name, value in knobs.items()}
+        {"run.stop_on_nonfinite": False, "run.device": "cpu"}
+        | {name.replace("__", "."): value for name, value in knobs.items()}
     )
     run = Run(Preset(id="made", title=title, experiment=experiment), experiment)
-    run.begin((Layer("weight", "weight", 4),), {"device": "cpu", "platform": platform})
-    row = Row(0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), 1), np.float32))
+    RunWriter(run).begin((Layer("weight", "weight", 4),), {"device": "cpu", "platform": platform})
+    row = Row(
+        0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), 1), np.float32)
+    )
     for step, loss in enumerate(losses):
-        run.record(replace(row, step=step, loss=loss, grad_norm=abs(loss), nonfinite=int(not math.isfinite(loss))))
-    run.end(status, "", None)
+        RunWriter(run).record(
+            replace(row, step=step, loss=loss, grad_norm=abs(loss), nonfinite=int(not math.isfinite(loss)))
+        )
+    RunWriter(run).end(status, "", None)
     return run
 
 
@@ -97,12 +113,17 @@ def test_another_format_is_refused() -> None:
 
 
 def test_what_differs_is_said_in_words_and_in_tables() -> None:
-    runs = [made(FALLING), made([3.0, 2.0, 9.0], optimizer__lr=0.5, platform="Mac"), made(FALLING), made([3.0, 2.0, 8.0])]
-    runs[2].change("clipping.kind", "norm")
+    runs = [
+        made(FALLING),
+        made([3.0, 2.0, 9.0], optimizer__lr=0.5, platform="Mac"),
+        made(FALLING),
+        made([3.0, 2.0, 8.0]),
+    ]
+    RunWriter(runs[2]).change("clipping.kind", "norm")
     page = Page(report.comparison(runs, "html")).text
     assert "They differ in 2 knobs: clipping.kind, optimizer.lr." in page
-    assert "The loss of B and D parts from that of A at step 2." in page
-    assert "The loss of C is that of A to the last bit in every common step." in page
+    assert "The loss of B and D differs from that of A from step 2 on." in page
+    assert "The loss of C equals that of A to the last bit in every common step." in page
     assert "optimizer.lr 0.1 0.5 0.1 0.1" in page
     assert "none; norm from step 4" in page
     assert "C 4 clipping.kind none → norm" in page
@@ -118,12 +139,14 @@ def test_the_same_run_twice_over_differs_in_nothing() -> None:
 def test_how_each_run_ended_is_said() -> None:
     runs = [made(FALLING), made([1.0, math.nan], status="nonfinite"), made([1.0], status="interrupted")]
     page = Page(report.comparison(runs, "html")).text
-    for part in ("1 finished, 1 non-finite, 1 interrupted", "went non-finite at step 1", "interrupted after 1 of"):
+    for part in ("1 finished, 1 diverged, 1 interrupted", "diverged at step 1", "interrupted after 1 of"):
         assert part in page
 
 
 @pytest.mark.parametrize("suffix", ["html", "pdf"])
-@pytest.mark.parametrize("odd", [[[], [1.0]], [[math.nan] * 3, [math.inf, 1.0], [0.0, 0.0], [-1.0, 2.0], [1e-300, 1e300], []], [[], []]])
+@pytest.mark.parametrize(
+    "odd", [[[], [1.0]], [[math.nan] * 3, [math.inf, 1.0], [0.0, 0.0], [-1.0, 2.0], [1e-300, 1e300], []], [[], []]]
+)
 def test_whatever_was_measured_is_reported(odd: list[list[float]], suffix: str) -> None:
     assert report.comparison([*map(made, odd), made(FALLING, precision__dtype="fp16")], suffix)
 
@@ -141,7 +164,7 @@ def test_hostile_titles_stay_text() -> None:
 
 def test_every_section_has_something_to_say() -> None:
     runs = [made(FALLING), made(FALLING)]
-    runs[0].change("optimizer.lr", 0.5)
+    RunWriter(runs[0]).change("optimizer.lr", 0.5)
     sections = document(runs).sections
     assert len(sections) == len(SECTIONS) and all(section.title and section.blocks for section in sections)
 

@@ -1,4 +1,5 @@
-"""Curves of other programs: every usual spelling is read, and whatever else lies in a file ends in a CurveError of one line."""
+"""Curves of other programs: every usual spelling is read, and whatever else lies in a file ends in a CurveError of one
+line."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradstudio.session import curves
-from gradstudio.session.curves import Curve, CurveError
-from gradstudio.session.curves import curve as limits
-from gradstudio.session.tensorboard import records
+from gradstudio.session.files import curve_import
+from gradstudio.session.files.curve_import import Curve, CurveError
+from gradstudio.session.files.curve_import import imported_curve as limits
+from gradstudio.session.files.tensorboard import records
 
 
 def table(folder: Path, text: str | bytes, name: str = "log.csv") -> Path:
@@ -25,12 +26,12 @@ def table(folder: Path, text: str | bytes, name: str = "log.csv") -> Path:
 
 
 def read(path: Path) -> dict[str, tuple[list[float], list[float]]]:
-    return {found.name: (found.steps.tolist(), found.values.tolist()) for found in curves.read(path)}
+    return {found.name: (found.steps.tolist(), found.values.tolist()) for found in curve_import.read(path)}
 
 
 def refused(path: Path) -> str:
     with pytest.raises(CurveError) as raised:
-        curves.read(path)
+        curve_import.read(path)
     text = str(raised.value)
     assert text.isprintable() and len(text) < 500 and text.startswith(str(path))
     return text.removeprefix(str(path))
@@ -48,7 +49,10 @@ def test_a_step_column_is_found_by_its_name(tmp_path: Path, delimiter: str, step
 
 
 def test_a_step_counts_before_an_epoch_which_then_is_a_curve(tmp_path: Path) -> None:
-    assert read(table(tmp_path, "epoch,step,loss\n0,5,2\n1,6,1\n")) == {"epoch": ([5, 6], [0, 1]), "loss": ([5, 6], [2, 1])}
+    assert read(table(tmp_path, "epoch,step,loss\n0,5,2\n1,6,1\n")) == {
+        "epoch": ([5, 6], [0, 1]),
+        "loss": ([5, 6], [2, 1]),
+    }
 
 
 def test_without_a_step_column_rows_are_counted(tmp_path: Path) -> None:
@@ -61,13 +65,15 @@ def test_without_a_header_columns_are_numbered(tmp_path: Path) -> None:
 
 def test_a_tensorboard_download_is_named_by_its_file(tmp_path: Path) -> None:
     path = table(tmp_path, "Wall time,Step,Value\n1700000000.1,0,2.5\n1700000001.1,100,NaN\n", "run-a-tag-loss.csv")
-    [found] = curves.read(path)
+    [found] = curve_import.read(path)
     assert (found.name, found.steps.tolist()) == ("run-a-tag-loss", [0, 100])
     assert found.values[0] == 2.5 and math.isnan(found.values[1])
 
 
 def test_a_wandb_download_keeps_what_each_run_logged(tmp_path: Path) -> None:
-    text = '"Step","a - loss","a - loss__MIN","b - loss"\n"0","1.5","1.5",""\n"1","","","7"\n"2","NaN","NaN","Infinity"\n'
+    text = (
+        '"Step","a - loss","a - loss__MIN","b - loss"\n"0","1.5","1.5",""\n"1","","","7"\n"2","NaN","NaN","Infinity"\n'
+    )
     found = read(table(tmp_path, text))
     assert found["b - loss"] == ([1, 2], [7, math.inf])
     assert found["a - loss"][0] == [0, 2] and math.isnan(found["a - loss"][1][1])
@@ -79,7 +85,8 @@ def test_nan_however_it_is_spelled(tmp_path: Path, spelled: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spelled", "value"), [("inf", math.inf), ("-Inf", -math.inf), ("+Infinity", math.inf), ("∞", math.inf), ("1.#INF", math.inf)]
+    ("spelled", "value"),
+    [("inf", math.inf), ("-Inf", -math.inf), ("+Infinity", math.inf), ("∞", math.inf), ("1.#INF", math.inf)],
 )
 def test_inf_however_it_is_spelled(tmp_path: Path, spelled: str, value: float) -> None:
     assert read(table(tmp_path, f"loss\n1\n{spelled}\n"))["loss"][1] == [1, value]
@@ -142,7 +149,7 @@ def test_any_file_is_curves_or_refused(tmp_path_factory: pytest.TempPathFactory,
     for name in (path, path.rename(path.with_name("events.out.tfevents.1"))):
         name = path if path.exists() else name
         with contextlib.suppress(CurveError):
-            for found in curves.read(name):
+            for found in curve_import.read(name):
                 check(found)
 
 
@@ -161,7 +168,11 @@ def field(number: int, kind: int, content: bytes) -> bytes:
 
 def event(step: int, *values: bytes) -> bytes:
     """An Event with a step below 128."""
-    return field(1, 1, struct.pack("<d", 1.0)) + field(2, 0, bytes([step])) + field(5, 2, b"".join(field(1, 2, value) for value in values))
+    return (
+        field(1, 1, struct.pack("<d", 1.0))
+        + field(2, 0, bytes([step]))
+        + field(5, 2, b"".join(field(1, 2, value) for value in values))
+    )
 
 
 def scalar(tag: str, value: float) -> bytes:
@@ -182,7 +193,12 @@ def log(folder: Path, contents: list[bytes] = EVENTS, name: str = "events.out.tf
 
 def test_the_checksum_is_that_of_the_standard() -> None:
     """RFC 3720, B.4, and the check value of the catalogue of CRCs; masked as TensorFlow does."""
-    for content, crc in ((bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"123456789", 0xE3069283)):
+    for content, crc in (
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (b"123456789", 0xE3069283),
+    ):
         masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
         assert records.checksums([content]) == [masked]
         assert records.checksums([content] * records.FEW) == [masked] * records.FEW
@@ -190,19 +206,30 @@ def test_the_checksum_is_that_of_the_standard() -> None:
 
 def test_scalars_of_a_log_are_read_from_its_file_and_its_folder(tmp_path: Path) -> None:
     path = log(tmp_path)
-    expected = {"loss": ([*range(9)], [10.0 - step for step in range(9)]), "acc": ([*range(9)], [step / 8 for step in range(9)])}
+    expected = {
+        "loss": ([*range(9)], [10.0 - step for step in range(9)]),
+        "acc": ([*range(9)], [step / 8 for step in range(9)]),
+    }
     assert read(path) == read(tmp_path) == expected
 
 
 def test_scalars_written_as_tensors_are_read(tmp_path: Path) -> None:
     single, double = struct.pack("<f", 0.5), struct.pack("<d", 0.1)
-    values = [tensor("a", single, 1, 4), tensor("b", double, 2, 4), tensor("c", single, 1, 5), tensor("d", double, 2, 6), tensor("text", b"hi", 7, 8)]
+    values = [
+        tensor("a", single, 1, 4),
+        tensor("b", double, 2, 4),
+        tensor("c", single, 1, 5),
+        tensor("d", double, 2, 6),
+        tensor("text", b"hi", 7, 8),
+    ]
     found = read(log(tmp_path, [VERSION, event(3, *values)]))
     assert found == {"a": ([3], [0.5]), "b": ([3], [0.1]), "c": ([3], [0.5]), "d": ([3], [0.1])}
 
 
 def test_nan_and_inf_stay(tmp_path: Path) -> None:
-    [found] = curves.read(log(tmp_path, [event(0, scalar("loss", math.nan)), event(1, scalar("loss", -math.inf))]))
+    [found] = curve_import.read(
+        log(tmp_path, [event(0, scalar("loss", math.nan)), event(1, scalar("loss", -math.inf))])
+    )
     assert math.isnan(found.values[0]) and found.values[1] == -math.inf
 
 
@@ -233,7 +260,13 @@ def test_a_changed_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, pla
 
 @pytest.mark.parametrize(
     ("contents", "part"),
-    [([], "no scalars"), ([VERSION], "no scalars"), ([b"\xff" * 40], "holds no event"), ([b"\x0d\x01"], "holds no event"), ([b"hello"], "no ")],
+    [
+        ([], "no scalars"),
+        ([VERSION], "no scalars"),
+        ([b"\xff" * 40], "holds no event"),
+        ([b"\x0d\x01"], "holds no event"),
+        ([b"hello"], "no "),
+    ],
 )
 def test_what_holds_no_scalars_is_said(tmp_path: Path, contents: list[bytes], part: str) -> None:
     assert part in refused(log(tmp_path, contents))

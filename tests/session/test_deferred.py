@@ -1,56 +1,78 @@
-"""A run whose rows are read some steps after they were made is the run that it would be otherwise, whatever is done to it and however it ends."""
+"""A run whose rows are read some steps after they were made is the run that it would be otherwise, whatever is done to
+it and however it ends."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from waiting import ENDLESS, join, until
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import COLUMNS
 from gradstudio.core.presets import Preset
-from gradstudio.engine import deferred
-from gradstudio.engine.optimizers import Updates
 from gradstudio.engine.snapshot import Snapshot
-from gradstudio.session import lane
-from gradstudio.session.branches import fork
-from gradstudio.session.lane import Lane
-from gradstudio.session.probing import Probing
-from gradstudio.session.remedies import Trials
-from gradstudio.session.run import Run
-from gradstudio.session.snapshots import Snapshots
-from gradstudio.session.twins import twin_of
-from gradstudio.session.worker import Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
+from gradstudio.engine.step import reading
+from gradstudio.engine.step.optimizers import Updates
+from gradstudio.session.record.branches import fork
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.record.twins import twin_of
+from gradstudio.session.running import run_driver
+from gradstudio.session.running.fix_trials import Trials
+from gradstudio.session.running.gauge_sampling import GaugeSampler
+from gradstudio.session.running.run_driver import RunDriver
+from gradstudio.session.running.worker import Compare, Pause, Resume, SetKnob, SetSpeed, StepOnce, Stop, Worker
 
-SMALL = ["model.depth=2", "model.width=8", "problem.batch_size=8", "run.device=cpu", "run.steps=60", "optimizer.kind=adam", "optimizer.lr=0.01"]
-BREAKING = ["loss.kind=naive_variance", "optimizer.lr=0.003"]  # at step 21, by the logarithm of a negative number, with a finite gradient
-NAN_IN_WEIGHTS = ["loss.kind=naive_log", "optimizer.lr=10", "optimizer.kind=sgd", "model.activation=relu", "model.init=he"]  # from step 48 on
+SMALL = [
+    "model.depth=2",
+    "model.width=8",
+    "problem.batch_size=8",
+    "run.device=cpu",
+    "run.steps=60",
+    "optimizer.kind=adam",
+    "optimizer.lr=0.01",
+]
+BREAKING = [
+    "loss.kind=naive_variance",
+    "optimizer.lr=0.003",
+]  # at step 21, by the logarithm of a negative number, with a finite gradient
+NAN_IN_WEIGHTS = [
+    "loss.kind=naive_log",
+    "optimizer.lr=10",
+    "optimizer.kind=sgd",
+    "model.activation=relu",
+    "model.init=he",
+]  # from step 48 on
 Make = Callable[[], Run]
 
 
 def new_run(*texts: str, planned: tuple[Change, ...] = (), compare_at: tuple[int, ...] = ()) -> Run:
     experiment = Experiment().with_texts([*SMALL, *texts])
-    return Run(Preset(id="small", title="Small", experiment=experiment), experiment, planned, compare_at, id="one", started=0.0)
+    return Run(
+        Preset(id="small", title="Small", experiment=experiment), experiment, planned, compare_at, id="one", started=0.0
+    )
 
 
 @pytest.fixture(params=["made ahead", "held back", "unseen", "ahead, held and unseen"])
 def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Make], tuple[Run, Run]]:
-    """What comes of something that is done: with rows that are read late, or taken in only where something needs them, and at once."""
+    """What comes of something that is done: with rows that are read late, or taken in only where something needs them,
+    and at once."""
 
     def done(make: Make) -> tuple[Run, Run]:
-        monkeypatch.setattr(lane, "HELD", 0.0)
-        monkeypatch.setattr(lane, "UNSEEN", 0.0)
+        monkeypatch.setattr(run_driver, "HELD", 0.0)
+        monkeypatch.setattr(run_driver, "UNSEEN", 0.0)
         direct = make()
         with monkeypatch.context() as patch:
             if "ahead" in request.param:
-                patch.setitem(deferred.LAG, "cpu", 4)
+                patch.setitem(reading.LAG, "cpu", 4)
             if "held" in request.param:
-                patch.setattr(lane, "HELD", 1e9)
+                patch.setattr(run_driver, "HELD", 1e9)
             if "unseen" in request.param:
-                patch.setattr(lane, "UNSEEN", 1e9)
+                patch.setattr(run_driver, "UNSEEN", 1e9)
             late = make()
         return late, direct
 
@@ -74,15 +96,21 @@ def trained(run: Run, snapshots: Snapshots | None = None) -> Run:
 
 def check(late: Run, direct: Run) -> None:
     """The same rows, news and findings."""
-    assert (late.status, late.message, late.first_nonfinite_step) == (direct.status, direct.message, direct.first_nonfinite_step)
+    assert (late.status, late.message, late.first_nonfinite_step) == (
+        direct.status,
+        direct.message,
+        direct.first_nonfinite_step,
+    )
     assert len(late.history) == len(direct.history)
     assert late.history.column("loss").tobytes() == direct.history.column("loss").tobytes()
     for name in COLUMNS:
         if name != "step_seconds":
             np.testing.assert_allclose(late.history.column(name), direct.history.column(name), rtol=1e-12, err_msg=name)
-    assert [(event.step, event.kind, event.knob) for event in late.events] == [(event.step, event.kind, event.knob) for event in direct.events]
+    assert [(event.step, event.kind, event.knob) for event in late.events] == [
+        (event.step, event.kind, event.knob) for event in direct.events
+    ]
     assert repr(late.provenance) == repr(direct.provenance)
-    for name in ("timeline", "in_force", "findings", "probe_problems", "accuracy"):
+    for name in ("timeline", "in_force", "findings", "gauge_problems", "accuracy"):
         assert repr(getattr(late, name)) == repr(getattr(direct, name)), name
     assert [(each.step, each.alike) for each in late.compared] == [(each.step, each.alike) for each in direct.compared]
     assert repr(late.history._notes()) == repr(direct.history._notes())
@@ -95,8 +123,10 @@ def test_it_ends_where_it_should(both, steps):
 
 def test_planned_changes_and_what_is_looked_at_now_and_then(both):
     planned = tuple(Change(step, knob, value) for step, knob, value in [
-        (0, "optimizer.lr", 0.02), (1, "clipping.kind", "norm"), (7, "accumulation.steps", 2), (9, "mistakes.clip_each_micro_batch", True),
-        (11, "mistakes.clip_each_micro_batch", False), (12, "precision.dtype", "bf16"), (14, "optimizer.lr", 0.001), (58, "clipping.max_norm", 0.1),
+        (0, "optimizer.lr", 0.02), (1, "clipping.kind", "norm"), (7, "accumulation.steps", 2),
+        (9, "mistakes.clip_each_micro_batch", True),
+        (11, "mistakes.clip_each_micro_batch", False), (12, "precision.dtype", "bf16"), (14, "optimizer.lr", 0.001),
+        (58, "clipping.max_norm", 0.1),
         (59, "problem.skip_batches", 2),
     ])  # fmt: skip
     late, direct = both(lambda: trained(new_run(planned=planned, compare_at=(8, 20))))
@@ -109,7 +139,9 @@ def test_planned_changes_and_what_is_looked_at_now_and_then(both):
 @pytest.mark.parametrize("breaking", [BREAKING, NAN_IN_WEIGHTS], ids=["loss", "weights"])
 def test_a_run_that_breaks(both, stop, kind, breaking):
     """It ends right there, or goes on to its last step."""
-    late, direct = both(lambda: trained(new_run(*breaking, f"run.stop_on_nonfinite={str(stop).lower()}"), kind(gap=1e9)))
+    late, direct = both(
+        lambda: trained(new_run(*breaking, f"run.stop_on_nonfinite={str(stop).lower()}"), kind(gap=1e9))
+    )
     check(late, direct)
     assert late.first_nonfinite_step > 4
     assert late.provenance is not None and late.provenance.step <= late.first_nonfinite_step
@@ -118,14 +150,14 @@ def test_a_run_that_breaks(both, stop, kind, breaking):
 
 @pytest.mark.parametrize("budget", [1 << 28, 0])
 def test_the_trainer_of_a_run_that_broke_stands_behind_its_last_row_or_nowhere(monkeypatch, budget):
-    monkeypatch.setitem(deferred.LAG, "cpu", 4)
+    monkeypatch.setitem(reading.LAG, "cpu", 4)
     run = new_run(*BREAKING)
-    lane = Lane(run, Snapshots(budget))
-    lane.begin(None, lambda: False)
-    while lane.outcome is None:
-        lane.step("running")
-    assert lane.outcome == "nonfinite"
-    assert (lane.trainer.step == len(run.history)) == lane._stands == (budget > 0)
+    driver = RunDriver(run, Snapshots(budget))
+    driver.begin(None, lambda: False)
+    while driver.outcome is None:
+        driver.step("running")
+    assert driver.outcome == "nonfinite"
+    assert (driver.trainer.step == len(run.history)) == driver._stands == (budget > 0)
 
 
 def test_an_update_that_breaks_the_weights_of_the_last_step(both, monkeypatch):
@@ -164,17 +196,17 @@ def test_a_fault_in_a_step_leaves_the_rows_before_it(both, monkeypatch):
 
 @pytest.mark.parametrize("held", [0.0, 1e9])
 def test_a_device_that_is_gone_takes_no_row_with_it_that_was_read(monkeypatch, held):
-    monkeypatch.setitem(deferred.LAG, "cpu", 4)
-    monkeypatch.setattr(lane, "HELD", held)
-    monkeypatch.setattr(lane, "UNSEEN", 1e9)
+    monkeypatch.setitem(reading.LAG, "cpu", 4)
+    monkeypatch.setattr(run_driver, "HELD", held)
+    monkeypatch.setattr(run_driver, "UNSEEN", 1e9)
 
-    def gone(made):
-        if made.step >= 30:
+    def gone(unread):
+        if unread.made.step >= 30:
             raise RuntimeError("the device is gone")
-        wait(made)
+        wait(unread)
 
-    wait = deferred._wait
-    monkeypatch.setattr(deferred, "_wait", gone)
+    wait = reading._wait
+    monkeypatch.setattr(reading, "_wait", gone)
     run = new_run("problem.outlier_every=5")
     Worker(run, snapshots=Snapshots(gap=1e9)).run()
     assert run.status == "failed" and "gone" in run.message and len(run.history) == 30
@@ -191,7 +223,7 @@ def test_what_a_fault_left_in_mid_step_is_no_snapshot(monkeypatch):
     update, due = Updates._step, []
     monkeypatch.setattr(Updates, "_step", broken)
     monkeypatch.setattr(Snapshots, "due", lambda self, seconds: bool(due))
-    monkeypatch.setattr(lane, "HELD", 1e9)
+    monkeypatch.setattr(run_driver, "HELD", 1e9)
     run, snapshots = new_run(), Snapshots()
     Worker(run, snapshots=snapshots).run()
     assert run.status == "failed" and len(run.history) == 8 and due
@@ -199,21 +231,25 @@ def test_what_a_fault_left_in_mid_step_is_no_snapshot(monkeypatch):
 
 
 def test_a_fork_has_the_news_that_its_parent_had_not_looked_at(monkeypatch):
-    monkeypatch.setattr(lane, "HELD", 0.0)
-    monkeypatch.setattr(lane, "UNSEEN", 1e9)
-    run = new_run("problem.outlier_every=5", "run.steps=100000")
+    monkeypatch.setattr(run_driver, "HELD", 0.0)
+    monkeypatch.setattr(run_driver, "UNSEEN", 1e9)
+    run = new_run("problem.outlier_every=5", f"run.steps={ENDLESS}")
     worker = Worker(run, snapshots=Snapshots(gap=1e9))
     worker.start()
-    deadline = time.monotonic() + 60
-    while len(run.history) < 31:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: len(run.history) >= 31)
     branch = fork(run, 31)
     outliers = [event.step for event in branch.events if event.kind == "outlier"]
     worker.send(Stop(leaving=True))
-    worker.join(60)
-    Lane(branch, Snapshots()).begin(None, lambda: False)
-    assert outliers == [] and [event.step for event in branch.events if event.kind == "outlier"] == [5, 10, 15, 20, 25, 30]
+    join(worker)
+    RunDriver(branch, Snapshots()).begin(None, lambda: False)
+    assert outliers == [] and [event.step for event in branch.events if event.kind == "outlier"] == [
+        5,
+        10,
+        15,
+        20,
+        25,
+        30,
+    ]
     assert [event.kind for event in branch.events][-1] == "branched" and branch.findings.keys() <= run.findings.keys()
 
 
@@ -235,15 +271,15 @@ def test_a_fault_that_comes_of_nan_ends_the_run_as_the_nan_does(both, monkeypatc
 def driven(run: Run, course: dict[int, list], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Trained, with these commands sent just before the steps of these numbers, as made by the trainer."""
     worker = Worker(run, snapshots=Snapshots(gap=1e9))
-    step = Lane.step
+    step = RunDriver.step
 
-    def commanded(lane, status):
-        step(lane, status)
-        for command in course.pop(lane.trainer.step, []) if lane.trainer else []:
+    def commanded(driver, status):
+        step(driver, status)
+        for command in course.pop(driver.trainer.step, []) if driver.trainer else []:
             worker.send(command)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lane, "step", commanded)
+        patch.setattr(RunDriver, "step", commanded)
         worker.run()
     assert not worker.failure, worker.failure
     return run
@@ -252,9 +288,11 @@ def driven(run: Run, course: dict[int, list], monkeypatch: pytest.MonkeyPatch) -
 def test_live_changes_pauses_and_single_steps(both, monkeypatch):
     def made():
         course = {
-            1: [SetKnob("optimizer.lr", 0.05)], 2: [SetKnob("clipping.kind", "norm"), Pause(), StepOnce(), StepOnce(), Resume()],
+            1: [SetKnob("optimizer.lr", 0.05)],
+            2: [SetKnob("clipping.kind", "norm"), Pause(), StepOnce(), StepOnce(), Resume()],
             7: [Pause(), StepOnce(), StepOnce(), StepOnce(), SetKnob("optimizer.lr", 0.02)], 10: [Resume()],
-            15: [SetKnob("optimizer.lr", 0.01), SetKnob("optimizer.lr", 0.02)], 20: [Compare()], 21: [SetKnob("accumulation.steps", 3)],
+            15: [SetKnob("optimizer.lr", 0.01), SetKnob("optimizer.lr", 0.02)], 20: [Compare()],
+            21: [SetKnob("accumulation.steps", 3)],
             22: [Compare()], 30: [SetSpeed(2000.0)], 50: [SetSpeed(float("inf")), SetKnob("gradients.noise_std", 0.01)],
             57: [SetKnob("clipping.max_norm", 0.1)],
         }  # fmt: skip
@@ -274,20 +312,24 @@ def test_a_stop_leaves_every_row_that_was_made(both, monkeypatch, step):
 
 def test_a_run_that_stands_shows_all_it_made(both, monkeypatch):
     def made():
-        stand = Lane.stand
+        stand = RunDriver.stand
         lengths = []
 
-        def standing(lane, interrupted):
-            stand(lane, interrupted)
-            lengths.append((len(lane.run.history), lane.trainer.step, lane.run.status))
+        def standing(driver, interrupted):
+            stand(driver, interrupted)
+            lengths.append((len(driver.run.history), driver.trainer.step, driver.run.status))
             worker.send(Resume() if len(lengths) == 1 else Stop())
 
         run = new_run()
         worker = Worker(run, snapshots=Snapshots(gap=1e9))
-        step = Lane.step
+        step = RunDriver.step
         with monkeypatch.context() as patch:
-            patch.setattr(Lane, "stand", standing)
-            patch.setattr(Lane, "step", lambda lane, status: (step(lane, status), lane.trainer.step in (6, 13) and worker.send(Pause())))
+            patch.setattr(RunDriver, "stand", standing)
+            patch.setattr(
+                RunDriver,
+                "step",
+                lambda driver, status: (step(driver, status), driver.trainer.step in (6, 13) and worker.send(Pause())),
+            )
             worker.run()
         assert lengths == [(6, 6, "paused"), (13, 13, "paused")]
         return run
@@ -304,37 +346,42 @@ def test_rewinding_repeats_it(both, back):
         worker = Worker(run, snapshots=snapshots)
         worker.run()
         assert {kept.step: kept.state.step for kept in snapshots.of(run)} == {step: step for step in range(31)}
-        branch = fork(run, back)
-        branch.id = "two"
+        branch = replace(fork(run, back), id="two")
         Worker(branch, snapshots=snapshots, before=worker).run()
         assert branch.differs_at is None
         assert branch.history.column("loss").tobytes() == run.history.column("loss").tobytes()
         again = fork(run, back)
         Worker(again, snapshots=Snapshots(0)).run()
-        assert again.differs_at is None and again.history.column("loss").tobytes() == run.history.column("loss").tobytes()
+        assert (
+            again.differs_at is None and again.history.column("loss").tobytes() == run.history.column("loss").tobytes()
+        )
         return branch
 
     check(*both(made))
 
 
 def test_a_snapshot_now_and_then_is_of_the_step_that_it_says(monkeypatch):
-    monkeypatch.setitem(deferred.LAG, "cpu", 4)
-    monkeypatch.setattr(lane, "HELD", 0.0)
+    monkeypatch.setitem(reading.LAG, "cpu", 4)
+    monkeypatch.setattr(run_driver, "HELD", 0.0)
     monkeypatch.setattr(Snapshots, "due", lambda self, seconds: seconds > 0)
     steps = []
     take = Snapshot.take
     run = new_run()
-    monkeypatch.setattr(Snapshot, "take", lambda trainer: (steps.append((trainer.step, len(run.history))), take(trainer))[1])
+    monkeypatch.setattr(
+        Snapshot, "take", lambda trainer: (steps.append((trainer.step, len(run.history))), take(trainer))[1]
+    )
     trained(run)
     assert all(step == rows for step, rows in steps) and len(steps) > 10
 
 
 def test_gauges_are_measured_where_the_run_stands(monkeypatch):
-    monkeypatch.setitem(deferred.LAG, "cpu", 4)
+    monkeypatch.setitem(reading.LAG, "cpu", 4)
     seen = []
     run = new_run("run.steps=20")
-    monkeypatch.setattr(Probing, "due", lambda self, trainer: "noise" if trainer.step in (6, 7, 13) else "")
-    monkeypatch.setattr(Probing, "measure", lambda self, trainer, name: seen.append((trainer.step, len(run.history), name)))
+    monkeypatch.setattr(GaugeSampler, "due", lambda self, trainer: "noise" if trainer.step in (6, 7, 13) else "")
+    monkeypatch.setattr(
+        GaugeSampler, "measure", lambda self, trainer, name: seen.append((trainer.step, len(run.history), name))
+    )
     trained(run)
     assert seen == [(step, step, "noise") for step in (6, 7, 13)]
 
@@ -343,8 +390,7 @@ def test_twins_in_lockstep(both):
     def made(which):
         def one():
             run = new_run(*BREAKING, "run.steps=40")
-            twin = twin_of(run.preset, run.experiment, "optimizer.lr", 0.001)
-            twin.id = "two"
+            twin = replace(twin_of(run.preset, run.experiment, "optimizer.lr", 0.001), id="two")
             Worker(run, snapshots=Snapshots(gap=1e9), twin=twin, twin_knob="optimizer.lr").run()
             return (run, twin)[which]
 
@@ -361,7 +407,12 @@ def test_fixes_end_where_they_should(both):
         Worker(run, snapshots=snapshots).run()
         trials = Trials(run, snapshots, ["clipping.kind=norm", "loss.eps=0.01", "loss.kind=auto"])
         trials.run()
-        told.append([(trial.remedy, trial.outcome, trial.steps, trial.broke_at, trial.loss, trial.message) for trial in trials.trials])
+        told.append(
+            [
+                (trial.remedy, trial.outcome, trial.steps, trial.broke_at, trial.loss, trial.message)
+                for trial in trials.trials
+            ]
+        )
         return run
 
     told: list[list[tuple]] = []

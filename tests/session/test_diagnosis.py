@@ -1,7 +1,7 @@
-"""Small real runs with a known fault: the cause is named first, one of its first two remedies heals it, and healthy runs give no alarm.
+"""Small real runs with a known fault: the cause is named first, one of its first two remedies heals it, and healthy
+runs give no alarm.
 
-A fixed part of `python -m benchmarks faults`, which draws such runs by the hundred.
-"""
+A fixed part of `python -m benchmarks faults`, which draws such runs by the hundred."""
 
 from __future__ import annotations
 
@@ -11,18 +11,31 @@ import pytest
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
-from gradstudio.session.run import Run
-from gradstudio.session.summary import ranked, summarize, to_json
-from gradstudio.session.worker import Worker
+from gradstudio.session.files.summary import summarize, to_json
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.worker import Worker
 
-NET = ["model.depth=2", "model.width=48", "model.init=he", "problem.batch_size=32", "run.steps=150", "run.device=cpu", "optimizer.lr=0.1"]
+NET = [
+    "model.depth=2",
+    "model.width=48",
+    "model.init=he",
+    "problem.batch_size=32",
+    "run.steps=150",
+    "run.device=cpu",
+    "optimizer.lr=0.1",
+]
 DEEP = [*NET, "model.depth=9", "problem.batch_size=64", "optimizer.lr=0.01", "optimizer.momentum=0.9"]
 SUMS = [*NET, "problem.batch_size=8", "accumulation.steps=4"]
 HALF = [*NET, "precision.dtype=fp16"]
 
 # What is healthy, the fault in it, the rule that names it, and the accuracy that is healed.
 FAULTS: dict[str, tuple[list[str], list[str], str]] = {
-    "rate too high, Adam": (NET, ["optimizer.kind=adam", "optimizer.lr=3", "model.activation=gelu"], "update_ratio_high"),
+    "rate too high, Adam": (
+        NET,
+        ["optimizer.kind=adam", "optimizer.lr=3", "model.activation=gelu"],
+        "update_ratio_high",
+    ),
     "rate too low": (NET, ["optimizer.lr=1e-6"], "update_ratio_low"),
     "drawn too small": (DEEP, ["model.init_gain=0.3"], "poor_initialization"),
     "drawn too large": (DEEP, ["model.init_gain=4"], "poor_initialization"),
@@ -38,7 +51,11 @@ FAULTS: dict[str, tuple[list[str], list[str], str]] = {
     "dropped": (SUMS, ["mistakes.drop_last_micro_batches=true"], "accumulation_mismatch"),
     "never cleared": (NET, ["mistakes.never_zero_grad=true"], "loop_order"),
     "clip on scaled": (HALF, ["clipping.kind=norm", "mistakes.clip_before_unscale=true"], "clip_on_scaled_gradients"),
-    "clip after step": (NET, ["clipping.kind=norm", "clipping.max_norm=0.5", "mistakes.clip_after_step=true"], "clip_without_effect"),
+    "clip after step": (
+        NET,
+        ["clipping.kind=norm", "clipping.max_norm=0.5", "mistakes.clip_after_step=true"],
+        "clip_without_effect",
+    ),
 }
 
 
@@ -63,8 +80,10 @@ def test_the_cause_is_named_first_and_a_remedy_heals_it(fault: str) -> None:
 
 
 @pytest.mark.parametrize("more", [
-    NET, DEEP, SUMS, HALF, [*NET, "clipping.kind=norm"], [*NET, "schedule.warmup_steps=80"], [*NET, "model.norm=batch"], [*SUMS, "model.norm=batch"],
-    [*NET, "optimizer.kind=adam", "optimizer.lr=0.005"], [*NET, "model.activation=tanh", "model.init=xavier"], [*SUMS, "precision.dtype=fp16"],
+    NET, DEEP, SUMS, HALF, [*NET, "clipping.kind=norm"], [*NET, "schedule.warmup_steps=80"], [*NET, "model.norm=batch"],
+    [*SUMS, "model.norm=batch"],
+    [*NET, "optimizer.kind=adam", "optimizer.lr=0.005"], [*NET, "model.activation=tanh", "model.init=xavier"],
+    [*SUMS, "precision.dtype=fp16"],
 ])  # fmt: skip
 def test_a_healthy_run_gives_no_finding_above_a_note(more: list[str]) -> None:
     run = trained(more)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gradstudio.core import files
-from gradstudio.session import doctor
 from gradstudio.session.library import store
+from gradstudio.session.machine import doctor
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_hazards(python: tuple[int, int], qt: str, pyqtgraph: str, names: list[s
 def test_this_machine_is_well() -> None:
     found = {check.name: check for check in doctor.examine()}
     assert {"Python", "torch", "PySide6", "pyqtgraph", "numpy", "numba", "isal"} <= set(found)
-    assert {"Devices", "Display", "User folder", "Run library", "Presets"} <= set(found)
+    assert {"Devices", "Display", "Drawing", "User folder", "Run library", "Presets"} <= set(found)
     assert all(check.ok for check in found.values()), [check for check in found.values() if not check.ok]
 
 
@@ -110,7 +110,9 @@ def test_a_library_that_is_damaged_within_is_a_problem_and_left_where_it_is() ->
     assert path.read_bytes() == data
 
 
-def test_a_newer_library_and_one_that_cannot_be_opened_are_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_newer_library_and_one_that_cannot_be_opened_are_problems(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = write_library()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -120,3 +122,8 @@ def test_a_newer_library_and_one_that_cannot_be_opened_are_problems(monkeypatch:
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path))
     (check,) = doctor._library()
     assert not check.ok and str(tmp_path) in check.text and "GRADSTUDIO_LIBRARY" in check.advice
+
+
+def test_the_parts_of_pyqtgraph_that_make_it_fast_are_tried() -> None:
+    (check,) = doctor._drawing()
+    assert check.text == "pyqtgraph has every part that makes it fast"

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import ENDLESS, PATIENCE, join, until
 
 from gradstudio.core import presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
-from gradstudio.session.branches import last_healthy_step
-from gradstudio.session.investigation import growth_factor, sentence
-from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.library.store import Library
-from gradstudio.session.run import Run
+from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record.branches import last_healthy_step
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.record.twins import twin_of
+from gradstudio.session.running.investigation import growth_factor, sentence
+from gradstudio.session.running.worker import Worker
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.snapshots import Snapshots
-from gradstudio.session.summary import summarize, to_json
-from gradstudio.session.twins import twin_of
-from gradstudio.session.worker import Worker
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 60, "run.device": "cpu"}
-
-
-def until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
 
 
 def trained(run: Run, snapshots: Snapshots | None = None) -> Run:
     worker = Worker(run, snapshots=snapshots)
     worker.start()
-    worker.join()
+    join(worker)
     assert not worker.failure, worker.failure
     return run
 
@@ -53,11 +45,21 @@ def test_of_a_run_that_broke_the_summary_names_the_operation_and_what_led_up_to_
     preset = presets.load("rnn-explosion")
     run = trained(Run(preset, preset.experiment))
     found = run.provenance
-    assert found is not None and found.step == run.first_nonfinite_step and found.module == "rnn" and found.phase == "forward"
+    assert (
+        found is not None
+        and found.step == run.first_nonfinite_step
+        and found.module == "rnn"
+        and found.phase == "forward"
+    )
     assert f"rnn, time step {found.time_step + 1} of the sequence" in sentence(found)
     assert "Before it the gradient norm went from" in found.led_up and "moved the weights by" in found.led_up
     told = json.loads(to_json(summarize(run)))["provenance"]
-    assert (told["step"], told["phase"], told["module"], told["operation"]) == (found.step, "forward", "rnn", found.operation)
+    assert (told["step"], told["phase"], told["module"], told["operation"]) == (
+        found.step,
+        "forward",
+        "rnn",
+        found.operation,
+    )
     assert told["chain"][0]["produced"] is True and told["cause"]
 
 
@@ -74,7 +76,13 @@ def test_a_change_of_a_knob_shortly_before_is_told() -> None:
 
 
 def test_weights_that_an_update_broke_are_followed_back_to_it() -> None:
-    run = trained(small((Change(10, "optimizer.weight_decay", 1e3), Change(10, "optimizer.lr", 1e6)), optimizer__lr=0.1, model__width=4))
+    run = trained(
+        small(
+            (Change(10, "optimizer.weight_decay", 1e3), Change(10, "optimizer.lr", 1e6)),
+            optimizer__lr=0.1,
+            model__width=4,
+        )
+    )
     assert run.first_nonfinite_step is not None and run.provenance is not None
     assert run.provenance.step <= run.first_nonfinite_step and run.provenance.chain[0].produced
 
@@ -91,13 +99,15 @@ def test_a_run_that_goes_on_after_its_first_nan_is_not_changed_by_the_search_for
 
 
 def test_the_library_keeps_it(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path / "runs.sqlite3")
+    keeper = LibraryWriter(tmp_path / "runs.sqlite3")
     run = small(loss__kind="naive_log", problem__input_scale=1e3)
     keeper.follow(run)
     trained(run)
-    assert keeper.close(30)
+    assert keeper.close(PATIENCE)
     assert run.provenance is not None
-    assert repr(Library(tmp_path / "runs.sqlite3").load(run.id).provenance) == repr(run.provenance)  # in which NaN is NaN
+    assert repr(Library(tmp_path / "runs.sqlite3").load(run.id).provenance) == repr(
+        run.provenance
+    )  # in which NaN is NaN
 
 
 def test_growth_is_told_only_where_there_is_one() -> None:
@@ -123,14 +133,15 @@ def test_twins_are_each_what_it_would_be_alone() -> None:
         for name in ("loss", "grad_norm", "weight_norm", "update_ratio"):
             assert run.history.column(name).tobytes() == alone.history.column(name).tobytes()
         assert run.accuracy == alone.accuracy and run.findings == alone.findings
-    assert twins.look() == 1 and one.close(10)
+    assert twins.look() == 1 and one.close(PATIENCE)
     difference = twins.difference("loss", twins.one.history, 0, 60)
-    assert difference[0] == 0 and np.array_equal(difference, np.abs(twins.one.history.column("loss") - twins.other.history.column("loss")))
+    assert difference[0] == 0 and np.array_equal(
+        difference, np.abs(twins.one.history.column("loss") - twins.other.history.column("loss"))
+    )
 
 
 def test_twins_go_in_lockstep_and_share_every_change_but_that_of_their_knob() -> None:
-    one = Simulator(small(run__steps=2000).preset)
-    one.set_speed(200.0)
+    one = Simulator(small(run__steps=ENDLESS).preset)
     one.start_twins("clipping.kind", "norm")
     twins = one.twins
     assert twins is not None
@@ -149,7 +160,7 @@ def test_twins_go_in_lockstep_and_share_every_change_but_that_of_their_knob() ->
     one.rewind(5)
     until(lambda: one.run.status == "paused" and len(one.run.history) == 5)
     assert twins.one.over and twins.other.over and one.run.parent == twins.one.id
-    assert one.close(10)
+    assert one.close(PATIENCE)
 
 
 def test_a_twin_goes_on_alone_where_the_other_broke() -> None:
@@ -162,11 +173,12 @@ def test_a_twin_goes_on_alone_where_the_other_broke() -> None:
     assert twins.one.status == "nonfinite" and (one.going is twins.other or twins.other.over)
     until(lambda: twins.other.over)
     assert twins.other.status == "finished" and twins.steps == len(twins.one.history) < len(twins.other.history)
-    assert one.close(10)
+    assert one.close(PATIENCE)
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"), [("run.seed", 3), ("problem.batch_size", 8), ("optimizer.lr", 0.1), ("run.steps", 9), ("optimizer.lr", -1.0)]
+    ("knob", "value"),
+    [("run.seed", 3), ("problem.batch_size", 8), ("optimizer.lr", 0.1), ("run.steps", 9), ("optimizer.lr", -1.0)],
 )
 def test_what_would_be_no_twin_is_refused(knob: str, value: float) -> None:
     run = small()

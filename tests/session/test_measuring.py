@@ -10,13 +10,20 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import SAMPLE_EVERY, Settings
 from gradstudio.core.presets import Preset
-from gradstudio.session.library.keeper import Keeper
+from gradstudio.session.files.summary import summarize
 from gradstudio.session.library.store import Library
-from gradstudio.session.run import Run
-from gradstudio.session.summary import summarize
-from gradstudio.session.worker import Worker
+from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.worker import Worker
 
-SMALL = ["model.depth=2", "model.width=8", "problem.batch_size=4", "accumulation.steps=2", "run.device=cpu", "run.steps=260"]
+SMALL = [
+    "model.depth=2",
+    "model.width=8",
+    "problem.batch_size=4",
+    "accumulation.steps=2",
+    "run.device=cpu",
+    "run.steps=260",
+]
 
 
 def trained(*texts: str, changes: tuple[Change, ...] = ()) -> Run:
@@ -29,7 +36,11 @@ def trained(*texts: str, changes: tuple[Change, ...] = ()) -> Run:
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    changes = (Change(40, "clipping.kind", "norm"), Change(50, "accumulation.steps", 3), Change(60, "mistakes.unscaled_accumulation", True))
+    changes = (
+        Change(40, "clipping.kind", "norm"),
+        Change(50, "accumulation.steps", 3),
+        Change(60, "mistakes.unscaled_accumulation", True),
+    )
     return trained(changes=changes)
 
 
@@ -50,7 +61,9 @@ def test_an_overflow_does_not_count_as_a_check() -> None:
     run = trained("precision.dtype=fp16", "precision.init_scale=1e9", "run.steps=40")
     differences = [each.difference for each in run.history.accumulated]
     assert (
-        len(differences) > 1 and differences[-1] < 1e-2 and not any(difference == difference and difference < 1e30 for difference in differences[:-1])
+        len(differences) > 1
+        and differences[-1] < 1e-2
+        and not any(difference == difference and difference < 1e30 for difference in differences[:-1])
     )
     assert "accumulation_mismatch" not in run.findings
 
@@ -70,7 +83,7 @@ def test_a_history_that_is_cut_has_what_was_before(run: Run, step: int) -> None:
 
 
 def test_all_of_it_comes_back_from_the_library(run: Run, tmp_path: Path) -> None:
-    writing = Keeper(tmp_path / "library.sqlite3")
+    writing = LibraryWriter(tmp_path / "library.sqlite3")
     writing.follow(run)
     assert writing.close(), writing.problem
     found = Library(tmp_path / "library.sqlite3").load(run.id)
@@ -81,9 +94,11 @@ def test_all_of_it_comes_back_from_the_library(run: Run, tmp_path: Path) -> None
 
 def test_a_run_is_diagnosed_the_same_however_often_its_rules_are_asked(run: Run) -> None:
     """The run asks most rules only where a look is due; here all are asked at every row."""
-    from gradstudio.core.rules import all_rules
+    from gradstudio.core.diagnosis.diagnosis import Diagnosis
+    from gradstudio.core.rule_thresholds import all_rules
 
-    rules, found = all_rules(), {}
+    diagnosis, found = Diagnosis(all_rules()), {}
     for history in run.history.as_it_grew(0, len(run.history)):
-        found |= {finding.rule: finding for rule in rules if (finding := rule.update(history))}
+        asked = (rule.update(history, diagnosis.progress) for rule in diagnosis.rules)
+        found |= {finding.rule: finding for finding in asked if finding}
     assert found == run.findings

@@ -12,15 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import ENDLESS, join
 
 from gradstudio.core import presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.session import output
-from gradstudio.session.run import Run
-from gradstudio.session.worker import Stop, Worker
+from gradstudio.session.files import csv_table, output, run_files
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.running.worker import Stop, Worker
 
 SMALL = ["model.depth=1", "model.width=8", "problem.batch_size=8", "run.steps=8", "run.device=cpu", "run.seed=3"]
 ODD = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e300, 5e-324, 0.1, 1 / 3, 1e-38]
@@ -36,17 +38,21 @@ def trained(experiment: Experiment, planned: tuple[Change, ...] = ()) -> Run:
 def fed(values: list[float]) -> Run:
     experiment = Experiment()
     run = Run(Preset(id="fed", title="Fed", experiment=experiment), experiment)
-    run.begin((Layer("a", "weight", 1), Layer("β", "bias", 2)), {})
-    row = Row(0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), 2), np.float32))
+    RunWriter(run).begin((Layer("a", "weight", 1), Layer("β", "bias", 2)), {})
+    row = Row(
+        0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), 2), np.float32)
+    )
     for step, value in enumerate(values):
         layers = np.full((len(LAYER_METRICS), 2), np.clip(value, -1e30, 1e30), np.float32)
-        run.record(replace(row, step=step, loss=value, weight_norm=value, skipped=step == 1, nonfinite=step, layers=layers))
+        RunWriter(run).record(
+            replace(row, step=step, loss=value, weight_norm=value, skipped=step == 1, nonfinite=step, layers=layers)
+        )
     return run
 
 
 def content(run: Run, name: str) -> bytes:
     """One of the files that are written piece by piece."""
-    file, write = io.BytesIO(), output.FILES[name](run)
+    file, write = io.BytesIO(), run_files.FILES[name](run)
     assert callable(write)
     write(file)
     return file.getvalue()
@@ -78,19 +84,22 @@ def test_layers_read_back_without_pickle() -> None:
 def test_what_is_written_piece_by_piece_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     run = fed(ODD)
     whole = {name: content(run, name) for name in ("metrics.csv", "layers.npz")}
-    monkeypatch.setattr(output, "BLOCK", 3)
+    monkeypatch.setattr(run_files, "BLOCK", 3)
+    monkeypatch.setattr(csv_table, "BLOCK", 3)
     assert content(run, "metrics.csv") == whole["metrics.csv"]
     one, other = np.load(io.BytesIO(whole["layers.npz"])), np.load(io.BytesIO(content(run, "layers.npz")))
     assert one.files == other.files
-    assert all(one[name].tobytes() == other[name].tobytes() and one[name].dtype == other[name].dtype for name in one.files)
+    assert all(
+        one[name].tobytes() == other[name].tobytes() and one[name].dtype == other[name].dtype for name in one.files
+    )
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_marked_and_a_number_is_not() -> None:
     run = fed([1.0])
     for text in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "plain, with a comma"):
-        run.note("finding", text)
-    run.change("loss.weight", 0.5)
-    rows = list(csv.DictReader(io.StringIO(output.events_csv(run))))
+        RunWriter(run).note("finding", text)
+    RunWriter(run).change("loss.weight", 0.5)
+    rows = list(csv.DictReader(io.StringIO(run_files.events_csv(run))))
     assert [row["text"] for row in rows[1:7]] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "plain, with a comma"]
     assert (rows[7]["knob"], rows[7]["before"], rows[7]["value"]) == ("loss.weight", "1.0", "0.5")
 
@@ -108,8 +117,18 @@ def test_the_file_gives_the_same_run_again(tmp_path: Path) -> None:
 
 def test_every_file_is_there_and_run_json_is_strict(tmp_path: Path) -> None:
     written = output.write(fed(ODD), tmp_path / "deep" / "folder")
-    assert [path.name for path in written] == ["experiment.toml", "run.json", "metrics.csv", "layers.npz", "events.csv", "train.py"]
-    assert sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir()) == sorted(path.name for path in written)
+    assert [path.name for path in written] == [
+        "experiment.toml",
+        "run.json",
+        "metrics.csv",
+        "layers.npz",
+        "events.csv",
+        "train.py",
+        "digits.npz",
+    ]
+    assert sorted(path.name for path in (tmp_path / "deep" / "folder").iterdir()) == sorted(
+        path.name for path in written
+    )
     found = json.loads((tmp_path / "deep" / "folder" / "run.json").read_text(), parse_constant=pytest.fail)
     assert {"run", "outcome", "findings", "provenance", "environment", "timeline", "title"} <= set(found)
 
@@ -119,8 +138,12 @@ def test_changes_that_are_still_to_come_are_written_too() -> None:
     planned = (Change(2, "optimizer.lr", 0.03), Change(5, "clipping.kind", "norm"))
     preset = Preset(id="small", title="Small", experiment=experiment, timeline=planned)
     ready = Run(preset, experiment, planned)
-    assert ready.course == planned and output.as_preset(ready).timeline == planned and output.as_preset(ready).title == "Small"
-    ready.change("optimizer.lr", 0.5)
+    assert (
+        ready.course == planned
+        and run_files.as_preset(ready).timeline == planned
+        and run_files.as_preset(ready).title == "Small"
+    )
+    RunWriter(ready).change("optimizer.lr", 0.5)
     assert ready.course == (Change(0, "optimizer.lr", 0.5), *planned)
     done = trained(experiment, planned)
     assert done.course == planned == tuple(done.timeline)
@@ -128,13 +151,13 @@ def test_changes_that_are_still_to_come_are_written_too() -> None:
 
 def test_the_program_is_that_of_the_run() -> None:
     run = trained(Experiment().with_texts(SMALL), (Change(2, "optimizer.lr", 0.03),))
-    program = output.train_py(run)
+    program = run_files.train_py(run)
     compile(program, "train.py", "exec")
     assert "0.03" in program and "Small" in program.splitlines()[0]
 
 
 def test_a_run_without_a_step_has_files_too(tmp_path: Path) -> None:
-    assert len(output.write(fed([]), tmp_path)) == 6
+    assert len(output.write(fed([]), tmp_path)) == 7
     assert (tmp_path / "metrics.csv").read_text() == ",".join(COLUMNS) + "\n"
     assert np.load(tmp_path / "layers.npz")["grad_norm"].shape == (0, 2)
 
@@ -155,8 +178,9 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_files_of_a_run_that_still_trains_are_whole() -> None:
-    """Rows come between the reading of two columns; every file holds the rows that were there when it was begun, or more."""
-    experiment = Experiment().with_texts([*SMALL, "run.steps=1000000"])
+    """Rows come between the reading of two columns; every file holds the rows that were there when it was begun, or
+    more."""
+    experiment = Experiment().with_texts([*SMALL, f"run.steps={ENDLESS}"])
     run = Run(Preset(id="small", title="Small", experiment=experiment), experiment)
     worker = Worker(run)
     worker.start()
@@ -167,17 +191,17 @@ def test_files_of_a_run_that_still_trains_are_whole() -> None:
             layers = np.load(io.BytesIO(content(run, "layers.npz")))
             assert {layers[name].shape for name in LAYER_METRICS} == {(len(layers["grad_norm"]), len(layers["layers"]))}
             for name in ("run.json", "events.csv"):
-                assert output.FILES[name](run)
+                assert run_files.FILES[name](run)
     finally:
         worker.send(Stop())
-        worker.join()
+        join(worker)
 
 
 def test_a_person_s_change_counts_after_a_planned_one_at_the_same_step() -> None:
     experiment = Experiment().with_value("optimizer.lr", 0.05)
     planned = (Change(3, "optimizer.lr", 0.05), Change(9, "optimizer.lr", 0.01))
     run = Run(presets.Preset(id="a", title="A", experiment=experiment, timeline=planned), experiment, planned)
-    run.timeline.append(Change(3, "optimizer.lr", 0.3))
+    run = replace(run, timeline=[Change(3, "optimizer.lr", 0.3)])
     assert run.course == (planned[0], run.timeline[0], planned[1])
 
 

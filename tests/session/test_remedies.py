@@ -1,33 +1,39 @@
-"""Fixes are tried on the same seed and batches, to the last bit, beside whatever else there is; and ranked by what happened."""
+"""Fixes are tried on the same seed and batches, to the last bit, beside whatever else there is; and ranked by what
+happened."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from waiting import ENDLESS, PATIENCE, hold, join, until
 
 from gradstudio.core import presets
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import COLUMNS
 from gradstudio.core.presets import Preset
-from gradstudio.core.rules import Finding
-from gradstudio.session import remedies
-from gradstudio.session.branches import last_healthy_step
-from gradstudio.session.remedies import Trial, Trials, ranking
-from gradstudio.session.run import Run
+from gradstudio.session.record.branches import last_healthy_step
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running import fix_trials
+from gradstudio.session.running.fix_trials import Trial, Trials, ranking
+from gradstudio.session.running.worker import Resume, SetKnob, StepOnce, Worker
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.snapshots import Snapshots
-from gradstudio.session.worker import Pause, Resume, SetKnob, Worker
+from gradstudio.session.words.fix_results import reached
 
 MEASURED = [name for name in COLUMNS if name != "step_seconds"]
 
 
-def trained(preset: Preset, planned: tuple[Change, ...] = (), snapshots: Snapshots | None = None, **values: object) -> Run:
-    experiment = preset.experiment.with_values({"run.device": "cpu"} | {name.replace("__", "."): value for name, value in values.items()})
+def trained(
+    preset: Preset, planned: tuple[Change, ...] = (), snapshots: Snapshots | None = None, **values: object
+) -> Run:
+    experiment = preset.experiment.with_values(
+        {"run.device": "cpu"} | {name.replace("__", "."): value for name, value in values.items()}
+    )
     run = Run(preset, experiment, planned or preset.timeline)
     Worker(run, snapshots=snapshots).run()
     return run
@@ -44,7 +50,10 @@ def made_alike(one: Run, other: Run, stop: int) -> bool:
     """Whether two runs are the same to the last bit in every step before this one."""
     assert len(one.history) >= stop <= len(other.history)
     columns = all(
-        np.array_equal(one.history.column(name, 0, stop).view(np.int64), other.history.column(name, 0, stop).view(np.int64)) for name in MEASURED
+        np.array_equal(
+            one.history.column(name, 0, stop).view(np.int64), other.history.column(name, 0, stop).view(np.int64)
+        )
+        for name in MEASURED
     )
     return columns and np.array_equal(
         one.history.layer_metric("grad_norm", 0, stop), other.history.layer_metric("grad_norm", 0, stop), equal_nan=True
@@ -67,18 +76,22 @@ def test_without_a_change_the_run_breaks_as_it_did(outlier: tuple[Run, Trials, i
     unchanged = trials.trials[0]
     assert (unchanged.remedy, unchanged.outcome, unchanged.broke_at) == ("", "broke again", run.first_nonfinite_step)
     assert unchanged.from_step == trials.step == last_healthy_step(run)
-    assert unchanged.run and made_alike(unchanged.run, run, len(run.history)) and unchanged.steps == len(run.history) - trials.step
+    assert (
+        unchanged.run
+        and made_alike(unchanged.run, run, len(run.history))
+        and unchanged.steps == len(run.history) - trials.step
+    )
 
 
 def test_a_live_fix_is_the_run_that_had_it_planned(outlier: tuple[Run, Trials, int]) -> None:
     run, trials, _ = outlier
-    live = [trial for trial in trials.trials if trial.remedy and remedies.acts_live(trial.remedy)]
+    live = [trial for trial in trials.trials if trial.remedy and fix_trials.acts_live(trial.remedy)]
     assert len(live) >= 2
     for trial in live:
-        planned = tuple(Change(trials.step, name, value) for name, value in remedies.values(trial.remedy).items())
+        planned = tuple(Change(trials.step, name, value) for name, value in fix_trials.values(trial.remedy).items())
         alone = trained(run.preset, planned, run__steps=trials.end)
         assert trial.run and made_alike(trial.run, alone, trials.end) and len(trial.run.history) == trials.end
-        assert trial.loss == pytest.approx(float(alone.history.column("loss")[-remedies.LAST :].mean()))
+        assert trial.loss == pytest.approx(float(alone.history.column("loss")[-fix_trials.LAST :].mean()))
 
 
 def test_clipping_survives_the_outlier_and_learns_on(outlier: tuple[Run, Trials, int]) -> None:
@@ -93,17 +106,25 @@ def test_a_fix_that_acts_on_restart_is_a_run_from_the_start() -> None:
     run = trained(presets.load("log-of-zero"), snapshots=snapshots)
     trials = tried(run, snapshots)
     found = {trial.remedy: trial for trial in trials.trials}
-    assert list(found) == ["", "loss.eps=1e-7", "loss.kind=auto"] and all(found[fix].outcome == "held" for fix in found if fix)
+    assert list(found) == ["", "loss.eps=1e-7", "loss.kind=auto"] and all(
+        found[fix].outcome == "held" for fix in found if fix
+    )
     restarted = found["loss.kind=auto"]
-    assert (restarted.from_step, restarted.steps) == (0, trials.end) and found["loss.eps=1e-7"].from_step == run.first_nonfinite_step - 1
-    assert restarted.run and made_alike(restarted.run, trained(run.preset, loss__kind="auto", run__steps=trials.end), trials.end)
-    assert trials.end == trials.step + remedies.HORIZON
+    assert (restarted.from_step, restarted.steps) == (0, trials.end) and found[
+        "loss.eps=1e-7"
+    ].from_step == run.first_nonfinite_step - 1
+    assert restarted.run and made_alike(
+        restarted.run, trained(run.preset, loss__kind="auto", run__steps=trials.end), trials.end
+    )
+    assert trials.end == trials.step + fix_trials.HORIZON
 
 
 def test_a_run_of_another_day_has_no_snapshots_and_its_fixes_are_the_same() -> None:
     run = trained(presets.load("log-of-zero"))
     unchanged, first, _ = tried(run).trials
-    assert unchanged.broke_at == run.first_nonfinite_step and first.outcome == "held" and first.steps == remedies.HORIZON
+    assert (
+        unchanged.broke_at == run.first_nonfinite_step and first.outcome == "held" and first.steps == fix_trials.HORIZON
+    )
 
 
 def test_clipping_does_nothing_against_a_nan_of_the_loss() -> None:
@@ -111,7 +132,7 @@ def test_clipping_does_nothing_against_a_nan_of_the_loss() -> None:
     run = trained(presets.load("log-of-zero"), snapshots=snapshots)
     _, clipped, _ = tried(run, snapshots, "clipping.kind=norm", "loss.eps=1e-7").trials
     assert (clipped.outcome, clipped.broke_at) == ("no effect", run.first_nonfinite_step)
-    assert remedies.told(clipped) == f"no effect, NaN at {run.first_nonfinite_step}"
+    assert fix_trials.told(clipped) == f"no effect, NaN at {run.first_nonfinite_step}"
 
 
 def test_a_run_that_breaks_at_once_is_tried_from_its_start() -> None:
@@ -127,9 +148,13 @@ def test_a_critical_finding_of_a_run_that_stayed_finite() -> None:
     run = trained(presets.load("deep-sigmoid-vanishing"), snapshots=snapshots, run__steps=130)
     trials = tried(run, snapshots)
     [finding] = [finding for finding in run.findings.values() if finding.severity == "critical"]
-    assert run.status == "finished" and trials.step == max(finding.first_step - remedies.BEFORE, 0)
+    assert run.status == "finished" and trials.step == max(finding.first_step - fix_trials.BEFORE, 0)
     unchanged, best = trials.trials[0], trials.ranked[0]
-    assert unchanged.outcome == "broke again" and not unchanged.nonfinite and remedies.told(unchanged).startswith("again at ")
+    assert (
+        unchanged.outcome == "broke again"
+        and not unchanged.nonfinite
+        and fix_trials.told(unchanged).startswith("again at ")
+    )
     assert best.outcome == "held" and best.from_step == 0 and best.run and best.run.parent == ""
 
 
@@ -138,15 +163,14 @@ def test_a_change_by_hand_before_it_broke_is_in_force_in_every_trial() -> None:
     snapshots = Snapshots()
     experiment = Experiment().with_values({"model.width": 16, "model.depth": 1, "run.steps": 100, "run.device": "cpu"})
     run = Run(Preset(id="small", title="Small", experiment=experiment), experiment)
-    worker = Worker(run, paused=True, snapshots=snapshots, speed=1000)
+    worker = Worker(run, paused=True, snapshots=snapshots)
+    for _ in range(21):
+        worker.send(StepOnce())
     worker.start()
-    worker.send(Resume())
-    until(lambda: len(run.history) > 20)
-    worker.send(Pause())
-    until(lambda: run.status == "paused")
+    until(lambda: run.status == "paused" and len(run.history) == 21)
     worker.send(SetKnob("optimizer.lr", 1e4))
     worker.send(Resume())
-    worker.join(30)
+    join(worker)
     [change] = run.timeline
     assert run.status == "nonfinite"
     trials = tried(run, snapshots, "optimizer.lr=0.01", "clipping.kind=norm")
@@ -159,19 +183,33 @@ def test_a_change_by_hand_before_it_broke_is_in_force_in_every_trial() -> None:
 def test_what_cannot_be_set_has_failed_and_says_why() -> None:
     snapshots = Snapshots()
     experiment = Experiment().with_values({"model.width": 8, "problem.skip_batches": 3, "run.steps": 20})
-    run = trained(Preset(id="small", title="Small", experiment=experiment), (Change(5, "optimizer.lr", 0.05),), snapshots)
-    trials = Trials(run, snapshots, ["problem.skip_batches=1", "problem.task=pole", "clipping.max_norm=-1", "clipping.kind=norm"])
+    run = trained(
+        Preset(id="small", title="Small", experiment=experiment), (Change(5, "optimizer.lr", 0.05),), snapshots
+    )
+    trials = Trials(
+        run, snapshots, ["problem.skip_batches=1", "problem.task=pole", "clipping.max_norm=-1", "clipping.kind=norm"]
+    )
     trials.run()
     unchanged, refused, apart, wrong, held = trials.trials
-    assert trials.step == 5 and [trial.outcome for trial in trials.trials] == ["held", "failed", "failed", "failed", "held"]
+    assert trials.step == 5 and [trial.outcome for trial in trials.trials] == [
+        "held",
+        "failed",
+        "failed",
+        "failed",
+        "held",
+    ]
     assert refused.message and "skip_batches" in refused.message and refused.steps == 0
-    assert "problem.task" in apart.message and "clipping.max_norm" in wrong.message and held.steps == unchanged.steps == 15
+    assert (
+        "problem.task" in apart.message and "clipping.max_norm" in wrong.message and held.steps == unchanged.steps == 15
+    )
     assert [trial.outcome for trial in trials.ranked] == ["held", "held", "failed", "failed", "failed"]
 
 
 def test_a_loss_with_another_weight_is_ranked_without_it() -> None:
     snapshots = Snapshots()
-    experiment = Experiment().with_values({"model.width": 16, "optimizer.kind": "adam", "optimizer.lr": 0.001, "run.steps": 60})
+    experiment = Experiment().with_values(
+        {"model.width": 16, "optimizer.kind": "adam", "optimizer.lr": 0.001, "run.steps": 60}
+    )
     run = trained(Preset(id="small", title="Small", experiment=experiment), snapshots=snapshots)
     _, heavy, bad = tried(run, snapshots, "loss.weight=100", "optimizer.lr=0.3").trials
     assert heavy.loss > bad.loss and heavy.score < bad.score
@@ -183,9 +221,11 @@ def test_where_the_loss_need_not_fall_another_measure_ranks() -> None:
     run = trained(presets.load("pole-collapse"), snapshots=snapshots, clipping__kind="norm", run__steps=60)
     trials = tried(run, snapshots, "clipping.max_norm=0.4", "optimizer.lr=0", "clipping.max_norm=2")
     held = [trial for trial in trials.ranked if trial.outcome == "held"]
-    shares = [float(trial.run.history.column("accuracy")[-remedies.LAST :].mean()) for trial in held if trial.run]
-    assert len(set(shares)) > 2 and shares == sorted(shares, reverse=True) == [-trial.score for trial in held if trial.score is not None]
-    assert held[0].reached == f"pole up {100 * round(shares[0], 2):.3g} % of the time"
+    shares = [float(trial.run.history.column("accuracy")[-fix_trials.LAST :].mean()) for trial in held if trial.run]
+    assert len(set(shares)) > 2 and shares == sorted(shares, reverse=True) == [
+        -trial.score for trial in held if trial.score is not None
+    ]
+    assert reached(held[0]) == f"pole up {100 * round(shares[0], 2):.3g} % of the time"
 
 
 # ---- beside others
@@ -195,20 +235,21 @@ def test_where_the_loss_need_not_fall_another_measure_ranks() -> None:
 def simulator() -> Iterator[Simulator]:
     one = Simulator(presets.load("outlier-batch"))
     yield one
-    assert one.close(10)
+    assert one.close(PATIENCE)
 
 
 def test_a_paused_run_stands_as_it_was_and_goes_on_as_if_nothing_had_been(simulator: Simulator) -> None:
     simulator.set("run.device", "cpu")
     simulator.set("run.steps", 90)
-    simulator.step()
-    until(lambda: simulator.run.status == "paused" and len(simulator.run.history) == 1)
+    hold(simulator, 1)
     run, kept = simulator.run, len(simulator.snapshots)
     trials = Trials(run, simulator.snapshots, ["clipping.kind=norm"])
     trials.start()
-    trials.join(60)
+    join(trials)
     assert trials.over and not trials.failure and trials.trials[1].steps == 90
-    assert len(run.history) == 1 and run.status == "paused" and len(simulator.snapshots) == kept and simulator.run is run
+    assert (
+        len(run.history) == 1 and run.status == "paused" and len(simulator.snapshots) == kept and simulator.run is run
+    )
     simulator.play()
     until(lambda: run.over)
     assert made_alike(run, trained(run.preset, run__steps=90), 90)
@@ -220,24 +261,27 @@ def test_trials_and_a_run_at_the_same_time_do_not_disturb_each_other(outlier: tu
     worker, trials = Worker(other), Trials(run, Snapshots())
     worker.start()
     trials.start()
-    worker.join(60)
-    trials.join(60)
+    join(worker)
+    join(trials)
     assert made_alike(other, trained(run.preset, run__seed=5), len(other.history))
     for one, two in zip(trials.trials, alone.trials, strict=True):
         assert (one.remedy, one.outcome, one.loss, one.broke_at) == (two.remedy, two.outcome, two.loss, two.broke_at)
 
 
-def test_it_stops_at_once_and_keeps_what_is_known() -> None:
-    run = trained(presets.load("rnn-explosion"))
+def test_it_stops_at_once_and_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fix_trials, "HORIZON", ENDLESS)
+    run = trained(presets.load("rnn-explosion"), run__steps=ENDLESS)
     trials = Trials(run, Snapshots())
     trials.start()
     until(lambda: trials.trials[0].outcome is not None and trials.now is not None and trials.now.steps > 3)
-    assert trials.progress.endswith(f"of {trials.end}")
-    started = time.monotonic()
+    assert trials.progress.endswith(f"of {trials.end:,}")
     trials.stop()
-    trials.join(10)
-    assert time.monotonic() - started < 0.5 and not trials.is_alive() and trials.over
-    assert trials.trials[0].outcome == "broke again" and [trial.outcome for trial in trials.trials[1:]] == ["not tried"] * (len(trials.trials) - 1)
+    steps = trials.trials[1].steps
+    join(trials)
+    assert trials.over and trials.trials[1].steps <= steps + 1, "the step in which it was told to stop is the last"
+    assert trials.trials[0].outcome == "broke again" and [trial.outcome for trial in trials.trials[1:]] == [
+        "not tried"
+    ] * (len(trials.trials) - 1)
 
 
 def test_stopped_on_the_way_to_where_it_begins() -> None:
@@ -253,15 +297,29 @@ def test_stopped_on_the_way_to_where_it_begins() -> None:
 
 def test_what_is_tried_is_what_the_findings_offer() -> None:
     run = Run(presets.load("log-of-zero"), Experiment())
-    assert remedies.candidates(run) == [""] and not remedies.broken(run)
+    assert fix_trials.candidates(run) == [""] and not fix_trials.broken(run)
     offer(run, "clipping.kind=norm", "optimizer.lr=0.01", "optimizer.lr=0.001", "optimizer.lr=0.0001")
     offer(run, "clipping.max_norm=3", rule="clipping_never", severity="info")  # a note is no fault
-    assert remedies.broken(run)
-    assert remedies.candidates(run) == ["clipping.kind=norm", "optimizer.lr=0.01", "optimizer.lr=0.001", "optimizer.lr=0.0001", ""]
-    offer(run, "model.norm=batch", "clipping.kind=norm", "model.residual=true model.norm=batch", "model.depth=5", rule="x", severity="warning")
-    found = remedies.candidates(run)
+    assert fix_trials.broken(run)
+    assert fix_trials.candidates(run) == [
+        "clipping.kind=norm",
+        "optimizer.lr=0.01",
+        "optimizer.lr=0.001",
+        "optimizer.lr=0.0001",
+        "",
+    ]
+    offer(
+        run,
+        "model.norm=batch",
+        "clipping.kind=norm",
+        "model.residual=true model.norm=batch",
+        "model.depth=5",
+        rule="x",
+        severity="warning",
+    )
+    found = fix_trials.candidates(run)
     assert found[0] == "clipping.kind=norm" and "model.norm=batch" in found and found[-1] == ""
-    assert len(found) == len(set(found)) == remedies.MOST + 1
+    assert len(found) == len(set(found)) == fix_trials.MOST + 1
 
 
 def test_the_ranking_goes_by_what_happened() -> None:
@@ -280,21 +338,20 @@ def test_the_ranking_goes_by_what_happened() -> None:
     ]
     order = ["good", "worse", "rises", "latest", "later", "nothing", "", "earlier", "failed", "never", "waits"]
     assert [trial.remedy for trial in ranking(trials)] == order
-    assert remedies.as_json(trials[:1]) == [{"remedy": "", "outcome": "broke again", "from_step": 0, "steps": 0, "broke_at": 100, "loss": 3.0}]
+    assert fix_trials.as_json(trials[:1]) == [
+        {"remedy": "", "outcome": "broke again", "from_step": 0, "steps": 0, "broke_at": 100, "loss": 3.0}
+    ]
 
 
 def test_a_remedy_is_told_as_a_person_reads_it() -> None:
-    assert remedies.in_words("model.norm=batch model.residual=true") == "model.norm = batch, model.residual = true"
-    assert remedies.in_words("") == "no change"
-    assert not remedies.acts_live("clipping.kind=norm model.norm=batch") and remedies.acts_live("clipping.kind=norm") and remedies.acts_live("")
+    assert fix_trials.in_words("model.norm=batch model.residual=true") == "model.norm = batch, model.residual = true"
+    assert fix_trials.in_words("") == "no change"
+    assert (
+        not fix_trials.acts_live("clipping.kind=norm model.norm=batch")
+        and fix_trials.acts_live("clipping.kind=norm")
+        and fix_trials.acts_live("")
+    )
 
 
 def offer(run: Run, *fixes: str, rule: str = "exploding_gradient", severity: str = "critical") -> None:
-    run.findings[rule] = Finding(rule, severity, "Title", 0, 0, (), "", "", fixes)
-
-
-def until(condition: object, seconds: float = 60) -> None:
-    end, tick = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        tick.wait(0.005)
+    RunWriter(run).find(Finding(rule, severity, "Title", 0, 0, (), "", "", fixes))

@@ -18,15 +18,16 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.session import output, report
-from gradstudio.session.report import trace
-from gradstudio.session.report.axis import log_ticks, power_of_ten
-from gradstudio.session.report.sections import SECTIONS, command, timeline
-from gradstudio.session.report.story import tell
-from gradstudio.session.report.type import width, wrap
-from gradstudio.session.run import Run
-from gradstudio.session.summary import ranked
-from gradstudio.session.worker import Worker
+from gradstudio.session.files import report, run_files
+from gradstudio.session.files.report import figure_data
+from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten
+from gradstudio.session.files.report.sections import SECTIONS, command, timeline
+from gradstudio.session.files.report.typesetting import width, wrap
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.words.story import tell
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -77,14 +78,44 @@ class Page(HTMLParser):
 def made(losses: list[float], layers: int = 3, title: str = "Made", name: str = "weight", **more: str) -> Run:
     experiment = Experiment().with_value("run.stop_on_nonfinite", False)
     run = Run(Preset(id="made", title=title, summary=more.get("summary", ""), experiment=experiment), experiment)
-    run.begin(tuple(Layer(f"{name}.{index}", "weight", 4) for index in range(layers)), {"device": "cpu", "platform": more.get("platform", "")})
+    RunWriter(run).begin(
+        tuple(Layer(f"{name}.{index}", "weight", 4) for index in range(layers)),
+        {"device": "cpu", "platform": more.get("platform", "")},
+    )
     noise = np.random.default_rng(0)
-    row = Row(0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), layers), np.float32))
+    row = Row(
+        0,
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+        0.1,
+        1.0,
+        False,
+        0,
+        1e-3,
+        1.0,
+        0.5,
+        0.01,
+        np.ones((len(LAYER_METRICS), layers), np.float32),
+    )
     for step, loss in enumerate(losses):
         norm = loss * float(np.exp(noise.normal()))
-        cells = np.full((len(LAYER_METRICS), layers), norm).astype(np.float32) if abs(norm) < 1e30 or norm != norm else row.layers * np.inf
-        run.record(
-            replace(row, step=step, loss=loss, grad_norm=norm, clipped_norm=min(norm, 1.0), nonfinite=int(not math.isfinite(norm)), layers=cells)
+        cells = (
+            np.full((len(LAYER_METRICS), layers), norm).astype(np.float32)
+            if abs(norm) < 1e30 or norm != norm
+            else row.layers * np.inf
+        )
+        RunWriter(run).record(
+            replace(
+                row,
+                step=step,
+                loss=loss,
+                grad_norm=norm,
+                clipped_norm=min(norm, 1.0),
+                nonfinite=int(not math.isfinite(norm)),
+                layers=cells,
+            )
         )
     return run
 
@@ -93,7 +124,9 @@ def made(losses: list[float], layers: int = 3, title: str = "Made", name: str = 
 def diverged() -> Run:
     preset = presets.load("rnn-explosion")
     texts = ["run.steps=40", "optimizer.lr=5", "problem.seq_len=8", "model.width=16"]
-    run = Run(preset, preset.experiment.with_texts(texts), (Change(1, "optimizer.lr", 1e6), Change(2, "loss.weight", 1e20)))
+    run = Run(
+        preset, preset.experiment.with_texts(texts), (Change(1, "optimizer.lr", 1e6), Change(2, "loss.weight", 1e20))
+    )
     Worker(run).run()
     assert run.status == "nonfinite", run.message
     return run
@@ -101,9 +134,18 @@ def diverged() -> Run:
 
 @pytest.fixture(scope="module")
 def healthy() -> Run:
-    texts = ["run.steps=12", "model.width=8", "problem.batch_size=8", "clipping.kind=norm", "precision.dtype=fp16", "run.device=cpu"]
+    texts = [
+        "run.steps=12",
+        "model.width=8",
+        "problem.batch_size=8",
+        "clipping.kind=norm",
+        "precision.dtype=fp16",
+        "run.device=cpu",
+    ]
     experiment = Experiment().with_texts(texts)
-    run = Run(Preset(id="mine", title="Healthy", experiment=experiment), experiment, (Change(4, "clipping.max_norm", 0.2),))
+    run = Run(
+        Preset(id="mine", title="Healthy", experiment=experiment), experiment, (Change(4, "clipping.max_norm", 0.2),)
+    )
     Worker(run).run()
     assert run.status == "finished", run.message
     return run
@@ -113,7 +155,9 @@ def healthy() -> Run:
 def test_the_page_is_one_file_that_loads_nothing(which: str, request: pytest.FixtureRequest) -> None:
     text = report.html(request.getfixturevalue(which))
     page = Page(text)
-    policy = [value for tag, name, value in page.attributes if tag == "meta" and name == "content" and "default-src" in value]
+    policy = [
+        value for tag, name, value in page.attributes if tag == "meta" and name == "content" and "default-src" in value
+    ]
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
     assert not {"script", "iframe", "object", "embed", "link", "form", "base"} & set(page.tags)
     assert "://" not in text
@@ -149,7 +193,7 @@ def test_colours_follow_the_reader_and_none_is_left_fixed(healthy: Run) -> None:
 @pytest.mark.parametrize("title", HOSTILE)
 def test_a_hostile_name_stays_a_name(title: str) -> None:
     run = made([2.0, 1.0, math.nan], title=title, name=title, summary=title, platform=title)
-    run.note("finding", title)
+    RunWriter(run).note("finding", title)
     text = report.html(run)
     page = Page(text)
     assert "script" not in page.tags
@@ -160,15 +204,17 @@ def test_a_hostile_name_stays_a_name(title: str) -> None:
 
 
 LOSSES = {
-    "none": [], "one": [1.0], "two": [1.0, 1.0], "nan": [math.nan] * 4, "inf": [math.inf] * 3, "zero": [0.0] * 5, "negative": [-1.0, 2.0, -3.0],
-    "huge": [1e-300, 1e300, math.inf, math.nan], "alone": [1.0, math.nan, 2.0, math.inf, 0.0, 3.0], "tiny": [1e-38, 1e-37], "flat": [2.3] * 50,
+    "none": [], "one": [1.0], "two": [1.0, 1.0], "nan": [math.nan] * 4, "inf": [math.inf] * 3, "zero": [0.0] * 5,
+    "negative": [-1.0, 2.0, -3.0],
+    "huge": [1e-300, 1e300, math.inf, math.nan], "alone": [1.0, math.nan, 2.0, math.inf, 0.0, 3.0],
+    "tiny": [1e-38, 1e-37], "flat": [2.3] * 50,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_whatever_was_measured_a_report_comes_of_it(name: str) -> None:
     run = made(LOSSES[name])
-    run.end("finished" if name not in ("nan", "inf", "huge", "alone") else "nonfinite", "", math.nan)
+    RunWriter(run).end("finished" if name not in ("nan", "inf", "huge", "alone") else "nonfinite", "", math.nan)
     page = Page(report.html(run))
     assert report.pdf(run).startswith(b"%PDF")
     for value, word in ((math.nan, "NaN"), (math.inf, "Inf")):
@@ -178,7 +224,7 @@ def test_whatever_was_measured_a_report_comes_of_it(name: str) -> None:
 
 def test_a_run_that_failed_says_why() -> None:
     run = made([])
-    run.end("failed", "Out of memory: halve problem.batch_size.", None)
+    RunWriter(run).end("failed", "Out of memory: halve problem.batch_size.", None)
     assert "Out of memory: halve problem.batch_size." in Page(report.html(run)).text
 
 
@@ -193,8 +239,8 @@ def test_a_reduced_curve_keeps_peaks_gaps_and_ends() -> None:
     values = np.sin(np.arange(100_000) / 900)
     values[[31_415, 77_777]] = [99.0, -99.0]
     values[[5, 50_000]] = [np.nan, np.inf]
-    kept = trace.reduce(values)
-    assert len(kept) <= trace.POINTS
+    kept = figure_data.reduce(values)
+    assert len(kept) <= figure_data.POINTS
     assert (np.diff(kept) > 0).all()
     assert {0, 5, 31_415, 50_000, 77_777, 99_999} <= set(kept.tolist())
 
@@ -202,8 +248,8 @@ def test_a_reduced_curve_keeps_peaks_gaps_and_ends() -> None:
 def test_a_reduced_map_keeps_what_is_not_finite_and_the_largest() -> None:
     norms = np.ones((5000, 3), np.float32)
     norms[1234, 0], norms[77, 1], norms[4999, 2] = np.nan, np.inf, 7.0
-    cells = trace.reduce_cells(lambda start, stop: norms[start:stop], len(norms), 3)
-    assert cells.shape == (3, trace.CELLS)
+    cells = figure_data.reduce_cells(lambda start, stop: norms[start:stop], len(norms), 3)
+    assert cells.shape == (3, figure_data.CELLS)
     assert np.isnan(cells).sum(axis=1).tolist() == [1, 1, 0]
     assert cells[2].max() == 7.0
 
@@ -214,7 +260,10 @@ def test_the_map_shows_a_cell_that_is_not_finite_in_a_colour_of_its_own() -> Non
     figure = text[text.index('id="plot-layers"') :]
     picture = re.search(r"data:image/png;base64,\s*([A-Za-z0-9+/=\s]+)", figure)
     assert picture
-    colours = {pixel[:3] for _, pixel in image.open(io.BytesIO(base64.b64decode(picture[1]))).convert("RGBA").getcolors(1_000_000)}
+    colours = {
+        pixel[:3]
+        for _, pixel in image.open(io.BytesIO(base64.b64decode(picture[1]))).convert("RGBA").getcolors(1_000_000)
+    }
     assert {(0xE5, 0x48, 0x4D), (0x9A, 0xA1, 0xAC)} <= colours
 
 
@@ -228,28 +277,43 @@ def test_the_pdf_holds_text_pages_and_no_more_than_the_map_as_a_picture(diverged
 def test_the_command_repeats_the_run_from_its_preset() -> None:
     preset = presets.load("rnn-explosion")
     run = Run(preset, preset.experiment.with_texts(["clipping.kind=norm", "run.steps=5", "run.seed=7"]))
-    run.change("optimizer.lr", 0.1)
-    assert command(run) == "gradstudio run rnn-explosion --set clipping.kind=norm --steps 5 --seed 7 --at 0:optimizer.lr=0.1"
+    RunWriter(run).change("optimizer.lr", 0.1)
+    assert (
+        command(run)
+        == "gradstudio run rnn-explosion --set clipping.kind=norm --steps 5 --seed 7 --at 0:optimizer.lr=0.1"
+    )
 
 
 def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) -> None:
     told = tell(healthy)
-    for part in ("fully connected network of 2 hidden layers", "clipping.max_norm went 1.0 → 0.2 at step 4", "Clipping shortened", "of the test set"):
+    for part in (
+        "fully connected network of 2 hidden layers",
+        "clipping.max_norm changed from 1.0 to 0.2 at step 4",
+        "Clipping shortened",
+        "of the test set",
+    ):
         assert part in told
 
 
 def test_the_program_is_folded_away_on_the_page_and_follows_in_print(healthy: Run) -> None:
-    from gradstudio.session.report.blocks import Fold
-    from gradstudio.session.report.sections import script
+    from gradstudio.session.files.report.blocks import Fold
+    from gradstudio.session.files.report.sections import script
 
     [fold] = [block for block in script(healthy).blocks if isinstance(block, Fold)]
-    assert fold.text == output.train_py(healthy) and "gradstudio script" in fold.elsewhere and fold.printed
+    assert fold.text == run_files.train_py(healthy) and "gradstudio script" in fold.elsewhere and fold.printed
     page = Page(report.html(healthy))
     assert {"details", "summary"} <= set(page.tags) and " ".join(fold.text.split()) in page.text
 
 
 def test_mistakes_and_comparisons_are_told() -> None:
-    texts = ["run.steps=4", "model.width=8", "run.device=cpu", "accumulation.steps=4", "mistakes.clip_after_step=true", "loss.kind=naive_log"]
+    texts = [
+        "run.steps=4",
+        "model.width=8",
+        "run.device=cpu",
+        "accumulation.steps=4",
+        "mistakes.clip_after_step=true",
+        "loss.kind=naive_log",
+    ]
     experiment = Experiment().with_texts(texts)
     run = Run(Preset(id="mine", title="Mine", experiment=experiment), experiment, (), (2,))
     Worker(run).run()
@@ -263,10 +327,10 @@ def test_mistakes_and_comparisons_are_told() -> None:
 
 def test_a_run_whose_program_was_killed_says_so() -> None:
     run = made([2.0, 1.0])
-    run.status = "interrupted"
+    RunWriter(run).set_status("interrupted")
     page = Page(report.html(run)).text
     assert "interrupted after 2 of 1,000 steps" in page
-    assert "the program that trained it was ended from outside" in page
+    assert "The program ended while it trained" in page
     assert report.pdf(run).startswith(b"%PDF")
 
 
@@ -280,11 +344,11 @@ def test_a_note_stands_in_the_report_as_text(healthy: Run) -> None:
 
 
 def test_no_title_stands_alone_at_the_foot_of_a_page(healthy: Run) -> None:
-    from gradstudio.session.report import paper
-    from gradstudio.session.report.sections import curves
+    from gradstudio.session.files.report import pdf_pages
+    from gradstudio.session.files.report.sections import curves
 
     section = curves(healthy)
-    assert section and paper._together(section.blocks) > 100
+    assert section and pdf_pages._together(section.blocks) > 100
 
 
 def test_a_long_run_is_never_held_whole() -> None:
@@ -296,19 +360,21 @@ def test_a_long_run_is_never_held_whole() -> None:
         run.history.extend(np.ones((rows, columns)), np.ones((len(LAYER_METRICS), rows, layers), np.float32))
     report.html(made([1.0]))  # what is loaded once does not count
     tracemalloc.start()
-    taken = trace.take(run)
-    assert taken.layer_norms.shape == (layers, trace.CELLS)
+    taken = figure_data.take(run)
+    assert taken.layer_norms.shape == (layers, figure_data.CELLS)
     assert tracemalloc.get_traced_memory()[1] < 2 * BLOCK * layers * 4
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("count", [1, 2, trace.CELLS, trace.CELLS + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17])
+@pytest.mark.parametrize(
+    "count", [1, 2, figure_data.CELLS, figure_data.CELLS + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17]
+)
 def test_a_map_read_in_blocks_is_that_read_at_once(count: int) -> None:
     norms = np.random.default_rng(0).normal(size=(count, 2)).astype(np.float32)
     norms[count // 2, 0] = np.nan
-    edges = np.linspace(0, count, min(count, trace.CELLS) + 1).astype(int)[:-1]
+    edges = np.linspace(0, count, min(count, figure_data.CELLS) + 1).astype(int)[:-1]
     expected = np.maximum.reduceat(norms, edges, axis=0).T
-    np.testing.assert_array_equal(trace.reduce_cells(lambda start, stop: norms[start:stop], count, 2), expected)
+    np.testing.assert_array_equal(figure_data.reduce_cells(lambda start, stop: norms[start:stop], count, 2), expected)
 
 
 def test_formats_go_by_their_name(healthy: Run) -> None:
@@ -324,7 +390,9 @@ def test_every_section_stands_alone(make, healthy: Run) -> None:
     assert section and section.title and section.blocks
 
 
-@pytest.mark.parametrize(("low", "high"), [(-38, 38), (-1, 1), (0, 2), (0.36, 0.42), (0.4, 0.4001), (-307, 307), (2.1, 3.3)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(-38, 38), (-1, 1), (0, 2), (0.36, 0.42), (0.4, 0.4001), (-307, 307), (2.1, 3.3)]
+)
 def test_ticks_lie_within_and_are_few(low: float, high: float) -> None:
     ticks = log_ticks(low, high)
     assert 1 <= sum(10.0**low <= tick <= 10.0**high for tick in ticks) <= 8
@@ -332,7 +400,15 @@ def test_ticks_lie_within_and_are_few(low: float, high: float) -> None:
 
 
 def test_figures_of_ticks() -> None:
-    assert [power_of_ten(value) for value in (1e-7, 0.01, 1.0, 2.31, 1000.0, 1e4, 3e5)] == ["10⁻⁷", "0.01", "1", "2.31", "1000", "10⁴", "3e5"]
+    assert [power_of_ten(value) for value in (1e-7, 0.01, 1.0, 2.31, 1000.0, 1e4, 3e5)] == [
+        "10⁻⁷",
+        "0.01",
+        "1",
+        "2.31",
+        "1000",
+        "10⁴",
+        "3e5",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "short", "many words " * 40, "x" * 400, "  indented", "a\tb\nc"])

@@ -1,8 +1,7 @@
 """The engine trains as plain PyTorch does: the script of an experiment prints the numbers of its run.
 
-To the last bit on the CPU, where both do the same operations in the same order; within 1e-5 in fp16, where a norm can be measured
-before or after the scale is taken out of it. After a NaN or Inf as before it.
-"""
+To the last bit on the CPU, where both do the same operations in the same order; within 1e-5 in fp16, where a norm can
+be measured before or after the scale is taken out of it. After a NaN or Inf as before it."""
 
 from __future__ import annotations
 
@@ -17,14 +16,16 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from gradstudio.core import presets
-from gradstudio.core.combinations import with_companions
+from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import Knob, KnobError, Value
-from gradstudio.engine import passes
+from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.trainer import Trainer
+from gradstudio.session.files.output import OutputError, write_program
 from gradstudio.session.script import script
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about what a mistake does
@@ -35,16 +36,18 @@ STEPS = 6
 @pytest.fixture(autouse=True)
 def passes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first of a kind, so that the runs are made of repeated ones too."""
-    monkeypatch.setattr(passes, "PATIENCE", 1)
+    monkeypatch.setattr(forward_backward, "PATIENCE", 1)
 
 
 SMALL = {
-    "run.steps": STEPS, "run.device": "cpu", "model.width": 12, "model.depth": 2, "problem.batch_size": 8, "problem.seq_len": 8,
+    "run.steps": STEPS, "run.device": "cpu", "model.width": 12, "model.depth": 2, "problem.batch_size": 8,
+    "problem.seq_len": 8,
 }  # fmt: skip
 
 Figures = list[tuple[float, float]]
 
-# Every entry of every table at least once (test_the_matrix_is_whole), and what interacts in pairs. STEP:knob=value is a live change.
+# Every entry of every table at least once (test_the_matrix_is_whole), and what interacts in pairs. STEP:knob=value is a
+# live change.
 CASES = """
 model.kind=mlp problem.task=spirals
 model.kind=mlp problem.task=adding
@@ -142,7 +145,9 @@ AROUND_A_MISTAKE = (
     "model.kind=rnn clipping.kind=value",
 )
 CASES += [
-    f"accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 schedule.warmup_steps=9 {around} {switched}".replace("  ", " ")
+    f"accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 schedule.warmup_steps=9 {around} {switched}".replace(
+        "  ", " "
+    )
     for mistake in MISTAKES
     for around in AROUND_A_MISTAKE
     for switched in (f"{mistake}=true", f"2:{mistake}=true 4:{mistake}=false")
@@ -224,7 +229,9 @@ def test_prints_the_numbers_of_the_run(case: str) -> None:
 
 def test_the_matrix_is_whole() -> None:
     """Every choice of every knob, and every other knob with a value that is not its default."""
-    seen = {(part.partition("=")[0].rpartition(":")[2], part.partition("=")[2]) for case in CASES for part in case.split()}
+    seen = {
+        (part.partition("=")[0].rpartition(":")[2], part.partition("=")[2]) for case in CASES for part in case.split()
+    }
     named = {name for name, _ in seen} | set(SMALL)
     for knob in KNOBS.values():
         assert knob.name in named, f"no case sets {knob.name}"
@@ -235,14 +242,21 @@ def test_the_matrix_is_whole() -> None:
 # ---- experiments that nobody thought of
 
 VALUES: dict[str, tuple[Value, ...]] = {
-    "problem.seq_len": (1, 2, 8, 16), "problem.batch_size": (2, 5, 8), "model.depth": (1, 2, 3), "model.width": (4, 12, 13),
-    "optimizer.lr": (0.01, 0.1, 1.0), "run.seed": (0, 3, 99), "accumulation.steps": (1, 2, 3), "clipping.max_norm": (0.01, 0.1, 1.0),
-    "clipping.clip_value": (1e-3, 0.1), "clipping.agc_factor": (0.01, 0.1), "precision.init_scale": (1.0, 128.0, 1000.0, 65536.0, 1e30),
-    "precision.growth_factor": (2.0, 3.0), "precision.backoff_factor": (0.5, 0.1), "precision.growth_interval": (1, 2, 2000),
+    "problem.seq_len": (1, 2, 8, 16), "problem.batch_size": (2, 5, 8), "model.depth": (1, 2, 3),
+    "model.width": (4, 12, 13),
+    "optimizer.lr": (0.01, 0.1, 1.0), "run.seed": (0, 3, 99), "accumulation.steps": (1, 2, 3),
+    "clipping.max_norm": (0.01, 0.1, 1.0),
+    "clipping.clip_value": (1e-3, 0.1), "clipping.agc_factor": (0.01, 0.1),
+    "precision.init_scale": (1.0, 128.0, 1000.0, 65536.0, 1e30),
+    "precision.growth_factor": (2.0, 3.0), "precision.backoff_factor": (0.5, 0.1),
+    "precision.growth_interval": (1, 2, 2000),
     "schedule.warmup_steps": (0, 1, 3, 9), "schedule.total_steps": (3, 7, 1000), "optimizer.momentum": (0.0, 0.9),
-    "optimizer.beta1": (0.9, 0.5, 0.0), "optimizer.beta2": (0.999, 0.9), "optimizer.eps": (1e-8, 1e-3), "optimizer.weight_decay": (0.0, 0.01),
-    "gradients.noise_std": (0.0, 0.01), "loss.eps": (0.0, 1e-7, 0.1), "loss.weight": (1.0, 0.01, 30.0), "model.init_gain": (1.0, 0.5, 1.7),
-    "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2), "problem.outlier_every": (0, 2, 3),
+    "optimizer.beta1": (0.9, 0.5, 0.0), "optimizer.beta2": (0.999, 0.9), "optimizer.eps": (1e-8, 1e-3),
+    "optimizer.weight_decay": (0.0, 0.01),
+    "gradients.noise_std": (0.0, 0.01), "loss.eps": (0.0, 1e-7, 0.1), "loss.weight": (1.0, 0.01, 30.0),
+    "model.init_gain": (1.0, 0.5, 1.7),
+    "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2),
+    "problem.outlier_every": (0, 2, 3),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 OURS = [knob for knob in KNOBS.values() if knob.name not in ("run.steps", "run.device", "run.deterministic")]
@@ -260,7 +274,7 @@ def experiment_of(seed: int) -> tuple[Experiment, tuple[Change, ...]]:
     for knob in OURS:
         often = {"problem.task": 1.0, "model.kind": 1.0}.get(knob.name, 0.12 if knob.section == "mistakes" else 0.35)
         if source.random() < often:
-            experiment = with_companions(experiment, knob.name, draw(source, knob))
+            experiment = with_adjustments(experiment, knob.name, draw(source, knob))
     live = [knob for knob in OURS if knob.live]
     chosen = [source.choice(live) for _ in range(source.randint(0, 6))]
     chosen += chosen[:2]  # some change twice, and perhaps to what they are already
@@ -284,20 +298,65 @@ def test_prints_the_numbers_of_a_random_run(seed: int) -> None:
 # ---- as a program
 
 
+def run_alone(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the program of a folder where GradStudio cannot be had, neither as code nor for its data."""
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "gradstudio.py").write_text("raise ImportError('the script must not need it')\n")
+    return subprocess.run(
+        [sys.executable, folder / "train.py"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=elsewhere,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(elsewhere)},
+    )
+
+
 @pytest.mark.parametrize("preset", ["rnn-explosion", "gan-ring", "pole-collapse"])
 def test_runs_by_itself(preset: str, tmp_path: Path) -> None:
     """With torch and numpy alone, in a fresh interpreter: the numbers of the preset's run."""
     loaded = presets.load(preset)
     experiment = loaded.experiment.with_values({"run.steps": 20, "run.device": "cpu"})
-    program = tmp_path / "train.py"
-    program.write_text(script(experiment, loaded.timeline, title=loaded.title), encoding="utf-8")
-    block = tmp_path / "gradstudio.py"
-    block.write_text("raise ImportError('the script must not need it')\n")
-    done = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, cwd=tmp_path, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)}
-    )
+    saved = tmp_path / "saved"
+    write_program(script(experiment, loaded.timeline, title=loaded.title), saved / "train.py")
+    done = run_alone(saved.rename(tmp_path / "moved"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{step} {loss} {norm}" for step, (loss, norm) in enumerate(engine(experiment, loaded.timeline)[0])]
+    assert done.stdout.splitlines() == [
+        f"{step} {loss} {norm}" for step, (loss, norm) in enumerate(engine(experiment, loaded.timeline)[0])
+    ]
+
+
+@pytest.mark.parametrize(("task", "file"), [("digits", "digits.npz"), ("characters", "alice.txt")])
+def test_data_is_found_beside_the_program_or_missed_in_one_line(task: str, file: str, tmp_path: Path) -> None:
+    program = script(*read(f"problem.task={task} run.steps=2"))
+    assert str(presets.files.RESOURCES) not in program, "no path of this machine"
+    write_program(program, tmp_path / "saved" / "train.py")
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == sorted([file, "train.py"])
+    moved = (tmp_path / "saved").rename(tmp_path / "moved")
+    (moved / file).rename(tmp_path / file)
+    done = run_alone(moved)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith(f"{file} is missing: ") and done.stderr.count("\n") == 1
+    (tmp_path / file).rename(moved / file)
+    (moved / "elsewhere" / "gradstudio.py").unlink()
+    (moved / "elsewhere").rmdir()
+    done = run_alone(moved)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2), done.stderr
+
+
+def test_another_file_with_the_name_of_the_data_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "digits.npz").write_text("mine")
+    with pytest.raises(OutputError, match="another file of that name"):
+        write_program(script(*read("")), tmp_path / "train.py")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("digits.npz", "mine")]
+
+
+def test_says_how_many_digits_of_the_norm_it_prints() -> None:
+    """The losses are the run's to the last bit; the norm is a sum in another order."""
+    program = script(Experiment())
+    assert "nine digits" in program.split('"""')[1] and "{grad_norm:.9g}" in program
 
 
 def test_every_script_is_clean(tmp_path: Path) -> None:
@@ -306,8 +365,24 @@ def test_every_script_is_clean(tmp_path: Path) -> None:
         (tmp_path / f"case_{number}.py").write_text(script(*read(case), title=case), encoding="utf-8")
     for seed in range(80):
         (tmp_path / f"random_{seed}.py").write_text(script(*experiment_of(seed)), encoding="utf-8")
-    rules = ["--isolated", "--select", "E,F,W,I,B,UP", "--ignore", "E501,B905,B023,UP015", "--line-length", "150", "--target-version", "py311"]
-    done = subprocess.run([sys.executable, "-m", "ruff", "check", *rules, str(tmp_path)], capture_output=True, text=True, check=False)
+    rules = [
+        "--isolated",
+        "--select",
+        "E,F,W,I,B,UP",
+        "--ignore",
+        "E501,B905,B023,UP015",
+        "--line-length",
+        "150",
+        "--target-version",
+        "py311",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", *rules, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -315,7 +390,9 @@ def test_every_script_is_clean(tmp_path: Path) -> None:
 def test_a_mistake_is_marked(mistake: str) -> None:
     """Where it stands, or at the top with the reason why it changes nothing."""
     short = mistake.partition(".")[2]
-    seen = script(*read(f"accumulation.steps=2 clipping.kind=norm precision.dtype=fp16 schedule.warmup_steps=5 {mistake}=true"))
+    seen = script(
+        *read(f"accumulation.steps=2 clipping.kind=norm precision.dtype=fp16 schedule.warmup_steps=5 {mistake}=true")
+    )
     assert f"# MISTAKE {short}" in seen[seen.index("for step in") :]
     assert "# MISTAKE" not in script(*read("accumulation.steps=2 clipping.kind=norm precision.dtype=fp16"))
     alone = script(*read(f"{mistake}=true"))
@@ -327,7 +404,7 @@ def test_what_is_switched_off_is_not_there() -> None:
     program = script(Experiment())
     for word in ("autocast", "scaler", "scheduler", "clip_grad", "noise", "knobs.", "TIMELINE", "checkpoint", "norm(x"):
         assert word not in program, word
-    assert len(program.splitlines()) < 75
+    assert len(program.splitlines()) < 90
 
 
 @pytest.mark.parametrize(("knob", "written"), [
@@ -355,11 +432,13 @@ def test_a_change_that_changes_nothing_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("case", "written"), [
-    ("problem.skip_batches=5", "\nfor _ in range(5):  # batches of the data that are passed over\n    next(batches)\n"),
+    ("problem.skip_batches=5", "\nfor _ in range(5):  # batches that are skipped\n    next(batches)\n"),
     ("problem.skip_batches=5 accumulation.steps=3", "\nfor _ in range(5 * 3):"),
     ("problem.skip_batches=5 problem.outlier_every=4", "if (step + 5) % 4 == 0:"),
-    ("2:problem.skip_batches=5", "    while passed < knobs.problem_skip_batches:\n        next(batches)\n        passed += 1\n"),
-    ("2:problem.skip_batches=5 accumulation.steps=3", "        for _ in range(3):\n            next(batches)\n        passed += 1\n"),
+    ("2:problem.skip_batches=5", "    while passed < knobs.problem_skip_batches:\n        next(batches)\n        "
+        "passed += 1\n"),
+    ("2:problem.skip_batches=5 accumulation.steps=3", "        for _ in range(3):\n            next(batches)\n       "
+        " passed += 1\n"),
     ("2:problem.skip_batches=5 problem.outlier_every=4", "if step + passed > 0 and (step + passed) % 4 == 0:"),
 ])  # fmt: skip
 def test_batches_are_passed_over_as_one_would_write_it(case: str, written: str) -> None:
@@ -368,6 +447,12 @@ def test_batches_are_passed_over_as_one_would_write_it(case: str, written: str) 
 
 def test_a_script_passes_over_what_the_run_does_not_take_back() -> None:
     """A fall that the run refuses, for the batches are gone: it goes on as it was, and so does the script."""
-    experiment, timeline = read("1:problem.skip_batches=3 4:problem.skip_batches=5 problem.outlier_every=2 problem.outlier_scale=10")
+    experiment, timeline = read(
+        "1:problem.skip_batches=3 4:problem.skip_batches=5 problem.outlier_every=2 problem.outlier_scale=10"
+    )
     refused = Change(3, "problem.skip_batches", 1)
-    assert plain(script(experiment, (timeline[0], refused, timeline[1]))) == plain(script(experiment, timeline)) == engine(experiment, timeline)
+    assert (
+        plain(script(experiment, (timeline[0], refused, timeline[1])))
+        == plain(script(experiment, timeline))
+        == engine(experiment, timeline)
+    )

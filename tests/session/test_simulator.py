@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import ENDLESS, PATIENCE, hold, until
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
 from gradstudio.session.library.store import Library
-from gradstudio.session.run import Run
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.running.worker import Worker
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.worker import Worker
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 60, "run.device": "cpu"}
 
@@ -39,15 +39,7 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
 
     yield make
     for one in made:
-        assert one.close(10)
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for what another thread does; an event that never comes is the failure."""
-    end, tick = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        tick.wait(0.005)
+        assert one.close(PATIENCE)
 
 
 def trained(experiment: Experiment, planned: tuple[Change, ...] = ()) -> Run:
@@ -62,16 +54,23 @@ GATED = {"model__kind": "lstm", "problem__task": "sequential_digits", "problem__
 @pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 def test_a_live_change_that_the_device_refuses_does_not_end_the_run(simulator: Callable[..., Simulator]) -> None:
     one = simulator(**GATED)
-    one.step()
-    until(lambda: len(one.run.history) == 1)
+    hold(one, 1)
     one.set("precision.dtype", "bf16")
     until(lambda: bool(one.run.refusals))
     assert one.waiting() == {"precision.dtype"}
     [told] = one.refusals()
-    assert told.startswith("precision.dtype = bf16 is not allowed with model.kind = lstm on cpu") and one.refusals() == []
+    assert (
+        told.startswith("precision.dtype = bf16 is not allowed with model.kind = lstm on cpu") and one.refusals() == []
+    )
     assert one.requested.precision.dtype == "fp32" == one.run.in_force.precision.dtype and one.waiting() == set()
     [event] = [event for event in one.run.events if event.kind == "knob_refused"]
-    assert (event.step, event.knob, event.before, event.value, event.text) == (1, "precision.dtype", "fp32", "bf16", told)
+    assert (event.step, event.knob, event.before, event.value, event.text) == (
+        1,
+        "precision.dtype",
+        "fp32",
+        "bf16",
+        told,
+    )
     one.play()
     until(lambda: one.run.over)
     assert one.run.status == "finished" and one.run.timeline == []
@@ -80,8 +79,7 @@ def test_a_live_change_that_the_device_refuses_does_not_end_the_run(simulator: C
 @pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 def test_another_wish_made_meanwhile_is_not_taken_back(simulator: Callable[..., Simulator]) -> None:
     one = simulator(**GATED)
-    one.step()
-    until(lambda: len(one.run.history) == 1)
+    hold(one, 1)
     one.set("precision.dtype", "bf16")
     until(lambda: bool(one.run.refusals))
     one.requested = one.requested.with_value("precision.dtype", "fp16")
@@ -91,7 +89,9 @@ def test_another_wish_made_meanwhile_is_not_taken_back(simulator: Callable[..., 
 @pytest.mark.usefixtures("an_lstm_knows_only_fp32")
 def test_a_planned_change_that_the_device_refuses_ends_the_run_before_it_begins() -> None:
     values = SMALL | {name.replace("__", "."): value for name, value in GATED.items()}
-    run = trained(Experiment().with_values(values), (Change(3, "optimizer.lr", 0.5), Change(5, "precision.dtype", "bf16")))
+    run = trained(
+        Experiment().with_values(values), (Change(3, "optimizer.lr", 0.5), Change(5, "precision.dtype", "bf16"))
+    )
     assert run.status == "failed" and run.refused and len(run.history) == 0
     assert run.message.startswith("timeline at step 5: precision.dtype = bf16 is not allowed with model.kind = lstm")
 
@@ -115,20 +115,25 @@ def test_a_comparison_on_request_makes_a_step_where_nothing_goes(simulator: Call
 
 
 def test_a_comparison_while_it_runs_changes_no_number(simulator: Callable[..., Simulator]) -> None:
-    one = simulator(accumulation__steps=2, run__steps=300)
+    one = simulator(accumulation__steps=2, run__steps=ENDLESS)
     one.play()
     until(lambda: len(one.run.history) > 5)
     one.compare()
+    until(lambda: one.run.compared)
+    one.stop()
     until(lambda: one.run.over)
     assert len(one.run.compared) == 1
-    assert np.array_equal(one.run.history.column("loss"), trained(one.preset.experiment).history.column("loss"))
+    alone = trained(one.preset.experiment.with_value("run.steps", len(one.run.history)))
+    assert np.array_equal(one.run.history.column("loss"), alone.history.column("loss"))
 
 
 def test_steps_to_compare_are_planned() -> None:
     experiment = Experiment().with_values(SMALL)
     run = Run(Preset(id="small", title="Small", experiment=experiment), experiment, (), (0, 7, 59))
     Worker(run).run()
-    assert [found.step for found in run.compared] == [0, 7, 59] and max(found.difference for found in run.compared) < 1e-6
+    assert [found.step for found in run.compared] == [0, 7, 59] and max(
+        found.difference for found in run.compared
+    ) < 1e-6
 
 
 def test_what_goes_together_is_asked_for_together(simulator: Callable[..., Simulator]) -> None:
@@ -143,9 +148,12 @@ def test_what_goes_together_is_asked_for_together(simulator: Callable[..., Simul
 
 
 @pytest.mark.parametrize(
-    ("value", "onwards", "found"), [(9, False, 8), (15, False, 16), (9, True, 16), (7, True, 4), (100, True, 8), (200, False, 64), (16, True, 16)]
+    ("value", "onwards", "found"),
+    [(9, False, 8), (15, False, 16), (9, True, 16), (7, True, 4), (100, True, 8), (200, False, 64), (16, True, 16)],
 )
-def test_a_slider_stops_at_what_goes_with_the_other_knobs(simulator: Callable[..., Simulator], value: int, onwards: bool, found: int) -> None:
+def test_a_slider_stops_at_what_goes_with_the_other_knobs(
+    simulator: Callable[..., Simulator], value: int, onwards: bool, found: int
+) -> None:
     one = simulator(problem__task="sequential_digits", problem__seq_len=8)
     assert one.nearest("problem.seq_len", value, onwards=onwards) == found
     assert one.nearest("optimizer.lr", 0.123, onwards=onwards) == 0.123
@@ -171,14 +179,14 @@ def test_runs_to_the_end(simulator: Callable[..., Simulator]) -> None:
 
 def test_a_live_knob_acts_at_the_next_step_and_is_noted(simulator: Callable[..., Simulator]) -> None:
     one = simulator()
-    for _ in range(3):
-        one.step()
-    until(lambda: len(one.run.history) == 3 and one.run.status == "paused")
+    hold(one, 3)
     one.set("optimizer.lr", 0.025)
     until(lambda: one.run.in_force.optimizer.lr == 0.025)  # a paused worker takes it at once; it acts on the next step
     assert one.run.timeline == [Change(3, "optimizer.lr", 0.025)]
     changed = [event for event in one.run.events if event.kind == "knob_changed"]
-    assert [(event.step, event.knob, event.before, event.value) for event in changed] == [(3, "optimizer.lr", 0.1, 0.025)]
+    assert [(event.step, event.knob, event.before, event.value) for event in changed] == [
+        (3, "optimizer.lr", 0.1, 0.025)
+    ]
     one.step()
     until(lambda: len(one.run.history) == 4)
     assert one.run.history.column("lr").tolist() == [0.1, 0.1, 0.1, 0.025]
@@ -186,8 +194,7 @@ def test_a_live_knob_acts_at_the_next_step_and_is_noted(simulator: Callable[...,
 
 def test_a_restart_knob_waits(simulator: Callable[..., Simulator]) -> None:
     one = simulator()
-    one.step()
-    until(lambda: len(one.run.history) == 1)
+    hold(one, 1)
     one.set("model.width", 16)
     assert one.waiting() == {"model.width"} and one.run.in_force.model.width == 8
     first = one.run
@@ -198,7 +205,7 @@ def test_a_restart_knob_waits(simulator: Callable[..., Simulator]) -> None:
 
 
 def test_pause_and_go_on(simulator: Callable[..., Simulator]) -> None:
-    one = simulator(run__steps=100_000)
+    one = simulator(run__steps=ENDLESS)
     one.play()
     until(lambda: len(one.run.history) > 5)
     one.pause()
@@ -214,8 +221,7 @@ def test_pause_and_go_on(simulator: Callable[..., Simulator]) -> None:
 def test_pausing_changes_no_number(simulator: Callable[..., Simulator]) -> None:
     one = simulator()
     for count in range(1, 11):
-        one.step()
-        until(lambda count=count: len(one.run.history) == count)
+        hold(one, count)
     one.play()
     until(lambda: one.run.over)
     whole = trained(one.preset.experiment)
@@ -226,8 +232,7 @@ def test_pausing_changes_no_number(simulator: Callable[..., Simulator]) -> None:
 def test_changes_made_live_are_the_same_run_as_changes_planned(simulator: Callable[..., Simulator]) -> None:
     one = simulator()
     for count in range(1, 8):
-        one.step()
-        until(lambda count=count: len(one.run.history) == count and one.run.status == "paused")
+        hold(one, count)
         if count == 4:
             one.set("clipping.kind", "norm")
             one.set("clipping.max_norm", 0.1)
@@ -242,9 +247,7 @@ def test_changes_made_live_are_the_same_run_as_changes_planned(simulator: Callab
 
 def test_an_exception_in_the_training_thread_becomes_a_status(simulator: Callable[..., Simulator]) -> None:
     one = simulator(precision__dtype="fp16")
-    for count in range(1, 4):
-        one.step()
-        until(lambda count=count: len(one.run.history) == count)
+    hold(one, 3)
     one.set("mistakes.unscale_twice", True)
     one.play()
     until(lambda: one.run.over)
@@ -265,7 +268,7 @@ def test_a_device_that_is_not_there(simulator: Callable[..., Simulator]) -> None
 
 
 def test_a_step_after_a_stop_does_nothing(simulator: Callable[..., Simulator]) -> None:
-    one = simulator(run__steps=100_000)
+    one = simulator(run__steps=ENDLESS)
     one.play()
     until(lambda: len(one.run.history) > 0)
     one.stop()
@@ -273,21 +276,22 @@ def test_a_step_after_a_stop_does_nothing(simulator: Callable[..., Simulator]) -
     rows = len(one.run.history)
     one.step()
     one.play()
-    assert one.close(10) and len(one.run.history) == rows
+    assert one.close(PATIENCE) and len(one.run.history) == rows
 
 
 def test_speed_holds_training_back_and_lets_it_go(simulator: Callable[..., Simulator]) -> None:
     one = simulator(run__steps=400)
     one.set_speed(1.0)
     one.play()
-    until(lambda: len(one.run.history) == 1)
+    until(lambda: len(one.run.history) > 0)
+    assert not one.run.over
     one.set_speed(float("inf"))
     until(lambda: one.run.over)
     assert one.run.status == "finished"
 
 
 def test_loading_another_preset_leaves_the_old_run(simulator: Callable[..., Simulator]) -> None:
-    one = simulator(run__steps=100_000)
+    one = simulator(run__steps=ENDLESS)
     one.play()
     until(lambda: len(one.run.history) > 0)
     old = one.run
@@ -310,15 +314,13 @@ def test_stops_at_the_first_nonfinite_step_or_goes_on_as_asked() -> None:
 def test_a_planned_change_is_no_wish_that_waits(simulator: Callable[..., Simulator]) -> None:
     one = simulator()
     one.load(one.preset.model_copy(update={"timeline": (Change(3, "clipping.kind", "norm"),)}))
-    for count in range(1, 6):
-        one.step()
-        until(lambda count=count: len(one.run.history) == count)
+    hold(one, 5)
     assert one.run.in_force.clipping.kind == "norm" and one.requested.clipping.kind == "none"
     assert one.waiting() == set()
 
 
 def test_of_many_wishes_for_one_knob_the_last_counts(simulator: Callable[..., Simulator]) -> None:
-    one = simulator(run__steps=100_000)
+    one = simulator(run__steps=ENDLESS)
     one.play()
     until(lambda: len(one.run.history) > 0)
     for value in (0.2, 0.3, 0.4, 0.5):
@@ -329,7 +331,7 @@ def test_of_many_wishes_for_one_knob_the_last_counts(simulator: Callable[..., Si
 
 
 def test_a_run_that_was_stopped_before_it_began(simulator: Callable[..., Simulator]) -> None:
-    one = simulator(run__steps=100_000)
+    one = simulator(run__steps=ENDLESS)
     one.play()
     until(lambda: len(one.run.history) > 0)
     runs = [one.run]
@@ -341,25 +343,27 @@ def test_a_run_that_was_stopped_before_it_began(simulator: Callable[..., Simulat
     assert {run.status for run in runs} == {"stopped"} and one.close(10)
 
 
-def test_an_event_is_told_after_its_row() -> None:
+def test_an_event_is_told_after_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads of the first non-finite step finds it in the history."""
     broken = Experiment().with_values(SMALL | {"problem.input_scale": 1e25, "optimizer.lr": 1e6})
     run = Run(Preset(id="small", title="Small", experiment=broken), broken)
     seen: list[bool] = []
-    note = run.note
+    note = RunWriter.note
 
-    def look(kind: str, text: str, step: int | None = None) -> None:
+    def look(writer: RunWriter, kind: str, text: str, step: int | None = None) -> None:
         if kind == "nonfinite":
             seen.append(len(run.history) > run.first_nonfinite_step)
-        note(kind, text, step)
+        note(writer, kind, text, step)
 
-    run.note = look
+    monkeypatch.setattr(RunWriter, "note", look)
     Worker(run).run()
     assert seen == [True]
 
 
 def test_weights_that_break_at_the_very_last_update() -> None:
-    last = Experiment().with_values(SMALL | {"run.steps": 1, "optimizer.lr": 1e6, "loss.weight": 1e30, "model.activation": "leaky_relu"})
+    last = Experiment().with_values(
+        SMALL | {"run.steps": 1, "optimizer.lr": 1e6, "loss.weight": 1e30, "model.activation": "leaky_relu"}
+    )
     run = trained(last)
     assert run.status == "nonfinite" and run.first_nonfinite_step == 0 and np.isnan(run.accuracy)
     assert run.events[-2].text == "the update left weights that are NaN or Inf"
@@ -371,8 +375,9 @@ def test_out_of_memory_is_a_status_with_a_way_out() -> None:
 import resource, torch
 from gradstudio.core import presets
 from gradstudio.session.library.store import Library
-from gradstudio.session.run import Run
-from gradstudio.session.worker import Worker
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.running.worker import Worker
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 700_000_000, used + 700_000_000))
 preset = presets.load("deep-sigmoid-vanishing")
@@ -384,7 +389,7 @@ small = Run(preset, preset.experiment.with_texts(["run.steps=3", "run.device=cpu
 Worker(small).run()
 print(small.status)
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     first, second = ended.stdout.splitlines()
     assert first.startswith("failed Out of memory:") and "model.width" in first, ended.stderr
     assert second == "finished"
@@ -397,11 +402,13 @@ def test_every_run_is_in_the_library_when_the_simulator_is_closed(tmp_path: Path
     first = one.run
     one.restart()
     until(lambda: len(one.run.history) > 3)
-    assert one.close(10) and not one.library_problem
+    assert one.close(PATIENCE) and not one.library_problem
     library = Library(tmp_path / "library.sqlite3")
     assert [entry.id for entry in library.entries()] == [one.run.id, first.id]
     found = library.load(first.id)
-    assert found.status == "finished" and found.history.column("loss").tobytes() == first.history.column("loss").tobytes()
+    assert (
+        found.status == "finished" and found.history.column("loss").tobytes() == first.history.column("loss").tobytes()
+    )
     again = library.load(one.run.id)
     assert again.over and len(again.history) == len(one.run.history)
 
@@ -413,7 +420,7 @@ def test_without_a_library_training_goes_on_and_it_is_said(tmp_path: Path) -> No
     until(lambda: one.run.over)
     until(lambda: bool(one.library_problem))
     assert one.run.status == "finished" and "cannot be opened" in one.library_problem
-    one.close(10)
+    one.close(PATIENCE)
 
 
 def test_a_run_of_the_library_is_shown_and_repeated(simulator: Callable[..., Simulator]) -> None:

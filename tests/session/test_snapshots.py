@@ -1,4 +1,5 @@
-"""Snapshots stay within their budget, are dense near now and thinner with age, and whatever is let go of, every step is reached."""
+"""Snapshots stay within their budget, are dense near now and thinner with age, and whatever is let go of, every step is
+reached."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ import pytest
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
-from gradstudio.session.branches import fork
-from gradstudio.session.lane import Lane
-from gradstudio.session.run import Run
-from gradstudio.session.snapshots import COST, GAP, LATEST, MOST, OLDER, Kept, Snapshots
-from gradstudio.session.worker import Worker
+from gradstudio.session.record.branches import fork
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import COST, GAP, LATEST, MOST, OLDER, Kept, Snapshots
+from gradstudio.session.running.run_driver import RunDriver
+from gradstudio.session.running.worker import Worker
 
 STEP = 0.012  # seconds
 KILO = 1000
 
 
 def kept(step: int, size: int = KILO, run: str = "one", seconds: float | None = None) -> Kept:
-    return Kept(run, step, SimpleNamespace(nbytes=size), [], {}, STEP * step if seconds is None else seconds)
+    return Kept(run, step, SimpleNamespace(nbytes=size), None, {}, STEP * step if seconds is None else seconds)
 
 
 def run(name: str = "one", **ancestors: int) -> Run:
@@ -74,7 +75,9 @@ def test_whatever_they_weigh_they_stay_within_the_budget(seed: int) -> None:
         what = chance.random()
         if what < 0.97:
             name = str(chance.choice(["one", "two", "three"]))
-            snapshots.add(kept(int(chance.integers(0, 5000)), int(chance.integers(1, 20 * KILO)), name), float(chance.random()))
+            snapshots.add(
+                kept(int(chance.integers(0, 5000)), int(chance.integers(1, 20 * KILO)), name), float(chance.random())
+            )
         elif what < 0.985:
             snapshots.resize(int(chance.integers(0, 200 * KILO)))
         else:
@@ -101,7 +104,11 @@ def test_a_run_that_is_gone_leaves_its_room_to_others() -> None:
         snapshots.add(kept(step, run="one"), 1e-4)
         snapshots.add(kept(step, run="two"), 1e-4)
     snapshots.forget(["two", "nobody"])
-    assert snapshots.steps(run("one")) == list(range(40)) and snapshots.steps(run("two")) == [] and snapshots.used == 40 * KILO
+    assert (
+        snapshots.steps(run("one")) == list(range(40))
+        and snapshots.steps(run("two")) == []
+        and snapshots.used == 40 * KILO
+    )
 
 
 def test_the_same_state_is_kept_once() -> None:
@@ -119,7 +126,14 @@ def test_the_nearest_is_of_the_line_of_a_run_and_not_past_where_it_branched() ->
     for step in (15, 25):
         snapshots.add(kept(step, run="child"), 1e-4)
     child, grandchild, stranger = run("child", root=12), run("grandchild", root=12, child=20), run("stranger")
-    assert [each.step for step in (9, 10, 14, 15, 24, 99) if (each := snapshots.nearest(child, step))] == [0, 10, 10, 15, 15, 25]
+    assert [each.step for step in (9, 10, 14, 15, 24, 99) if (each := snapshots.nearest(child, step))] == [
+        0,
+        10,
+        10,
+        15,
+        15,
+        25,
+    ]
     assert snapshots.steps(child) == [0, 10, 15, 25] and snapshots.steps(grandchild) == [0, 10, 15]
     assert snapshots.nearest(grandchild, 99).run == "child" and snapshots.nearest(stranger, 99) is None
     exact = run("exact", root=20)
@@ -168,7 +182,15 @@ def test_keeping_one_more_takes_no_time() -> None:
 # ---- with a real run
 
 
-SMALL = ["model.width=8", "model.depth=1", "problem.batch_size=8", "run.steps=60", "run.device=cpu", "optimizer.kind=adam", "problem.noise=0.1"]
+SMALL = [
+    "model.width=8",
+    "model.depth=1",
+    "problem.batch_size=8",
+    "run.steps=60",
+    "run.device=cpu",
+    "optimizer.kind=adam",
+    "problem.noise=0.1",
+]
 
 
 class Always(Snapshots):
@@ -190,11 +212,11 @@ def test_every_step_is_reached_whatever_the_budget(room: float) -> None:
     assert len(snapshots) == int(room)
     for step in (0, 1, 19, 20, 21, 40, 59):
         branch = fork(whole, step)
-        lane = Lane(branch, snapshots)
-        lane.begin(None, lambda: False)
+        driver = RunDriver(branch, snapshots)
+        driver.begin(None, lambda: False)
         for _ in range(min(3, 60 - step)):
-            lane.change_as_planned()
-            lane.step("running")
+            driver.change_as_planned()
+            driver.step("running")
         assert branch.differs_at is None and snapshots.used <= snapshots.budget
         for name in ("loss", "grad_norm", "update_ratio", "lr"):
             count = len(branch.history)

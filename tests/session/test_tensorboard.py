@@ -11,15 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.session import curves, tensorboard
-from gradstudio.session.output import OutputError
-from gradstudio.session.run import Run
-from gradstudio.session.tensorboard import records
-from gradstudio.session.tensorboard.messages import fields
+from gradstudio.session.files import curve_import, tensorboard
+from gradstudio.session.files.output import OutputError
+from gradstudio.session.files.tensorboard import records
+from gradstudio.session.files.tensorboard.messages import fields
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
 
 LOSSES = [2.0, 1.5, math.nan, math.inf, -math.inf, 1e-30, 3.0]
 
@@ -28,18 +30,20 @@ LOSSES = [2.0, 1.5, math.nan, math.inf, -math.inf, 1e-30, 3.0]
 def run() -> Run:
     experiment = Experiment().with_value("run.stop_on_nonfinite", False)
     run = Run(Preset(id="odd/../name", title="<b>*Odd*</b> `name`\n# no heading", experiment=experiment), experiment)
-    run.begin((Layer("0.weight", "weight", 4), Layer("<i>", "bias", 2)), {"device": "cpu"})
-    row = Row(0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.25, np.ones((len(LAYER_METRICS), 2), np.float32))
+    RunWriter(run).begin((Layer("0.weight", "weight", 4), Layer("<i>", "bias", 2)), {"device": "cpu"})
+    row = Row(
+        0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.25, np.ones((len(LAYER_METRICS), 2), np.float32)
+    )
     for step, loss in enumerate(LOSSES):
-        run.record(replace(row, step=step, loss=loss, layers=row.layers * loss))
-    run.change("optimizer.lr", 0.5)
-    run.end("finished", "", 0.5)
+        RunWriter(run).record(replace(row, step=step, loss=loss, layers=row.layers * loss))
+    RunWriter(run).change("optimizer.lr", 0.5)
+    RunWriter(run).end("finished", "", 0.5)
     return run
 
 
 def test_every_number_comes_back_bit_for_bit(run: Run, tmp_path: Path) -> None:
     path = tensorboard.export(run, tmp_path)
-    found = {curve.name: curve for curve in curves.read(tmp_path)}
+    found = {curve.name: curve for curve in curve_import.read(tmp_path)}
     assert set(found) == {*tensorboard.SCALARS, "grad_norm/0.weight", "grad_norm/<i>"}
     assert path.parent == tmp_path
     for name in tensorboard.SCALARS:
@@ -59,7 +63,9 @@ def test_texts_are_there_and_nothing_in_them_is_markup(run: Run, tmp_path: Path)
     contents, damage = records.unpack(tensorboard.export(run, tmp_path).read_bytes())
     assert not damage
     assert found_fields(contents[0], 3) == [b"brain.Event:2"]
-    said = {found_fields(event, 5, 1, 1)[0].decode(): found_fields(event, 5, 1, 8, 8)[0].decode() for event in contents[1:4]}
+    said = {
+        found_fields(event, 5, 1, 1)[0].decode(): found_fields(event, 5, 1, 8, 8)[0].decode() for event in contents[1:4]
+    }
     assert all(found_fields(event, 5, 1, 9, 1, 1) == [b"text"] for event in contents[1:4])
     assert set(said) == {"run/text_summary", "experiment/text_summary", "events/text_summary"}
     assert all(line.startswith("    ") for text in said.values() for line in text.split("\n"))
@@ -81,7 +87,10 @@ def test_histograms_show_how_the_layers_are_spread(run: Run, tmp_path: Path) -> 
     assert len(others) + 1 == sum(math.isfinite(loss) for loss in LOSSES)
     least, greatest, count = (struct.unpack("<d", found_fields(first, number)[0])[0] for number in (1, 2, 3))
     assert (least, greatest, count) == pytest.approx((math.log10(2), math.log10(2), 2))
-    assert np.frombuffer(found_fields(first, 7)[0], "<f8").sum() == 2 and len(np.frombuffer(found_fields(first, 6)[0], "<f8")) == 30
+    assert (
+        np.frombuffer(found_fields(first, 7)[0], "<f8").sum() == 2
+        and len(np.frombuffer(found_fields(first, 6)[0], "<f8")) == 30
+    )
 
 
 def test_a_log_that_is_written_again_takes_the_place_of_the_first(run: Run, tmp_path: Path) -> None:
@@ -103,5 +112,10 @@ def test_a_folder_that_cannot_be_is_one_line(run: Run, tmp_path: Path) -> None:
 
 def test_neither_torch_nor_anything_of_tensorboard_is_imported() -> None:
     wanted = "{'torch', 'tensorboard', 'tensorboardX', 'google', 'PySide6'}"
-    script = f"import sys, gradstudio.session.tensorboard; print(*{wanted} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split() == []
+    script = f"import sys, gradstudio.session.files.tensorboard; print(*{wanted} & set(sys.modules))"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True
+        ).stdout.split()
+        == []
+    )

@@ -8,18 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradstudio.core.combinations import with_companions
+from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import Knob
-from gradstudio.core.loop_order import Loop, in_words
+from gradstudio.core.loop_calls import Loop, in_words
 from gradstudio.core.presets import LessonStep, Preset
-from gradstudio.session.hints import Hint, advised_max_norm, applies_to, hint, share_over
-from gradstudio.session.lesson import is_done
-from gradstudio.session.report.story import headline, tell
-from gradstudio.session.run import Run, recent_mean
-from gradstudio.session.state import describe
-from gradstudio.session.wording import measure
+from gradstudio.core.task_measures import measure
+from gradstudio.session.record.run import Run, recent_mean
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.words.knob_hints import Hint, advised_max_norm, applies_to, hint, share_over
+from gradstudio.session.words.lesson_check_marks import is_done
+from gradstudio.session.words.run_state import describe
+from gradstudio.session.words.story import headline, tell
 
 PLAIN = Experiment()
 LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("head.weight", "weight", 4))
@@ -27,7 +28,8 @@ LAYERS = (Layer("hidden.0.weight", "weight", 4), Layer("head.weight", "weight", 
 
 def row(step: int, loss: float = 1.0, **values: float) -> Row:
     given = dict(
-        grad_norm=1.0, clipped_norm=1.0, clip_coef=1.0, lr=0.1, scale=1.0, skipped=False, nonfinite=0, update_ratio=1e-3,
+        grad_norm=1.0, clipped_norm=1.0, clip_coef=1.0, lr=0.1, scale=1.0, skipped=False, nonfinite=0,
+        update_ratio=1e-3,
         weight_norm=1.0, accuracy=0.5, step_seconds=0.01, layers=np.ones((len(LAYER_METRICS), len(LAYERS))),
     )  # fmt: skip
     return Row(step=step, loss=loss, **(given | values))
@@ -35,10 +37,10 @@ def row(step: int, loss: float = 1.0, **values: float) -> Row:
 
 def run_of(losses: list[float], **values: float) -> Run:
     run = Run(Preset(id="p", title="P", experiment=Experiment()), Experiment())
-    run.begin(LAYERS, {"device": "cpu"})
-    run.status = "running"
+    RunWriter(run).begin(LAYERS, {"device": "cpu"})
+    RunWriter(run).set_status("running")
     for step, loss in enumerate(losses):
-        run.record(row(step, loss, **values))
+        RunWriter(run).record(row(step, loss, **values))
     return run
 
 
@@ -46,7 +48,7 @@ def test_a_falling_a_rising_and_a_resting_loss() -> None:
     falling = [2.0 - 0.01 * step for step in range(100)]
     assert describe(run_of(falling)).headline == "Training: the loss falls"
     assert describe(run_of(falling[::-1])).headline == "Training: the loss rises"
-    assert describe(run_of([1.0] * 100)).headline == "Training: the loss stands still"
+    assert describe(run_of([1.0] * 100)).headline == "Training: the loss is on a plateau"
 
 
 def test_a_nan_is_said_with_its_step() -> None:
@@ -61,13 +63,13 @@ def test_an_infinite_loss_is_called_so() -> None:
 
 def test_a_gradient_that_broke_first() -> None:
     run = run_of([2.0])
-    run.record(row(1, 1.9, grad_norm=math.nan, nonfinite=3))
+    RunWriter(run).record(row(1, 1.9, grad_norm=math.nan, nonfinite=3))
     assert describe(run).headline == "Diverged: a gradient is NaN or Inf at step 1"
 
 
 def test_a_skipped_overflow_is_no_divergence() -> None:
     run = run_of([2.0, 1.9])
-    run.record(row(2, 1.8, grad_norm=math.inf, nonfinite=3, skipped=True, scale=65536.0))
+    RunWriter(run).record(row(2, 1.8, grad_norm=math.inf, nonfinite=3, skipped=True, scale=65536.0))
     assert run.first_nonfinite_step is None
     assert describe(run).tone == "good" and "skipped 1 update" in describe(run).text
     assert run.events[-1].kind == "step_skipped"
@@ -75,13 +77,13 @@ def test_a_skipped_overflow_is_no_divergence() -> None:
 
 def test_failed_finished_stopped_paused() -> None:
     run = run_of([2.0] * 30)
-    run.status = "paused"
+    RunWriter(run).set_status("paused")
     assert describe(run).headline == "Paused after 30 steps"
-    run.end("finished", "", 0.875)
+    RunWriter(run).end("finished", "", 0.875)
     assert describe(run).headline == "Finished: test accuracy 87.5\u00a0%"
-    run.status = "stopped"
+    RunWriter(run).set_status("stopped")
     assert describe(run).headline == "Stopped after 30 steps"
-    run.end("failed", "Out of memory.", None)
+    RunWriter(run).end("failed", "Out of memory.", None)
     assert describe(run).text == "Out of memory. The 30 measured steps are kept."
 
 
@@ -89,35 +91,45 @@ def test_hints_follow_the_rows() -> None:
     run = run_of([1.0] * 10, grad_norm=3.0)
     clipped = Experiment().with_values({"clipping.kind": "norm", "clipping.max_norm": 2.0})
     assert hint("clipping.max_norm", clipped, run).text == "would clip 100 % of the last 10 steps"
-    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 4.0), run).text == "would clip 0 % of the last 10 steps"
-    assert hint("accumulation.steps", clipped.with_value("accumulation.steps", 4), run) == Hint("effective batch 32 × 4 = 128")
+    assert (
+        hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 4.0), run).text
+        == "would clip 0 % of the last 10 steps"
+    )
+    assert hint("accumulation.steps", clipped.with_value("accumulation.steps", 4), run) == Hint(
+        "effective batch 32 × 4 = 128"
+    )
     assert hint("optimizer.lr", clipped, run) == Hint()
     spiky = run_of([])
     for step, norm in enumerate([*(1.0 + 0.001 * step for step in range(95)), 50.0, 60.0, 70.0, 80.0, math.nan]):
-        spiky.record(row(step, 1.0, grad_norm=norm))
+        RunWriter(spiky).record(row(step, 1.0, grad_norm=norm))
     assert advised_max_norm(spiky) == 1.1 and share_over(spiky, 1.1) == 0.05 and advised_max_norm(run) is None
-    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 1.2), spiky).text == "would clip 5 % of the last 100 steps"
-    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 0.1), spiky).text.endswith("; 1.1 would clip 5 %")
+    assert (
+        hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 1.2), spiky).text
+        == "would clip 5 % of the last 100 steps"
+    )
+    assert hint("clipping.max_norm", clipped.with_value("clipping.max_norm", 0.1), spiky).text.endswith(
+        "; 1.1 would clip 5 %"
+    )
     assert hint("clipping.max_norm", clipped, run_of([1.0])).text == "would clip 0 % of the last 1 step"
 
 
 @pytest.mark.parametrize(
     ("dtype", "difference", "says", "grave"),
     [
-        ("fp32", 3.1e-8, "step 1: equal to the joined batch within 3.1e-8", False),
-        ("fp32", 3.0, "step 1: differs from the joined batch by 300 %", True),
-        ("fp32", 9.99, "step 1: differs from the joined batch by 999 %", True),
-        ("fp32", 16_700.0, "step 1: differs from the joined batch by 1.7e4 times its norm", True),
-        ("fp32", math.inf, "step 1: differs from the joined batch by Inf", True),
-        ("fp32", 0.01, "step 1: differs from the joined batch by 1 %", True),
-        ("bf16", 0.01, "step 1: equal to the joined batch within 0.01", False),
-        ("fp32", math.nan, "step 1: differs from the joined batch NaN", True),
+        ("fp32", 3.1e-8, "step 1: equal to the large batch within 3.1e-8 of its norm", False),
+        ("fp32", 3.0, "step 1: differs from the large batch by 300 %", True),
+        ("fp32", 9.99, "step 1: differs from the large batch by 999 %", True),
+        ("fp32", 16_700.0, "step 1: differs from the large batch by 1.7e4 times its norm", True),
+        ("fp32", math.inf, "step 1: differs from the large batch by Inf", True),
+        ("fp32", 0.01, "step 1: differs from the large batch by 1 %", True),
+        ("bf16", 0.01, "step 1: equal to the large batch within 0.01 of its norm", False),
+        ("fp32", math.nan, "step 1: differs from the large batch NaN", True),
     ],
 )
 def test_a_comparison_is_told_under_the_knob(dtype: str, difference: float, says: str, grave: bool) -> None:
     run = run_of([1.0])
-    run.change("precision.dtype", dtype)
-    run.record(replace(row(1), joined_difference=difference))
+    RunWriter(run).change("precision.dtype", dtype)
+    RunWriter(run).record(replace(row(1), joined_difference=difference))
     found = hint("accumulation.steps", PLAIN, run)
     assert found.text.splitlines()[1] == says and found.grave == grave
     assert run.events[-1].kind == "compared" and run.compared[0][0] == 1
@@ -125,9 +137,11 @@ def test_a_comparison_is_told_under_the_knob(dtype: str, difference: float, says
 
 def test_a_comparison_beside_batch_norm_says_why_it_differs() -> None:
     run = Run(Preset(id="p", title="P", experiment=PLAIN), PLAIN.with_value("model.norm", "batch"))
-    run.begin(LAYERS, {})
-    run.record(replace(row(0), joined_difference=0.3))
-    assert hint("accumulation.steps", PLAIN, run).text.endswith("by 30 %, as batch norm sees each micro-batch by itself")
+    RunWriter(run).begin(LAYERS, {})
+    RunWriter(run).record(replace(row(0), joined_difference=0.3))
+    assert hint("accumulation.steps", PLAIN, run).text.endswith(
+        "by 30 %, as batch norm sees each micro-batch by itself"
+    )
 
 
 def test_a_mistake_is_explained_while_it_is_switched_on() -> None:
@@ -143,7 +157,10 @@ def test_a_mistake_is_explained_while_it_is_switched_on() -> None:
     [
         ("model.residual", "applies to kind mlp, rnn, cnn, gan, policy"),
         ("model.activation", "applies to every model.kind but lstm and gru"),
-        ("model.norm_position", "applies to kind mlp, rnn, cnn, gan, policy with norm batch or layer; or to kind transformer"),
+        (
+            "model.norm_position",
+            "applies to kind mlp, rnn, cnn, gan, policy with norm batch or layer; or to kind transformer",
+        ),
         ("precision.growth_factor", "applies to fp16 with scaling dynamic"),
         ("clipping.max_norm", "applies to kind norm, per_layer"),
         ("loss.eps", "applies to every loss.kind but auto"),
@@ -161,7 +178,7 @@ def test_where_any_knob_applies_fits_on_two_lines(knob: Knob) -> None:
 @pytest.mark.parametrize("task", KNOBS["problem.task"].choices)
 @pytest.mark.parametrize("model", KNOBS["model.kind"].choices)
 def test_every_network_and_task_is_called_by_its_name(task: str, model: str) -> None:
-    knobs = with_companions(with_companions(PLAIN, "problem.task", task), "model.kind", model)
+    knobs = with_adjustments(with_adjustments(PLAIN, "problem.task", task), "model.kind", model)
     run = Run(Preset(id="p", title="P", experiment=knobs), knobs)
     plan = describe(run).text
     assert plan[0].isupper() and "{" not in plan and " will learn " in plan and " None" not in plan
@@ -169,13 +186,15 @@ def test_every_network_and_task_is_called_by_its_name(task: str, model: str) -> 
 
 
 def test_accuracy_is_called_what_it_is() -> None:
-    for task, said in (("pole", "pole up 87 % of the time"), ("ring", "87 % of the clusters hit"), ("digits", "test accuracy 87 %")):
-        run = run_of([2.0] * 60)
-        run.experiment = with_companions(PLAIN, "problem.task", task)
-        run.end("finished", "", 0.87)
+    for task, said in (
+        ("pole", "pole up 87 % of the time"),
+        ("ring", "87 % of the clusters hit"),
+        ("digits", "test accuracy 87 %"),
+    ):
+        run = replace(run_of([2.0] * 60), experiment=with_adjustments(PLAIN, "problem.task", task))
+        RunWriter(run).end("finished", "", 0.87)
         assert describe(run).headline == f"Finished: {said}".replace(" %", "\u00a0%")
-    pole = run_of([2.0] * 60)
-    pole.experiment = with_companions(PLAIN, "problem.task", "pole")
+    pole = replace(run_of([2.0] * 60), experiment=with_adjustments(PLAIN, "problem.task", "pole"))
     assert describe(pole).headline == "Training: pole up 50 % of the time"
 
 
@@ -185,27 +204,38 @@ def test_a_negative_loss_that_falls_is_said_to_fall() -> None:
 
 def test_paused_before_the_first_step() -> None:
     run = run_of([])
-    run.status = "paused"
+    RunWriter(run).set_status("paused")
     assert describe(run).headline == "Paused before the first step"
 
 
 def test_a_loop_is_told_once_whatever_the_scaler_skips() -> None:
     run = run_of([])
-    going = Loop(("zero_grad", "forward", "backward", "unscale", "step", "update", "schedule"), 1, False, "dynamic", False)
+    going = Loop(
+        ("zero_grad", "forward", "backward", "unscale", "step", "update", "schedule"), 1, False, "dynamic", False
+    )
     for step in range(40):
         skipped = step % 2 == 0
-        run.record(replace(row(step, skipped=skipped), loop=going._replace(calls=going.calls[: -1 if skipped else None], skipped=skipped)))
-    run.record(replace(row(40), loop=going._replace(calls=going.calls[1:])))
+        RunWriter(run).record(
+            replace(
+                row(step, skipped=skipped),
+                loop=going._replace(calls=going.calls[: -1 if skipped else None], skipped=skipped),
+            )
+        )
+    RunWriter(run).record(replace(row(40), loop=going._replace(calls=going.calls[1:])))
     told = [(event.step, event.text) for event in run.events if event.kind == "loop"]
     assert told == [(0, in_words(going.calls)), (40, in_words(going.calls[1:]))]
 
 
 def test_a_comparison_that_could_be_made_takes_the_place_of_one_that_could_not() -> None:
     run = run_of([1.0])
-    run.record(replace(row(1), joined_problem="not compared: it does not fit"))
-    assert hint("accumulation.steps", PLAIN, run) == Hint("effective batch 32 × 1 = 32\nnot compared: it does not fit", grave=True)
-    run.record(replace(row(2), joined_difference=2e-8))
-    assert hint("accumulation.steps", PLAIN, run) == Hint("effective batch 32 × 1 = 32\nstep 2: equal to the joined batch within 2e-8")
+    RunWriter(run).record(replace(row(1), joined_problem="not compared: it does not fit"))
+    assert hint("accumulation.steps", PLAIN, run) == Hint(
+        "effective batch 32 × 1 = 32\nnot compared: it does not fit", grave=True
+    )
+    RunWriter(run).record(replace(row(2), joined_difference=2e-8))
+    assert hint("accumulation.steps", PLAIN, run) == Hint(
+        "effective batch 32 × 1 = 32\nstep 2: equal to the large batch within 2e-8 of its norm"
+    )
 
 
 def test_a_lesson_step_is_done_when_all_that_it_names_holds() -> None:
@@ -222,7 +252,7 @@ def test_accuracy_counts_over_fifty_rows_and_a_nan_is_none() -> None:
     assert not is_done(step, run_of([1.0] * 49), PLAIN)
     assert is_done(step, run_of([1.0] * 50), PLAIN)
     run = run_of([1.0] * 60)
-    run.record(row(60, accuracy=math.nan))
+    RunWriter(run).record(row(60, accuracy=math.nan))
     assert not is_done(step, run, PLAIN) and math.isnan(recent_mean(run.history, "accuracy"))
 
 
@@ -232,19 +262,19 @@ def test_a_step_that_asks_for_knobs_is_done_when_they_are_asked_for() -> None:
     assert not is_done(step, broken, PLAIN)
     assert is_done(step, broken, PLAIN.with_value("clipping.kind", "norm"))
     learned = LessonStep(text="x", knobs=["clipping.kind=norm"], outcome="finished")
-    broken.end("finished", "", 0.5)
+    RunWriter(broken).end("finished", "", 0.5)
     assert not is_done(learned, broken, PLAIN.with_value("clipping.kind", "norm"))  # the run itself was without
 
 
 def test_norms_that_were_never_finite_hide_no_finite_loss() -> None:
     run = run_of([2.0, 1.0], grad_norm=math.inf, nonfinite=3, skipped=True)
-    run.record(row(2, math.nan))
+    RunWriter(run).record(row(2, math.nan))
     assert "from 2 to 1 at step 1" in describe(run).text and "No gradient norm" in describe(run).text
 
 
 def test_an_interrupted_run_says_that_its_program_ended() -> None:
     run = run_of([2.0 - 0.01 * step for step in range(100)])
-    run.status = "interrupted"
+    RunWriter(run).set_status("interrupted")
     state = describe(run)
     assert state.headline == "Interrupted at step 100"
     assert state.text.startswith("The program ended while it trained. Over the last 100 steps the loss went from")
@@ -252,14 +282,17 @@ def test_an_interrupted_run_says_that_its_program_ended() -> None:
     assert "ended" in tell(run)
 
 
-@pytest.mark.parametrize(("status", "told"), [("interrupted", "Interrupted before the first step"), ("stopped", "Stopped before the first step")])
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [("interrupted", "Interrupted before the first step"), ("stopped", "Stopped before the first step")],
+)
 def test_a_run_that_is_over_before_its_first_step_does_not_start(status: str, told: str) -> None:
     run = run_of([])
-    run.status = status
+    RunWriter(run).set_status(status)
     assert describe(run).headline == told
 
 
 def test_an_interrupted_run_that_had_diverged_says_so_first() -> None:
     run = run_of([2.0, math.nan])
-    run.status = "interrupted"
+    RunWriter(run).set_status("interrupted")
     assert describe(run).headline == "Diverged: the loss is NaN at step 1"

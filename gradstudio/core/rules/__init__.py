@@ -1,64 +1,44 @@
-"""Diagnosis: one file a symptom. A rule reads a History and nothing else, step by step, and says what it found."""
+"""The rules, one file a symptom: each reads a History step by step and says what it found.
+What rules share is in core/diagnosis/; nothing else lives here.
+May use core/diagnosis and the records of core (history, loop_calls).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from collections.abc import Callable
+from functools import lru_cache
 
-if TYPE_CHECKING:  # presets need the names of the rules, and not numpy
-    from gradstudio.core.history import History
-
-Severity = Literal["critical", "warning", "info"]
-RANK: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a rule found: since when, where, the evidence in figures, what it means, and knob changes that may heal it."""
-
-    rule: str
-    severity: Severity
-    title: str
-    first_step: int
-    last_step: int
-    layers: tuple[str, ...]
-    evidence: str
-    meaning: str
-    remedies: tuple[str, ...]
-    explains: tuple[str, ...] = ()  # rules whose findings are its symptoms: see causes.py
-
-    def until(self, step: int) -> Finding:
-        """The same, still there at `step`. Rules say so at every step, and `dataclasses.replace` takes three times as long."""
-        return Finding(
-            self.rule, self.severity, self.title, self.first_step, step, self.layers, self.evidence, self.meaning, self.remedies, self.explains
-        )  # fmt: skip
-
-    @property
-    def when(self) -> str:
-        """'step 41', or 'steps 41–60'."""
-        return f"step {self.first_step:,}" if self.first_step == self.last_step else f"steps {self.first_step:,}–{self.last_step:,}"
+from gradstudio.core.diagnosis.rule import Rule
+from gradstudio.core.rules.accumulation_mismatch import AccumulationMismatch
+from gradstudio.core.rules.clip_on_scaled_gradients import ClipOnScaledGradients
+from gradstudio.core.rules.clip_without_effect import ClipWithoutEffect
+from gradstudio.core.rules.clipping_always import ClippingAlways
+from gradstudio.core.rules.clipping_never import ClippingNever
+from gradstudio.core.rules.dead_units import DeadUnits
+from gradstudio.core.rules.exploding_gradient import ExplodingGradient
+from gradstudio.core.rules.fp16_overflow import Fp16Overflow
+from gradstudio.core.rules.fp16_underflow import Fp16Underflow
+from gradstudio.core.rules.loop_order import LoopOrder
+from gradstudio.core.rules.loss_not_decreasing import LossNotDecreasing
+from gradstudio.core.rules.loss_oscillating import LossOscillating
+from gradstudio.core.rules.loss_spike import LossSpike
+from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
+from gradstudio.core.rules.poor_initialization import PoorInitialization
+from gradstudio.core.rules.saturated_activation import SaturatedActivation
+from gradstudio.core.rules.scale_collapse import ScaleCollapse
+from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
+from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
+from gradstudio.core.rules.vanishing_gradient import VanishingGradient
 
 
-# In the order of DESIGN.md section 6.
-NAMES = (
-    "nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loss_not_decreasing", "loss_oscillating", "loss_spike",
-    "dead_units", "saturated_activation", "update_ratio_high", "update_ratio_low", "poor_initialization", "clipping_always", "clipping_never",
-    "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect", "clip_on_scaled_gradients", "loop_order",
-)  # fmt: skip
-
-
-class Rule(Protocol):
-    """Reads the rows that came since its last call; gives its finding as it now stands, or None. It may be asked at every step, and has to
-    be where `every_row` is set, or where the history says that a look is due or that its latest row is broken."""
-
-    rule: ClassVar[str]
-    every_row: ClassVar[bool]
-
-    def update(self, history: History) -> Finding | None: ...
-
-
-def all_rules() -> list[Rule]:
-    """A fresh set of every rule, with the thresholds that the user has set."""
-    from gradstudio.core.rules import settings
-
-    return settings.make(settings.read())
+@lru_cache(maxsize=1)
+def makers() -> dict[str, Callable[..., Rule]]:
+    """Return every rule by name, in the order of diagnosis.finding.NAMES."""
+    made = (
+        NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient, LossNotDecreasing, LossOscillating,
+        LossSpike, DeadUnits,
+        SaturatedActivation, UpdateRatioHigh, UpdateRatioLow, PoorInitialization, ClippingAlways, ClippingNever,
+        Fp16Underflow, Fp16Overflow,
+        ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
+    )  # fmt: skip
+    return {maker.rule: maker for maker in made}  # type: ignore[return-value]

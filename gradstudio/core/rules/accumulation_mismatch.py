@@ -1,19 +1,20 @@
-"""Micro-batches that do not add up to the mean of their gradients: measured, not read off a switch."""
+"""Micro-batches whose gradients do not add up to their mean: measured, not read off a switch."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number
 
 
 @dataclass
 class AccumulationMismatch(Looking):
-    """Fires where the latest comparison was further apart than `tolerances` times what rounding can do (history.ALIKE)."""
+    """Fires where the latest comparison differed by more than `tolerances` times what rounding can do
+    (history.ALIKE)."""
 
     rule = "accumulation_mismatch"
     tolerances: float = 1.0
@@ -34,17 +35,23 @@ class AccumulationMismatch(Looking):
         loop = next((loop for since, loop in reversed(history.loops) if since <= step), None)
         parts = loop.micro_batches if loop else 0
         undivided = parts > 1 and abs(difference - (parts - 1)) < 0.01 * parts
-        size = f": it is {parts} times too long, as nobody divided by the {parts} micro-batches" if undivided else ""
+        size = (
+            f": the accumulated gradient is {parts} times too long, because it was not divided by {parts}"
+            if undivided
+            else ""
+        )
         known = ("unscaled_accumulation",) if undivided else self._called(loop.calls, parts) if loop else ()
         self.tell(
             history, "warning", "Micro-batches do not add up",
-            f"At step {step:,} what accumulated differs from the mean of the micro-batches' gradients by {number(difference)} of its norm{size}.",
-            "The step is not that of the large batch which the micro-batches stand for: it has another length, or misses a part of the data.",
+            f"At step {step:,} the accumulated gradient differs from the mean of the micro-batches' gradients by "
+                f"{number(difference)} times the norm of that mean{size}.",
+            "The update differs from that of the equivalent large batch: it is longer or shorter, or misses "
+                "examples.",
             tuple(f"mistakes.{name}=false" for name in known) or ("accumulation.steps=1",), first=step,
         )  # fmt: skip
 
     def _called(self, calls: tuple[str, ...], parts: int) -> tuple[str, ...]:
-        """Which mistakes the calls of that step can come of."""
+        """Return the mistakes that lead to the calls of that step."""
         inside = calls[: max((index for index, call in enumerate(calls) if call == "backward"), default=0)]
         found = []
         if calls.count("forward") < parts:

@@ -1,4 +1,4 @@
-"""Gradients are clipped while they still carry the loss scale, so that next to nothing of them is left."""
+"""Gradients that are clipped while they still carry the loss scale, so that almost nothing of them is left."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.clipping_limit import largest
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
-from gradstudio.core.rules.reached import largest
 from gradstudio.core.text import number
 
 
 @dataclass
 class ClipOnScaledGradients(Looking):
-    """Fires where, in `steps` steps, a gradient that clipping would have left longer reached the optimizer with no more than the limit
-    divided by the loss scale, less than `left` of what was due."""
+    """Fires where in `steps` steps the norm that reached the optimizer was at most the limit divided by the loss scale,
+    and less than `left` of what clipping should have let through."""
 
     rule = "clip_on_scaled_gradients"
     steps: int = 3
@@ -52,8 +52,10 @@ class ClipOnScaledGradients(Looking):
         at = int(found[-1])
         self.tell(
             history, "warning", "Clipping sees the loss scale",
-            f"At step {start + at:,} the gradient's norm was {number(float(norm[at]))} and {number(float(reached[at]))} of it reached the optimizer: "
+            f"At step {start + at:,} the gradient norm was {number(float(norm[at]))}, and a norm of "
+                f"{number(float(reached[at]))} reached the optimizer: "
             f"no more than the limit of {number(limit)} divided by the loss scale of {number(float(scale[at]))}.",
-            "Before unscale every gradient is as many times too long as the scale is large, so that clipping cuts all of it. Adam hides that, SGD stands still.",
+            "Before unscale_, every gradient is multiplied by the loss scale, so clipping leaves almost nothing. "
+                "With SGD the weights almost stop moving; Adam divides the factor out, which hides the mistake.",
             ("mistakes.clip_before_unscale=false", "mistakes.clip_each_micro_batch=false"), first=start + int(found[0]),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Clipping is on, and gradients beyond its limit reach the optimizer all the same."""
+"""Clipping that is switched on, while gradients above its limit reach the optimizer."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.clipping_limit import largest
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
-from gradstudio.core.rules.reached import largest
-from gradstudio.core.text import number
+from gradstudio.core.text import number, plural
 
 
 @dataclass
 class ClipWithoutEffect(Looking):
-    """Fires where the norm that reached the optimizer was above what clipping leaves of any gradient, by more than rounding (`times`)."""
+    """Fires where the norm that reached the optimizer was more than `times` the largest that clipping leaves of any
+    gradient; `times` leaves room for rounding."""
 
     rule = "clip_without_effect"
     times: float = 1.01
@@ -35,14 +36,18 @@ class ClipWithoutEffect(Looking):
         reached = history.column("clipped_norm", start)
         if reached.max() <= limit:
             return
-        beyond = np.flatnonzero((reached > self.times * limit) & np.isfinite(reached) & (history.column("skipped", start) == 0))
+        beyond = np.flatnonzero(
+            (reached > self.times * limit) & np.isfinite(reached) & (history.column("skipped", start) == 0)
+        )
         if not len(beyond):
             return
         self._count += len(beyond)
         self._peak = max(self._peak, float(reached[beyond].max()))
         self.tell(
             history, "warning", "Clipping has no effect",
-            f"The limit leaves a norm of {number(limit)} at most, but {number(self._peak)} reached the optimizer ({self._count:,} steps were beyond it).",
-            "Clipping stands where it acts on nothing: after the step, or on something else than the gradient that is used.",
+            f"Clipping should leave a norm of at most {number(limit)}, but a norm of {number(self._peak)} reached the "
+                f"optimizer ({plural(self._count, 'step was', 'steps were')} above the limit).",
+            "Clipping is called in the wrong place: after the optimizer's step, or on a gradient that the optimizer "
+                "does not use.",
             ("mistakes.clip_after_step=false", "mistakes.clip_each_micro_batch=false"), first=start + int(beyond[0]),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Clipping that never does anything."""
+"""Clipping that never acts, because its limit is above every norm."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.clipping_limit import knob_of
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number
 
 
 @dataclass
 class ClippingNever(Looking):
-    """Fires where clipping is on and no step of the last `after` was clipped. It is a warning where the norm grew to `times` its smallest and
-    the run broke: the limit is too high."""
+    """Fires where clipping is on and none of the last `after` steps was clipped. It is a warning where the norm grew to
+    `times` its smallest value and the run failed: the limit is too high."""
 
     rule = "clipping_never"
     after: int = 200
@@ -34,10 +35,15 @@ class ClippingNever(Looking):
             return
         largest = float(finite.max())
         useless = state.failing and largest > self.times * float(finite.min()) and largest > 1
-        knob = {"value": "clip_value", "agc": "agc_factor"}.get(settings.clipping, "max_norm")
+        knob = knob_of(settings.clipping)
         self.tell(
-            history, "warning" if useless else "info", "Clipping does nothing",
-            f"No step was clipped at {number(settings.limit)}; the largest gradient norm was {number(largest)}.",
-            "A limit above every norm is none." if useless else "The limit is above every norm so far, which does no harm.",
-            (f"clipping.{knob}={min(1.0, settings.limit / 10):.3g}",) if useless and settings.clipping in ("norm", "per_layer") else (),
-        )  # fmt: skip
+            history,
+            "warning" if useless else "info",
+            "Clipping never acts",
+            f"No step was clipped with a limit of {number(settings.limit)}; the largest gradient norm was "
+            f"{number(largest)}.",
+            "The limit is above every gradient norm, so clipping could not help. Lower it."
+            if useless
+            else "The limit is above every gradient norm so far, so nothing is clipped. This does no harm.",
+            (f"{knob}={min(1.0, settings.limit / 10):.3g}",) if useless and knob == "clipping.max_norm" else (),
+        )

@@ -1,4 +1,4 @@
-"""Units that pass nothing on for any example, so that no gradient wakes them again."""
+"""Units whose output is 0 for every example, so that no gradient brings them back."""
 
 from __future__ import annotations
 
@@ -6,58 +6,83 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
-from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number
 
 
 @dataclass
 class DeadUnits(Looking):
-    """Fires where more than `share` of a layer's units are dead in a sample of activations; or, between two samples, where more than
-    `zeros` of all entries of a layer's gradient have been exactly 0 for LOOK_EVERY steps, and the output layer's bias still has one.
+    """Fires where more than `share` of a layer's units are dead in a sample of activations; or, between two samples,
+    where more than `zeros` of the entries of a layer's gradient have been exactly 0 for LOOK_EVERY steps, while the
+    bias of the output layer still has a gradient.
 
-    DeepDiagnosis takes 70 % of outputs, AutoTrainer 70 % of gradient entries; but of an input that is always 0, and in a deep healthy relu
-    network of half the units, the gradient is 0 too. So it is a fault only in a run that does badly.
-    """
+    DeepDiagnosis takes 70 % of outputs, AutoTrainer 70 % of gradient entries. But the gradient is also 0 for an input
+    that is always 0, and for half the units of a deep healthy relu network: it is a fault only in a run that does
+    badly."""
 
     rule = "dead_units"
     share: float = 0.7
     zeros: float = 0.9
 
-    _tensors: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # weights behind the first, and the output layer's bias
+    _tensors: tuple[tuple[int, ...], tuple[int, ...]] | None = (
+        None  # weights behind the first, and the output layer's bias
+    )
 
     def look(self, history: History, state: Progress) -> None:
         if not state.struggling:
             self.soften(not state.well)
             return
         found: list[tuple[str, float]] = []
-        what = "units pass nothing on for any example of a batch"
+        what = "units of {} are 0 for every example of a batch"
         if history.activations and (history.activations[-1].step > len(history) - LOOK_EVERY or self._finding is None):
             found = [(layer.layer, layer.dead) for layer in history.activations[-1].layers if layer.dead > self.share]
-        if not found and len(history) >= LOOK_EVERY and not (history.settings and history.settings[-1][1].dtype == "fp16"):
-            what, found = "gradient entries are exactly 0 at every step", self._by_gradient(history)
+        if (
+            not found
+            and len(history) >= LOOK_EVERY
+            and not (history.settings and history.settings[-1][1].dtype == "fp16")
+        ):
+            what, found = "gradient entries of {} are exactly 0 at every step", self._by_gradient(history)
         if not found or (state.broken and len(history) < LOOK_EVERY):
             return
         worst = max(found, key=lambda each: each[1])
         born = self._at_the_start(history)
         known = {layer.name for layer in history.layers}
         self.tell(
-            history, "critical" if worst[1] > 0.9 else "warning", "Dead units", f"In {worst[0]} {number(100 * worst[1])} % of the {what}.",
-            "Where a relu's sum is negative for every example, its slope is 0, and no gradient brings it back.",
-            ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu") if born
-            else ("clipping.kind=norm", *lower(history, history.value("lr", 0))[:1], "model.norm=batch", "model.activation=leaky_relu"),
-            tuple(name for name, _ in found if name in known), first=0 if born else None,
-        )  # fmt: skip
+            history,
+            "critical" if worst[1] > 0.9 else "warning",
+            "Dead units",
+            f"{number(100 * worst[1])} % of the {what.format(worst[0])}.",
+            "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the unit "
+            "back.",
+            ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
+            if born
+            else (
+                "clipping.kind=norm",
+                *lower(history, history.value("lr", 0))[:1],
+                "model.norm=batch",
+                "model.activation=leaky_relu",
+            ),
+            tuple(name for name, _ in found if name in known),
+            first=0 if born else None,
+        )
 
     def _at_the_start(self, history: History) -> bool:
-        return any(layer.dead > self.share for sample in history.activations[:1] for layer in sample.layers if sample.step == 0)
+        return any(
+            layer.dead > self.share for sample in history.activations[:1] for layer in sample.layers if sample.step == 0
+        )
 
     def _by_gradient(self, history: History) -> list[tuple[str, float]]:
         if self._tensors is None:
-            weights = tuple(index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent"))[1:]
-            self._tensors = weights, tuple(index for index, layer in enumerate(history.layers) if layer.role == "bias")[-1:]
+            weights = tuple(
+                index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")
+            )[1:]
+            self._tensors = (
+                weights,
+                tuple(index for index, layer in enumerate(history.layers) if layer.role == "bias")[-1:],
+            )
         weights, biases = self._tensors
         if not weights or not biases:
             return []

@@ -1,4 +1,4 @@
-"""Gradients that grow out of all proportion. Contained by clipping, or beside a loss that stays calm, they are no fault."""
+"""Gradients whose norm grows without bound. They are no fault where clipping contains them, or the loss stays calm."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
+from gradstudio.core.diagnosis.median import median
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import History
-from gradstudio.core.rules import RANK, Finding, Severity
-from gradstudio.core.rules.median import median
-from gradstudio.core.rules.progress import Progress, loss_at_start, progress
-from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number, plural
 
 
 @dataclass
 class ExplodingGradient:
-    """Fires at a norm above `norm`, or one above `times` the running median that has grown over `growing` steps.
+    """Fires at a norm above `norm`, or at one above `times` the running median that has grown over `growing` steps.
 
-    It is critical once the loss has left its running median by `loss_times` within `patience` steps of a norm that
-    reached the optimizer unclipped, and no more than a note again where the run does well `rested` steps later.
+    It is critical once the loss exceeds `loss_times` its running median within `patience` steps of a norm that reached
+    the optimizer unclipped. It becomes a note again where the run does well `rested` steps later.
     """
 
     rule = "exploding_gradient"
@@ -31,35 +31,39 @@ class ExplodingGradient:
     growing: int = 3
     least: float = 1.0  # a tenfold growth below this norm is no explosion
     loss_times: float = 2.0
-    loss_height: float = 0.2  # of the loss at the start: a leap at the foot of the valley is no explosion
+    loss_height: float = 0.2  # share of the first loss: a jump from a loss near 0 is no explosion
     patience: int = 5
     window: int = 100
     rested: int = 50
 
     _finding: Finding | None = None
     _median: float = math.inf
-    _line: float = 0.0  # no norm up to it is large
+    _line: float = 0.0  # a norm up to this is not large
     _median_loss: float = math.inf
-    _peak: float = 0.0  # the norm that the finding tells of
+    _peak: float = 0.0  # the norm in the finding
     _peak_step: int = 0
-    _loose_until: int = -1  # a large norm reached the optimizer; what the loss does up to this step is its doing
+    _loose_until: int = -1  # up to this step a jump of the loss is due to a large norm that reached the optimizer
 
-    def update(self, history: History) -> Finding | None:
+    def update(self, history: History, progress: Progress) -> Finding | None:
         step = len(history) - 1
         if step % 50 == 0 or step in (10, 20):
             self._take_medians(history)
         norm = history.value("grad_norm", step)
-        if norm > self._line and self._large(history, step, norm) and not history.value("skipped", step):  # a skipped one is the scaler's doing
+        if (
+            norm > self._line and self._large(history, step, norm) and not history.value("skipped", step)
+        ):  # a skipped one is the scaler's doing
             clipped = history.value("clipped_norm", step)
             if clipped > min(self.norm, self.times * self._median) or math.isnan(clipped):
                 self._loose_until = step + self.patience
             self._keep(history, step, "info")
         if step <= self._loose_until and self._finding:
             loss = history.value("loss", step)
-            left = not math.isfinite(loss) or loss > max(self.loss_times * self._median_loss, self.loss_height * loss_at_start(history))
+            left = not math.isfinite(loss) or loss > max(
+                self.loss_times * self._median_loss, self.loss_height * progress.loss_at_start(history)
+            )
             self._keep(history, self._finding.last_step, "critical" if left else "info")
         if self._finding and history.due and step > self._finding.last_step + self.rested:
-            self._rest(progress(history))
+            self._rest(progress.at(history))
         return self._finding
 
     def _rest(self, state: Progress) -> None:
@@ -67,7 +71,10 @@ class ExplodingGradient:
             self._finding = replace(self._finding, severity="info", title="Gradient spike")
 
     def _take_medians(self, history: History) -> None:
-        norms, losses = history.column("grad_norm", len(history) - self.window), history.column("loss", len(history) - self.window)
+        norms, losses = (
+            history.column("grad_norm", len(history) - self.window),
+            history.column("loss", len(history) - self.window),
+        )
         norms, losses = norms[np.isfinite(norms)], losses[np.isfinite(losses)]
         if len(history) >= 10 and len(norms) and len(losses):
             self._median, self._median_loss = median(norms), median(losses)
@@ -82,7 +89,7 @@ class ExplodingGradient:
         return bool((norms[1:] > norms[:-1]).all())
 
     def _keep(self, history: History, step: int, severity: Severity) -> None:
-        """Tell of the largest norm so far, at the gravest that it has been."""
+        """Keep the finding up to date: the largest norm so far, with the worst severity so far."""
         known, norm = self._finding, history.value("grad_norm", step)
         if known is None or norm > self._peak or RANK[severity] > RANK[known.severity]:
             worst = severity if known is None else max(severity, known.severity, key=RANK.__getitem__)
@@ -107,16 +114,26 @@ class ExplodingGradient:
         contained = clipped and severity != "critical"
         where = f", {'nearly all' if share > 0.9 else f'{100 * share:.0f} %'} of it in {layer}" if layer else ""
         growth = (
-            f"Norm {number(norms[low])} → {number(norms[-1])} in {plural(step - start - low, 'step', 'steps')}"
+            f"Gradient norm rose from {number(norms[low])} to {number(norms[-1])} in "
+            f"{plural(step - start - low, 'step', 'steps')}"
             if low < len(norms) - 1
-            else f"Norm {number(norms[-1])}"
+            else f"Gradient norm {number(norms[-1])}"
         )
-        title = "Gradient spikes, held by clipping" if contained else "Gradient spike" if severity == "info" else "Exploding gradient"
-        reached = f" The optimizer saw {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
+        title = (
+            "Gradient spikes, held by clipping"
+            if contained
+            else "Gradient spike"
+            if severity == "info"
+            else "Exploding gradient"
+        )
+        reached = (
+            f" After clipping it was {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
+        )
         return Finding(
             "exploding_gradient", severity, title, step, step,
             (layer,) if layer else (), growth + where + "." + reached,
-            "Clipping takes the length of such a gradient and leaves its direction." if contained
-            else "One such step throws the weights far from where the gradient still meant anything.",
+            "Clipping reduced the gradient before it reached the optimizer, and the run goes on." if contained
+            else ("One such update moves the weights so far that the loss jumps, and the next gradients may not lead "
+                "back."),
             () if contained else ("clipping.kind=norm", "clipping.kind=per_layer", *lower(history, row["lr"])),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Gradients too small for fp16, which rounds them to 0."""
+"""Gradients that are too small for fp16 and are rounded to 0."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number
 
-SMALLEST = 2.0**-24  # the least that fp16 has beside 0
+SMALLEST = 2.0**-24  # the smallest positive number of fp16
 
 
 @dataclass
 class Fp16Underflow(Looking):
-    """Fires where, in fp16, the largest gradient entry of every weight, times the loss scale, has stayed below `quanta` times the smallest
-    number that fp16 has, or was 0, for LOOK_EVERY steps, in a run that does badly: what is smaller than the largest is then lost."""
+    """Fires in fp16, in a run that does badly, where for LOOK_EVERY steps the largest gradient entry of every weight,
+    times the loss scale, has stayed below `quanta` times the smallest positive number of fp16: smaller entries are then
+    lost."""
 
     rule = "fp16_underflow"
     quanta: float = 64.0
@@ -31,8 +32,13 @@ class Fp16Underflow(Looking):
             self.soften(not state.well)
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
-        weights = self._weights = self._weights or tuple(index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent"))
-        scaled = history.layer_metric("largest_grad", start)[:, weights].astype(float) * history.column("scale", start)[:, None]
+        weights = self._weights = self._weights or tuple(
+            index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")
+        )
+        scaled = (
+            history.layer_metric("largest_grad", start)[:, weights].astype(float)
+            * history.column("scale", start)[:, None]
+        )
         if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):
             return
         zeros = history.layer_metric("zero_share", start)[:, weights]
@@ -40,8 +46,11 @@ class Fp16Underflow(Looking):
         scale = history.value("scale", len(history) - 1)
         self.tell(
             history, "critical", "Gradients too small for fp16",
-            f"The largest gradient entry of any weight is {number(float(scaled.max() / scale))} at a loss scale of {number(scale)}, and "
-            f"{number(100 * float(np.mean(zeros)))} % of all entries are exactly 0. fp16 has nothing between 0 and 6e-8.",
-            "What is rounded to 0 moves no weight. A loss scale lifts the gradients over it before the backward pass.",
+            f"The largest gradient entry of any weight is {number(float(scaled.max() / scale))} at a loss scale of "
+                f"{number(scale)}, and "
+            f"{number(100 * float(np.mean(zeros)))} % of all entries are exactly 0. fp16 has nothing between 0 and "
+                "6e-8.",
+            "An entry that is rounded to 0 moves no weight. A loss scale multiplies the loss, and so every gradient, "
+                "before the backward pass.",
             ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
         )  # fmt: skip

@@ -1,14 +1,16 @@
-"""The training loop makes its calls in a wrong order, leaves one out or makes one too often, whatever the loss looks like."""
+"""A training loop that makes its calls in a wrong order, leaves one out or makes one too often, whatever the loss
+does."""
 
 from __future__ import annotations
 
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History
-from gradstudio.core.loop_order import Fault, Loop, faults, in_words, right
-from gradstudio.core.rules import Finding
+from gradstudio.core.loop_calls import Fault, Loop, faults, in_words, right
 
 
 class LoopOrder:
-    """Looks at each stretch of steps with the same calls once. A loop that was put right is still told."""
+    """Looks once at each stretch of steps with the same calls. The finding stays after the loop was put right."""
 
     rule = "loop_order"
     every_row = True
@@ -18,7 +20,7 @@ class LoopOrder:
         self._broken = False  # whether the latest stretch is
         self._finding: Finding | None = None
 
-    def update(self, history: History) -> Finding | None:
+    def update(self, history: History, progress: Progress) -> Finding | None:
         if not self._broken and len(history.loops) == self._seen:
             return self._finding
         for step, loop in history.loops[self._seen :]:
@@ -38,4 +40,14 @@ def _describe(loop: Loop, found: list[Fault], first_step: int) -> Finding:
     evidence = f"Called: {in_words(loop.calls)}. Right: {in_words(right(loop))}."
     remedies = tuple(f"mistakes.{name}=false" for fault in found for name in fault.mistakes)
     meaning = " ".join(fault.text for fault in found)
-    return Finding("loop_order", "warning", "The training loop is out of order", first_step, first_step, (), evidence, meaning, remedies)
+    return Finding(
+        "loop_order",
+        "warning",
+        "Calls in the wrong order",
+        first_step,
+        first_step,
+        (),
+        evidence,
+        meaning,
+        remedies,
+    )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.progress import MOVED, Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.suggested_rate import fitting_rate
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import MOVED, Progress
-from gradstudio.core.rules.rates import fitting_rate
 from gradstudio.core.text import number
 
 
 @dataclass
 class LossNotDecreasing(Looking):
-    """Fires where the loss has lost less than `fall` of its height in `after` steps, more than its noise apart, and the accuracy has not
+    """Fires where the loss has fallen by less than `fall` of its first value in `after` steps, and the accuracy has not
     risen either. TheDeepChecker asks for 5 % in a period, SageMaker for any fall in ten looks."""
 
     rule = "loss_not_decreasing"
@@ -27,6 +27,9 @@ class LossNotDecreasing(Looking):
         if not state.recent > (1 - self.fall) * state.start or state.accuracy > state.start_accuracy + 2 * MOVED:
             return
         self.tell(
-            history, "warning", "The loss does not fall", f"It was {number(state.start)} at the start and is {number(state.recent)} after {len(history):,} steps.",
-            "Nothing is learned. Other findings may say why.", (f"optimizer.lr={fit:.2g}",) if (fit := fitting_rate(history)) is not None else (),
+            history, "warning", "The loss does not fall",
+            f"The loss was {number(state.start)} at the start and is {number(state.recent)} after {len(history):,} "
+            f"steps.",
+            "The model learns nothing. Other findings may say why.",
+            (f"optimizer.lr={fit:.2g}",) if (fit := fitting_rate(history)) is not None else (),
         )  # fmt: skip

@@ -1,21 +1,22 @@
-"""A loss that swings widely and gets nowhere."""
+"""A loss that swings widely and does not fall."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
-from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number
 
 
 @dataclass
 class LossOscillating(Looking):
-    """Fires where the middle half of the last losses spans more than `swing` of the loss at the start, `noise` times what it spanned in
-    the first steps, while the run does badly. (AutoTrainer counts swings of 0.03 in accuracy; batches alone make those.)"""
+    """Fires where the middle half of the last losses spans more than `swing` of the first loss, and more than `noise`
+    times its span in the first steps, while the run does badly. (AutoTrainer counts swings of 0.03 in accuracy; the
+    choice of batches alone makes those.)"""
 
     rule = "loss_oscillating"
     swing: float = 0.5
@@ -32,7 +33,9 @@ class LossOscillating(Looking):
             return
         lr = history.value("lr", len(history) - 1)
         self.tell(
-            history, "warning", "The loss swings", f"Half of the last 50 losses lie further apart than {number(state.spread)}, around {number(state.recent)}; "
-            f"the loss began at {number(state.start)}.", "Steps jump from one side of the valley to the other: the learning rate is too high.",
+            history, "warning", "The loss swings",
+            f"The middle half of the last 50 losses spans {number(state.spread)}, around {number(state.recent)}; "
+            f"the loss began at {number(state.start)}.",
+            "The updates probably overshoot the minimum: often the learning rate is too high.",
             (*lower(history, lr)[:1], "clipping.kind=norm", *lower(history, lr)[1:]),
         )  # fmt: skip

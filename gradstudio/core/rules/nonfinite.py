@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History
-from gradstudio.core.rules import Finding
 from gradstudio.core.text import number, plural
 
 
 class _FirstNonfinite:
-    """Keeps the first row that is non-finite in its own way."""
+    """Fires at the first row that is not finite in the way that the rule looks for."""
 
     rule: ClassVar[str]
     every_row: ClassVar[bool] = False
@@ -22,7 +23,7 @@ class _FirstNonfinite:
     def __init__(self) -> None:
         self._finding: Finding | None = None
 
-    def update(self, history: History) -> Finding | None:
+    def update(self, history: History, progress: Progress) -> Finding | None:
         if history.broken and self._finding is None and self.fires(history, len(history) - 1):
             self._finding = self._describe(history, len(history) - 1)
         return self._finding
@@ -36,13 +37,26 @@ class _FirstNonfinite:
     def _describe(self, history: History, step: int) -> Finding:
         share = history.layer_metric("nonfinite_share", step, step + 1)[0]
         layers = tuple(layer.name for layer, part in zip(history.layers, share, strict=True) if part > 0)
-        return Finding(self.rule, "critical", self.title, step, step, layers, self.evidence(history, step), self.meaning, self.remedies)
+        return Finding(
+            self.rule,
+            "critical",
+            self.title,
+            step,
+            step,
+            layers,
+            self.evidence(history, step),
+            self.meaning,
+            self.remedies,
+        )
 
 
 class NonfiniteLoss(_FirstNonfinite):
     rule = "nonfinite_loss"
-    title = "The loss is no longer a number"
-    meaning = "From here on every gradient is NaN and every update makes every weight NaN. The cause lies in the steps before."
+    title = "The loss is not finite"
+    meaning = (
+        "From here on every gradient is NaN, and every update makes every weight NaN. The cause lies in the "
+        "steps before."
+    )
     remedies = ("clipping.kind=norm",)
 
     def fires(self, history: History, step: int) -> bool:
@@ -51,18 +65,25 @@ class NonfiniteLoss(_FirstNonfinite):
     def evidence(self, history: History, step: int) -> str:
         loss = number(history.row(step)["loss"])
         if step == 0:
-            return f"The loss is {loss} at the first step, before any update: the forward pass itself overflows."
+            return (
+                f"The loss is {loss} at the first step, before any update: the inputs, the initial weights or the loss "
+                "function made it so."
+            )
         before = history.row(step - 1)
         return (
-            f"The loss is {loss} at step {step}. One step before it was {number(before['loss'])}, "
-            f"the gradient norm {number(before['grad_norm'])}, and the update moved the weights by {number(before['update_ratio'])} of their norm."
+            f"The loss is {loss} at step {step}. One step before, the loss was {number(before['loss'])}, "
+            f"the gradient norm was {number(before['grad_norm'])}, and the update was "
+            f"{number(before['update_ratio'])} times as large as the weights."
         )
 
 
 class NonfiniteGradient(_FirstNonfinite):
     rule = "nonfinite_gradient"
-    title = "A gradient is no longer a number"
-    meaning = "The loss was still finite, so the value was born in the backward pass. The update carries it into the weights."
+    title = "A gradient is not finite"
+    meaning = (
+        "The loss was still finite, so NaN or Inf was born in the backward pass. "
+        "The update carries it into the weights."
+    )
     remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
 
     def fires(self, history: History, step: int) -> bool:

@@ -1,25 +1,26 @@
-"""Weights drawn so that the signal dies out or grows from layer to layer before a single step is made."""
+"""Weights drawn so that the signal dies out or grows from layer to layer, before the first step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number
 
 
 @dataclass
 class PoorInitialization(Looking):
-    """Fires where, at the first step, the deviation of what comes out of the layers differs by more than `spread`, or all weights are 0; in
-    a run that does badly. SageMaker Debugger takes a ratio of 10 of the variances of weights: too near for a deep network that learns."""
+    """Fires in a run that does badly where, at the first step, the standard deviations of the layers' outputs differ by
+    more than a factor of `spread`, or all weights are 0. SageMaker Debugger takes a ratio of 10 of the variances of
+    weights, which deep networks that learn reach too."""
 
     rule = "poor_initialization"
     spread: float = 30.0
     dead: float = 0.7
 
-    _why: str | None = None  # once it was looked at: what is wrong, or nothing
+    _why: str | None = None  # what is wrong, "" for nothing; None before the first look
     _meaning: str = ""
     _layers: tuple[str, ...] = ()
 
@@ -33,7 +34,8 @@ class PoorInitialization(Looking):
         if self._finding is None:
             self.tell(
                 history, "critical", "Poor initialization", self._why, self._meaning,
-                ("model.init=he model.init_gain=1", "model.init=orthogonal model.init_gain=1", "model.init=lsuv model.init_gain=1", "model.norm=batch"),
+                ("model.init=he model.init_gain=1", "model.init=orthogonal model.init_gain=1", "model.init=lsuv "
+                    "model.init_gain=1", "model.norm=batch"),
                 self._layers, first=0,
             )  # fmt: skip
         self.soften(not state.well)
@@ -44,7 +46,7 @@ class PoorInitialization(Looking):
         if len(norms) and not norms.any():
             self._why, self._meaning = (
                 "All weights are 0 at the first step.",
-                "All units of a layer are alike and get the same gradient: they stay alike.",
+                "All units of a layer are equal and get the same gradient, so they stay equal.",
             )
             self._layers = tuple(history.layers[index].name for index in weights)
             return
@@ -52,7 +54,7 @@ class PoorInitialization(Looking):
             return
         sample = history.activations[0].layers
         known = {layer.name for layer in history.layers}
-        sample = [layer for layer in sample if not layer.dead > self.dead]  # that is another fault
+        sample = [layer for layer in sample if not layer.dead > self.dead]  # dead_units tells of those
         stds = [layer.std for layer in sample]
         if len(stds) < 2 or not all(std == std for std in stds):
             return
@@ -62,11 +64,13 @@ class PoorInitialization(Looking):
         grows = stds.index(high) > stds.index(low)
         worst = sample[stds.index(high if grows else low)]
         self._why = (
-            f"At the first step what comes out of the layers {'grows' if grows else 'shrinks'} on its way, "
-            f"from a deviation of {number(low if grows else high)} to {number(high if grows else low)} in {worst.layer}."
+            f"At the first step the output {'grows' if grows else 'shrinks'} from layer to layer, "
+            f"from a standard deviation of {number(low if grows else high)} to {number(high if grows else low)} in "
+            f"{worst.layer}."
         )
         self._meaning = (
-            "Each layer multiplies the signal. The outputs are huge, and so is the gradient." if grows
-            else "Each layer takes a part of the signal away. The outputs hardly depend on the input, and the gradient dies out likewise."
+            "Each layer multiplies the signal, so the outputs and the gradient become very large." if grows
+            else ("Each layer takes away a part of the signal. The outputs hardly depend on the input, and the "
+                "gradient vanishes too.")
         )  # fmt: skip
         self._layers = (worst.layer,) if worst.layer in known else ()

@@ -1,25 +1,25 @@
-"""Activations driven to where they are flat, so that next to no gradient passes."""
+"""Activations in their flat range, where almost no gradient passes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number
 
 
 @dataclass
 class SaturatedActivation(Looking):
-    """Fires where more than `share` of a tanh's or sigmoid's outputs are where it is flat, in a run that does badly. Half of them is the
-    share of SageMaker Debugger and of DeepDiagnosis, whose bounds of the sums are +-5 (engine/activations.py)."""
+    """Fires in a run that does badly where more than `share` of the outputs of a tanh or sigmoid are in its flat range.
+    SageMaker Debugger and DeepDiagnosis take half of them, for inputs beyond +-5 (engine/gauges/activations.py)."""
 
     rule = "saturated_activation"
     share: float = 0.5
-    always: float = 0.75  # in every sample from the first on: of a run that learns too, for it would learn faster
+    always: float = 0.75  # share in every sample, at which a run that learns is told too: it would learn faster
 
-    _seen: int = 0  # samples
+    _seen: int = 0  # samples that were looked at
     _always: bool = True
     _first: int = -1
 
@@ -41,9 +41,19 @@ class SaturatedActivation(Looking):
         worst = max(found, key=lambda layer: layer.saturated)
         known = {layer.name for layer in history.layers}
         self.tell(
-            history, "critical" if state.failing else "warning", "Saturated activations",
-            f"{number(100 * worst.saturated)} % of what comes out of {worst.layer} at step {sample.step:,} is at the flat ends of its activation.",
-            "There the slope is next to 0: the layers below hardly get a gradient. The sums are too large, from the inputs, the weights or the rate.",
-            ("problem.input_scale=1 problem.scaling=standardized model.init=xavier model.init_gain=1", "model.norm=batch", "model.activation=relu model.init=he"),
-            tuple(layer.layer for layer in found if layer.layer in known), first=self._first,
-        )  # fmt: skip
+            history,
+            "critical" if state.failing else "warning",
+            "Saturated activations",
+            f"{number(100 * worst.saturated)} % of the outputs of {worst.layer} at step {sample.step:,} are in the "
+            f"flat "
+            "range of its activation.",
+            "There the slope is almost 0, so the layers below hardly get a gradient. The inputs of the activation are "
+            "too large: lower the inputs, the weights or the learning rate.",
+            (
+                "problem.input_scale=1 problem.scaling=standardized model.init=xavier model.init_gain=1",
+                "model.norm=batch",
+                "model.activation=relu model.init=he",
+            ),
+            tuple(layer.layer for layer in found if layer.layer in known),
+            first=self._first,
+        )

@@ -1,18 +1,18 @@
-"""A loss scale that falls and falls: every update overflows, whatever the scale."""
+"""A loss scale that keeps falling: every update overflows, whatever the scale."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number
 
 
 @dataclass
 class ScaleCollapse(Looking):
-    """Fires at a dynamic loss scale below `floor`: torch's own GradScaler says that something is likely wrong there."""
+    """Fires at a dynamic loss scale below `floor`, where the source of torch's GradScaler expects a fault too."""
 
     rule = "scale_collapse"
     floor: float = 1.0
@@ -27,10 +27,12 @@ class ScaleCollapse(Looking):
             self.soften(not state.well)
             return
         skipped = int(history.column("skipped").sum())
-        if skipped < 2:  # it was begun there
+        if skipped < 2:  # the run began with such a scale
             return
         self.tell(
-            history, "critical", "The loss scale collapses", f"It fell to {number(scale)} after {skipped:,} skipped updates.",
-            "An overflow that no scale avoids is not the scale's: the forward pass or the loss is beyond fp16's 65504, or NaN.",
+            history, "critical", "The loss scale collapses",
+            f"The loss scale fell to {number(scale)} after {skipped:,} skipped updates.",
+            "If no scale avoids the overflow, the scale is not the cause: the forward pass or the loss exceeds 65504, "
+                "the largest number of fp16, or is NaN.",
             ("precision.dtype=bf16", "precision.dtype=fp32", "problem.scaling=standardized problem.input_scale=1"),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Updates too large for the weights that they change, in a run that does badly: the learning rate is too high."""
+"""Updates that are too large for the weights, in a run that does badly: the learning rate is too high."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.finding import Severity
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import History
-from gradstudio.core.rules import Severity
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.progress import Progress
-from gradstudio.core.rules.rates import lower
 from gradstudio.core.text import number, plural
 
 _NONE = np.empty(0, np.int64)
@@ -18,11 +18,11 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass
 class UpdateRatioHigh(Looking):
-    """Fires where |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; critical while the run does badly.
+    """Fires where |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; critical
+    while the run does badly.
 
-    0.1 is the upper end of DeepDiagnosis (ICSE 2022) and of TheDeepChecker (log10 > -1); a healthy Adam begins there for some steps.
-    What a run broke of is what was so in the `recent` steps before.
-    """
+    0.1 is the upper end of DeepDiagnosis (ICSE 2022) and of TheDeepChecker (log10 > -1); a healthy Adam begins there
+    for some steps. A run that diverged is blamed on large updates only if there was one in its `recent` last steps."""
 
     rule = "update_ratio_high"
     ratio: float = 0.1
@@ -34,7 +34,7 @@ class UpdateRatioHigh(Looking):
     _seen: int = 0
     _high: tuple[int, ...] = ()  # the latest steps above the ratio
     _count: int = 0
-    _first: int = -1  # when it was too much
+    _first: int = -1  # the step at which there were too many
     _peak: float = 0.0
     _peak_step: int = -1
     _peak_lr: float = 0.0
@@ -61,8 +61,9 @@ class UpdateRatioHigh(Looking):
             return
         self.tell(
             history, severity, "Updates too large" if blamed else "Large updates",
-            f"{plural(self._count, 'update', 'updates')} changed the weights by more than {number(self.ratio)} of their norm, "
-            f"that of step {self._peak_step:,} by {number(self._peak)}. About 0.001 is usual.",
-            "The learning rate is too high for these gradients: each step goes past what it should reach.",
-            (*lower(history, self._peak_lr)[:1], "clipping.kind=norm", *lower(history, self._peak_lr)[1:]), first=self._first,
+            f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights; "
+            f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
+            "The learning rate is too high for these gradients: each step overshoots.",
+            (*lower(history, self._peak_lr)[:1], "clipping.kind=norm", *lower(history, self._peak_lr)[1:]),
+            first=self._first,
         )  # fmt: skip

@@ -1,23 +1,23 @@
-"""Updates too small to change anything, while there is still much to learn: the learning rate is too low."""
+"""Updates that are too small to change the weights while the loss is still high: the learning rate is too low."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.median import median
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.suggested_rate import fitting_rate
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.median import median
-from gradstudio.core.rules.progress import Progress
-from gradstudio.core.rules.rates import fitting_rate
 from gradstudio.core.text import number
 
 
 @dataclass
 class UpdateRatioLow(Looking):
-    """Fires at a median |update| / |weights| below `ratio` over the last steps, while the loss stands still and the rate does not rise.
+    """Fires at a median |update| / |weights| below `ratio` over the last steps, while the loss stands still and the
+    learning rate does not rise.
 
-    1e-4 is TheDeepChecker's lower end (log10 < -4). Beside a loss that falls small updates are no fault.
-    """
+    1e-4 is TheDeepChecker's lower end (log10 < -4). Small updates are no fault while the loss falls."""
 
     rule = "update_ratio_low"
     ratio: float = 1e-4
@@ -33,10 +33,13 @@ class UpdateRatioLow(Looking):
             return
         lr = history.value("lr", len(history) - 1)
         fit = fitting_rate(history)
-        remedies = (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else ()  # remedies.py adds the usual one
+        remedies = (
+            (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else ()
+        )  # offered_remedies.py adds the usual one
         self.tell(
             history, "warning", "Updates too small",
-            f"An update changes the weights by {number(ratio)} of their norm, at a rate of {number(lr)}; about 0.001 is usual. "
+            f"The median update is {number(ratio)} times as large as the weights (about 0.001 is usual), at a learning "
+                f"rate of {number(lr)}. "
             f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
-            "At this pace the weights stay where they were drawn.", remedies,
+            "With such updates the weights stay close to their initial values.", remedies,
         )  # fmt: skip

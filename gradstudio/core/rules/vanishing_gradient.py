@@ -1,4 +1,4 @@
-"""Gradients that die out on their way to the first layers while the loss stands still."""
+"""Gradients that shrink on their way back to the first layers, while the loss stands still."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.median import median
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.rules.looking import Looking
-from gradstudio.core.rules.median import median
-from gradstudio.core.rules.progress import Progress
 from gradstudio.core.text import number
 
 
 @dataclass
 class VanishingGradient(Looking):
-    """Fires when the last weight's gradient norm is over `ratio` times the first's while the loss is stuck. 1000 is AutoTrainer's
-    (ICSE 2021). Even then the last layer's bias learns, and takes a little off the loss at the start."""
+    """Fires where the gradient norm of the last weight is more than `ratio` times that of the first, while the loss is
+    stuck. 1000 is AutoTrainer's (ICSE 2021). The bias of the last layer still learns then, so the loss falls a little
+    at the start."""
 
     rule = "vanishing_gradient"
     ratio: float = 1000.0
@@ -28,7 +29,9 @@ class VanishingGradient(Looking):
         if not (state.stuck or state.lost):
             self.soften(not state.well)
             return
-        weights = self._weights = self._weights or tuple(index for index, layer in enumerate(history.layers) if layer.role == "weight")
+        weights = self._weights = self._weights or tuple(
+            index for index, layer in enumerate(history.layers) if layer.role == "weight"
+        )
         if len(weights) < 3:
             return
         latest = history.layer_metric("grad_norm", len(history) - self.rows)
@@ -36,13 +39,23 @@ class VanishingGradient(Looking):
         if not last > self.ratio * first:
             return
         dark = tuple(history.layers[index].name for index in weights if _median(latest, index) * self.ratio < last)
-        times = f"{number(last / first)} times" if first > 0 else "infinitely many times"
+        times = f": {number(last / first)} times smaller" if first > 0 else ""
         self.tell(
-            history, "critical", "Vanishing gradient", f"The last layer's gradient norm is {number(last)}, the first's {number(first)}: {times} less. "
+            history,
+            "critical",
+            "Vanishing gradient",
+            f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times}. "
             f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
-            "Each layer passes back only a part of the gradient. The first layers stay as they were drawn, and the rest learns from noise.",
-            ("model.norm=batch model.residual=true", "model.activation=relu model.init=he", "model.norm=batch", "model.residual=true"), dark,
-        )  # fmt: skip
+            "Each layer passes back only a part of the gradient. The first layers stay close to their initial values, "
+            "and the other layers learn from noise.",
+            (
+                "model.norm=batch model.residual=true",
+                "model.activation=relu model.init=he",
+                "model.norm=batch",
+                "model.residual=true",
+            ),
+            dark,
+        )
 
 
 def _median(norms: np.ndarray, layer: int) -> float:

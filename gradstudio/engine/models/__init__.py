@@ -1,4 +1,6 @@
-"""The networks, by the name that model.kind gives them."""
+"""Models: the networks, one a file, by the name that model.kind gives them, and how their weights are drawn
+(initialization.py). Data and training are elsewhere.
+May use core and engine/shape.py; never the step, the gauges or the trainer."""
 
 from __future__ import annotations
 
@@ -34,17 +36,17 @@ MODELS: dict[str, Callable[[Model, Shape], Network]] = {
 
 
 def named_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Every parameter tensor of a model with its name, in forward order."""
+    """Return every parameter tensor of a model with its name, in forward order."""
     return sorted(model.named_parameters(), key=lambda item: _place(item[0]))
 
 
 def layers(model: nn.Module) -> tuple[Layer, ...]:
-    """What named_parameters holds, described."""
+    """Return a description of each tensor of named_parameters."""
     return tuple(Layer(name, role(name), parameter.numel()) for name, parameter in named_parameters(model))
 
 
 def role(name: str) -> Literal["weight", "recurrent", "bias", "norm"]:
-    """What a parameter of this name does."""
+    """Return what a parameter of this name does."""
     if "norm" in name:
         return "norm"
     if "bias" in name:
@@ -53,11 +55,12 @@ def role(name: str) -> Literal["weight", "recurrent", "bias", "norm"]:
 
 
 def _place(name: str) -> float:
-    """Where a recurrent layer's parameter (weight_ih_l3, norm_l3.weight) stands. All others stand in order as they are, the head last."""
+    """Return the layer of a recurrent parameter (weight_ih_l3, norm_l3.weight). All others keep their order, the head
+    last."""
     found = re.search(r"_l(\d+)", name)
     return int(found[1]) if found else math.inf
 
 
 def in_head(name: str) -> bool:
-    """Whether the parameter of this name is part of an output layer."""
+    """Return whether the parameter of this name is part of an output layer."""
     return "head" in name.split(".")

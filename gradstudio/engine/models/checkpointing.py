@@ -1,4 +1,4 @@
-"""Activation checkpointing: forget what a part computed, compute it again for the backward pass."""
+"""Activation checkpointing: a part forgets what it computed, and computes it again for the backward pass."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from gradstudio.engine.models.freezing import frozen, is_frozen
 
 
 def checkpointed(part: nn.Module, inputs: Tensor) -> Tensor:
-    """part(inputs), with the same numbers and less memory. Nothing in a part may draw random numbers."""
+    """Return part(inputs), the same numbers with less memory. Nothing in the part may draw random numbers."""
     return checkpoint(part, inputs, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: _contexts(part))
 
 
 def _contexts(part: nn.Module) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """For the first pass and for the second; torch asks for both before the first."""
+    """Return the contexts of the first and the second pass. torch asks for both before the first."""
     return nullcontext(), _second_pass(part, frozen(part) if is_frozen(part) else nullcontext())
 
 
 @contextmanager
 def _second_pass(part: nn.Module, as_before: AbstractContextManager) -> Iterator[None]:
-    # It must keep for the backward pass just what the first kept, and not move the statistics of a batch norm a second time.
+    # It must keep for the backward pass just what the first kept, and not move the statistics of a batch norm a second
+    # time.
     with statistics_kept(part), as_before:
         yield

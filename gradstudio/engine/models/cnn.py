@@ -19,7 +19,7 @@ NORMS: Norms = {"none": lambda width: None, "batch": nn.BatchNorm2d, "layer": pa
 
 
 class HiddenConvolution(Hidden, nn.Conv2d):
-    """(batch, channels, height, width) -> as many channels as model.width, of the same height and width."""
+    """A hidden convolution: (batch, channels, height, width) -> (batch, model.width, height, width)."""
 
     def __init__(self, channels: int, knobs: Model, residual: bool) -> None:
         super().__init__(channels, knobs.width, 3, padding=1)
@@ -27,16 +27,18 @@ class HiddenConvolution(Hidden, nn.Conv2d):
 
 
 class CNN(nn.Module):
-    """(batch, time steps, features), taken as an image of one channel -> (batch, outputs), or (batch, answers, outputs).
-    Where every time step is to be answered, each is an image of its own, as in an MLP. The head sees the mean of each channel over
-    the image. No residual goes around the first layer."""
+    """A stack of convolutions and a head: (batch, time steps, features), seen as an image of one channel -> (batch,
+    outputs), or (batch, answers, outputs). Where every time step is to be answered, each is an image of its own, as in
+    an MLP. The head sees the mean of each channel over the image. No residual goes around the first layer."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
         self.each_step = shape.each_step
         shape = shape.of_a_step if self.each_step else shape
         channels = [1] + [knobs.width] * knobs.depth
-        self.hidden = nn.ModuleList(HiddenConvolution(count, knobs, knobs.residual and index > 0) for index, count in enumerate(channels[:-1]))
+        self.hidden = nn.ModuleList(
+            HiddenConvolution(count, knobs, knobs.residual and index > 0) for index, count in enumerate(channels[:-1])
+        )
         self.head = nn.Linear(knobs.width, shape.answers * shape.outputs)
         self.answers = shape.answers
         self.checkpointing = knobs.checkpointing
@@ -51,7 +53,7 @@ class CNN(nn.Module):
         return outputs if self.answers == 1 else outputs.unflatten(1, (self.answers, -1))
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
-        """In forward order, each weight and a function that computes the sums it makes, before norm and activation."""
+        """Yield each weight, in forward order, and a function that computes its sums, before norm and activation."""
         state = self._image(inputs)
         for layer in cast("list[HiddenConvolution]", self.hidden):
             yield layer.weight, lambda layer=layer, state=state: F.conv2d(state, layer.weight, layer.bias, padding=1)
@@ -59,5 +61,5 @@ class CNN(nn.Module):
         yield self.head.weight, lambda: self.head(state.mean((2, 3)))
 
     def _image(self, inputs: Tensor) -> Tensor:
-        """(batch, 1, time steps, features); (batch * time steps, 1, 1, features) where each step is an image."""
+        """Return (batch, 1, time steps, features); (batch * time steps, 1, 1, features) where each step is an image."""
         return (inputs.flatten(0, 1).unsqueeze(1) if self.each_step else inputs).unsqueeze(1)

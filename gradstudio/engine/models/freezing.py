@@ -1,4 +1,4 @@
-"""Freezing: a forward pass whose gradient goes through a part and leaves its parameters alone."""
+"""Freezing: the gradient of a forward pass goes through a part and leaves its parameters alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def frozen(part: nn.Module) -> Iterator[None]:
-    """What is computed in here is differentiable in its inputs, not in the parameters of `part`."""
+    """Make what is computed in here differentiable in its inputs, not in the parameters of `part`."""
     parameters = [parameter for parameter in part.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.requires_grad_(False)
@@ -22,4 +22,5 @@ def frozen(part: nn.Module) -> Iterator[None]:
 
 
 def is_frozen(part: nn.Module) -> bool:
+    """Return whether no parameter of the part gets a gradient."""
     return not any(parameter.requires_grad for parameter in part.parameters())

@@ -14,12 +14,13 @@ from gradstudio.engine.shape import Shape
 
 
 class GAN(nn.Module):
-    """(batch, 2, features), a real point and the noise for a drawn one -> (batch, 3 + features): the discriminator's score of the
-    real point, of the drawn one, the same score as the generator sees it, and the drawn point.
+    """A generator and a discriminator: (batch, 2, features), a real point and the noise for a drawn one -> (batch, 3 +
+    features), the score of the real point, that of the drawn one, the same score as the generator sees it, and the
+    drawn point.
 
-    The gradient of the second score stops before the generator and that of the third passes through the discriminator without
-    touching it. So one backward pass over a sum of losses gives each player its own gradient, and one optimizer moves both at once.
-    """
+    The gradient of the second score stops before the generator. The gradient of the third passes through the
+    discriminator and leaves it alone. So one backward pass over a sum of losses gives each player its own gradient, and
+    one optimizer moves both at once."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
@@ -35,7 +36,7 @@ class GAN(nn.Module):
         return torch.cat([*scores, drawn.detach()], 1)
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
-        """Those of the generator, made of noise, and those of the discriminator, made of real points."""
+        """Yield those of the generator, made of noise, and those of the discriminator, made of real points."""
         real, noise = inputs.unbind(1)
         yield from self.generator.sums(noise)
         yield from self.discriminator.sums(real)

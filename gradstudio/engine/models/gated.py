@@ -1,4 +1,4 @@
-"""Recurrent networks whose gates decide what is kept: torch's own LSTM and GRU."""
+"""Recurrent networks whose gates decide what they remember: torch's own LSTM and GRU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Recurrent = nn.LSTM | nn.GRU
 
 
 class Gated(nn.Module):
-    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). The gates have activations of their own,
-    so that of the knobs only width and depth apply. The recurrent part is called `lstm` or `gru`."""
+    """A gated recurrent network and a head: (batch, time steps, features) -> (batch, outputs), or (batch, answers,
+    outputs). The gates have activations of their own, so only the knobs width and depth apply. The recurrent part is
+    called `lstm` or `gru`."""
 
     def __init__(self, kind: type[Recurrent], knobs: Model, shape: Shape) -> None:
         super().__init__()
@@ -33,12 +34,14 @@ class Gated(nn.Module):
         return getattr(self, self.recurrent_name)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs, _ = checkpointed(self.recurrent, inputs) if self.checkpointing and self.training else self.recurrent(inputs)
+        outputs, _ = (
+            checkpointed(self.recurrent, inputs) if self.checkpointing and self.training else self.recurrent(inputs)
+        )
         return self.head(outputs[:, -1] if self.answers == 1 else outputs[:, -self.answers :])
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
-        """In forward order, each input weight, of all gates together, and the head's, and a function that computes the sums it makes
-        of its inputs. Recurrent weights have none of their own."""
+        """Yield each input weight, of all gates together, in forward order, and then that of the head, each with a
+        function that computes the sums of its inputs. Recurrent weights have no sums of their own."""
         state = inputs
         for layer in range(self.recurrent.num_layers):
             weight = weights_of(self.recurrent, layer).weight_ih

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.activations import ACTIVATIONS
 from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.shape import Shape
 
 Norms = Mapping[str, Callable[[int], nn.Module | None]]
@@ -18,29 +18,31 @@ NORMS: Norms = {"none": lambda width: None, "batch": nn.BatchNorm1d, "layer": nn
 
 
 class Hidden(nn.Module):
-    """What a hidden layer does with the sums that its second base class, nn.Linear or nn.Conv2d, makes of the inputs:
-    activation(norm(sums)) + inputs with the norm before (pre), or norm(activation(sums) + inputs) with the norm after (post)."""
+    """A hidden layer, whose second base class, nn.Linear or nn.Conv2d, makes sums of the inputs. It returns
+    activation(norm(sums)) + inputs with the norm before (pre), or norm(activation(sums) + inputs) with the norm after
+    (post)."""
 
     def prepare(self, knobs: Model, norms: Norms, residual: bool) -> None:
+        """Choose the activation, the norm and the residual."""
         self.activation = ACTIVATIONS[knobs.activation]
         self.norm = norms[knobs.norm](knobs.width)
         self.norm_first = knobs.norm_position == "pre"
         self.residual = residual
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        output = super().forward(inputs)
+    def forward(self, input: Tensor) -> Tensor:  # as torch calls it
+        output = super().forward(input)
         if self.norm is not None and self.norm_first:
             output = self.norm(output)
         output = self.activation(output)
         if self.residual:
-            output = output + inputs
+            output = output + input
         if self.norm is not None and not self.norm_first:
             output = self.norm(output)
         return output
 
 
 class HiddenLayer(Hidden, nn.Linear):
-    """(batch, inputs) -> (batch, width)."""
+    """A fully connected hidden layer: (batch, inputs) -> (batch, width)."""
 
     def __init__(self, inputs: int, knobs: Model, residual: bool) -> None:
         super().__init__(inputs, knobs.width)
@@ -48,16 +50,18 @@ class HiddenLayer(Hidden, nn.Linear):
 
 
 class MLP(nn.Module):
-    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). Inputs are flattened; where every time step
-    is to be answered, each is an example of its own, so that no answer is read off the steps to come. The first hidden layer's input
-    is the image and no hidden layer's output, so that no residual goes around it."""
+    """A stack of hidden layers and a head: (batch, time steps, features) -> (batch, outputs), or (batch, answers,
+    outputs). Inputs are flattened. Where every time step is to be answered, each is an example of its own, so that no
+    answer is read off the steps to come. No residual goes around the first layer: its input is the image."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
         self.each_step = shape.each_step
         shape = shape.of_a_step if self.each_step else shape
         sizes = [shape.time_steps * shape.features] + [knobs.width] * knobs.depth
-        self.hidden = nn.ModuleList(HiddenLayer(size, knobs, knobs.residual and index > 0) for index, size in enumerate(sizes[:-1]))
+        self.hidden = nn.ModuleList(
+            HiddenLayer(size, knobs, knobs.residual and index > 0) for index, size in enumerate(sizes[:-1])
+        )
         self.head = nn.Linear(knobs.width, shape.answers * shape.outputs)
         self.answers = shape.answers
         self.checkpointing = knobs.checkpointing
@@ -72,7 +76,7 @@ class MLP(nn.Module):
         return outputs if self.answers == 1 else outputs.unflatten(1, (self.answers, -1))
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
-        """In forward order, each weight and a function that computes the sums it makes, before norm and activation."""
+        """Yield each weight, in forward order, and a function that computes its sums, before norm and activation."""
         state = self._flat(inputs)
         for layer in cast("list[HiddenLayer]", self.hidden):
             yield layer.weight, lambda layer=layer, state=state: F.linear(state, layer.weight, layer.bias)

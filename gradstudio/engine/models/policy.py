@@ -1,4 +1,4 @@
-"""A network that acts: at every time step it says how likely each action is."""
+"""A network that acts: at every time step it tells how likely each action is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gradstudio.engine.shape import Shape
 
 
 class Policy(MLP):
-    """(batch, time steps, features) -> logits (batch, time steps, actions), for any number of time steps: it remembers nothing,
-    each step is an example of its own, for a batch norm too."""
+    """An MLP that acts: (batch, time steps, features) -> logits (batch, time steps, actions), for any number of time
+    steps. It remembers nothing: each time step is an example of its own, for a batch norm too."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__(knobs, shape.of_a_step)

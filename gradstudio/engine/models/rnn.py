@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.activations import ACTIVATIONS
 from gradstudio.engine.models.checkpointing import checkpointed
 from gradstudio.engine.models.mlp import NORMS
+from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.shape import Shape
 
 
 class RNN(nn.Module):
-    """(batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs). torch's own nn.RNN where it can do what the knobs ask,
-    and otherwise the same maths in a plain loop over time."""
+    """A recurrent network and a head: (batch, time steps, features) -> (batch, outputs), or (batch, answers, outputs).
+    It is torch's own nn.RNN where that can do what the knobs ask, and otherwise the same maths in a plain loop over
+    time."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
@@ -37,23 +38,24 @@ class RNN(nn.Module):
         return self.head(outputs[:, -1] if self.answers == 1 else outputs[:, -self.answers :])
 
     def sums(self, inputs: Tensor) -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
-        """In forward order, each input weight and the head's, and a function that computes the sums it makes of its inputs.
-        Recurrent weights have none of their own."""
+        """Yield each input weight, in forward order, and then that of the head, each with a function that computes the
+        sums of its inputs. Recurrent weights have no sums of their own."""
         state = inputs
         for layer in range(self.depth):
             weight = weights_of(self.rnn, layer).weight_ih
             yield weight, lambda state=state, weight=weight: F.linear(state, weight)
-            state = one_layer(self.rnn, layer)(state)[0] if isinstance(self.rnn, nn.RNN) else self.rnn.through(layer, state)
+            state = (
+                one_layer(self.rnn, layer)(state)[0] if isinstance(self.rnn, nn.RNN) else self.rnn.through(layer, state)
+            )
         yield self.head.weight, lambda: self.head(state[:, -1])
 
 
 class RecurrentStack(nn.Module):
-    """nn.RNN with any activation, norms and residuals; its parameters have the names and starting values of nn.RNN's.
+    """nn.RNN with any activation, norms and residuals: (batch, time steps, features) -> the states of the last layer,
+    (batch, time steps, width), and the last of them. Its parameters have the names and starting values of nn.RNN's.
 
-    (batch, time steps, features) -> the last layer's states (batch, time steps, width), and the last of them.
-    A norm before the activation stands inside the recurrence. Residual and a norm after the activation stand between
-    the layers: what a layer hands upward, not what it remembers.
-    """
+    A norm before the activation stands inside the recurrence. A residual, and a norm after the activation, stand
+    between the layers: they change what a layer hands upward, not what it remembers."""
 
     def __init__(self, features: int, knobs: Model) -> None:
         super().__init__()
@@ -74,7 +76,7 @@ class RecurrentStack(nn.Module):
         return state, state[:, -1]
 
     def through(self, layer: int, inputs: Tensor) -> Tensor:
-        """What one layer hands upward."""
+        """Return what one layer hands upward."""
         norm = getattr(self, f"norm_l{layer}")
         outputs = run_layer(inputs, weights_of(self, layer), self.activation, norm if self.norm_first else None)
         if self.residual and layer > 0:
@@ -85,7 +87,7 @@ class RecurrentStack(nn.Module):
 
 
 class Weights(NamedTuple):
-    """The parameters of one recurrent layer, under the names that nn.RNN has for them."""
+    """The parameters of one recurrent layer, under their names in nn.RNN."""
 
     weight_ih: nn.Parameter  # (width, features)
     weight_hh: nn.Parameter  # (width, width)
@@ -94,11 +96,14 @@ class Weights(NamedTuple):
 
 
 def weights_of(rnn: nn.Module, layer: int) -> Weights:
+    """Return the parameters of one layer of a recurrent network."""
     return Weights(*(getattr(rnn, f"{name}_l{layer}") for name in Weights._fields))
 
 
-def run_layer(inputs: Tensor, weights: Weights, activation: Callable[[Tensor], Tensor], norm: nn.Module | None = None) -> Tensor:
-    """(batch, time steps, features) -> states (batch, time steps, width), from a state of zeros:
+def run_layer(
+    inputs: Tensor, weights: Weights, activation: Callable[[Tensor], Tensor], norm: nn.Module | None = None
+) -> Tensor:
+    """Return the states (batch, time steps, width) that inputs (batch, time steps, features) lead to from a state of 0:
     h_t = activation(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh), as in the documentation of nn.RNN."""
     from_input = F.linear(inputs, weights.weight_ih, weights.bias_ih)
     state = from_input.new_zeros(len(inputs), len(weights.weight_hh))
@@ -111,11 +116,12 @@ def run_layer(inputs: Tensor, weights: Weights, activation: Callable[[Tensor], T
 
 
 def one_layer(recurrent: nn.RNNBase, layer: int) -> nn.RNNBase:
-    """A layer of a stack as a network by itself, which shares its parameters."""
+    """Return one layer of a stack as a network by itself, which shares the parameters of the layer."""
     weights = weights_of(recurrent, layer)
-    kind: dict[str, Any] = {"nonlinearity": recurrent.nonlinearity} if isinstance(recurrent, nn.RNN) else {}
+    kind = cast("Callable[..., nn.RNNBase]", type(recurrent))
+    knobs: dict[str, Any] = {"nonlinearity": recurrent.nonlinearity} if isinstance(recurrent, nn.RNN) else {}
     # On the meta device no weights are drawn.
-    alone = type(recurrent)(weights.weight_ih.shape[1], recurrent.hidden_size, batch_first=True, device="meta", **kind)
+    alone = kind(weights.weight_ih.shape[1], recurrent.hidden_size, batch_first=True, device="meta", **knobs)
     for name, weight in zip(Weights._fields, weights, strict=True):
         setattr(alone, f"{name}_l0", weight)
     return alone

@@ -11,19 +11,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.experiment import Model
-from gradstudio.engine.models.activations import ACTIVATIONS
 from gradstudio.engine.models.checkpointing import checkpointed
+from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.shape import Shape
 
 # The parts of a block in forward order.
-PARTS = {"pre": ("attention_norm", "attention", "mlp_norm", "mlp"), "post": ("attention", "attention_norm", "mlp", "mlp_norm")}
+PARTS = {
+    "pre": ("attention_norm", "attention", "mlp_norm", "mlp"),
+    "post": ("attention", "attention_norm", "mlp", "mlp_norm"),
+}
 
 Sum = tuple[Tensor, Callable[[], Tensor]]
 
 
 class Transformer(nn.Module):
-    """(batch, time steps, features) -> (batch, outputs) from the mean over time, or (batch, answers, outputs), where each of the last
-    `answers` time steps is answered from what came before it and itself."""
+    """A transformer and a head: (batch, time steps, features) -> (batch, outputs) from the mean over time, or (batch,
+    answers, outputs). Then each of the last `answers` time steps is answered from itself and those before it."""
 
     def __init__(self, knobs: Model, shape: Shape) -> None:
         super().__init__()
@@ -43,13 +46,13 @@ class Transformer(nn.Module):
         return self.head(self.read_out(state))
 
     def read_out(self, state: Tensor) -> Tensor:
-        """What the head sees."""
+        """Return what the head sees."""
         if self.final_norm is not None:
             state = self.final_norm(state)
         return state.mean(1) if self.answers == 1 else state[:, -self.answers :]
 
     def sums(self, inputs: Tensor) -> Iterator[Sum]:
-        """In forward order, each weight and a function that computes the sums it makes."""
+        """Yield each weight, in forward order, and a function that computes its sums."""
         yield _sum(self.embedding, inputs)
         state = self.embedding(inputs) + self.positions
         for block in cast("list[Block]", self.blocks):
@@ -59,7 +62,7 @@ class Transformer(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and then an MLP, each a branch beside a residual. (batch, time steps, width) -> the same."""
+    """Attention and then an MLP, each with a residual around it: (batch, time steps, width) -> the same shape."""
 
     attention: Attention
     attention_norm: nn.LayerNorm
@@ -98,7 +101,8 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each time step asks (query), is asked (key) and tells (value), with four heads where the width can be divided by four."""
+    """Attention between time steps: each asks (query), is asked (key) and tells (value). It has four heads where the
+    width can be divided by four."""
 
     def __init__(self, width: int, causal: bool) -> None:
         super().__init__()
@@ -110,9 +114,11 @@ class Attention(nn.Module):
         return self.output(self.mixed(state))
 
     def mixed(self, state: Tensor) -> Tensor:
-        """softmax(query key' / sqrt(width of a head)) value, head by head, and the heads side by side again."""
+        """Return softmax(query key' / sqrt(width of a head)) value, head by head, with the heads side by side again."""
         # (batch, time steps, width) -> (batch, heads, time steps, width of a head)
-        query, key, value = (part(state).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        query, key, value = (
+            part(state).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
         return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
 
     def sums(self, state: Tensor) -> Iterator[Sum]:
@@ -122,7 +128,7 @@ class Attention(nn.Module):
 
 
 class Expansion(nn.Module):
-    """A hidden layer four times as wide, for each time step by itself."""
+    """A hidden layer four times as wide, applied to each time step by itself."""
 
     def __init__(self, knobs: Model) -> None:
         super().__init__()
@@ -143,7 +149,8 @@ def _sum(linear: nn.Linear, inputs: Tensor) -> Sum:
 
 
 def sinusoids(time_steps: int, width: int) -> Tensor:
-    """(time steps, width): sin and cos by turns, of waves from 2 pi to 20000 pi steps long (Vaswani 2017, section 3.5)."""
+    """Return (time steps, width): sin and cos in turn, of waves from 2 pi to 20000 pi steps long (Vaswani 2017, section
+    3.5)."""
     column = torch.arange(width)
     angles = torch.arange(time_steps).unsqueeze(1) / 10000 ** (column // 2 * 2 / width)
     return torch.where(column % 2 == 0, angles.sin(), angles.cos())

@@ -1,4 +1,6 @@
-"""What can be learned, by the name that problem.task gives it."""
+"""Tasks: what can be learned, one a file, by the name that problem.task gives it. Here are the data and the rules by
+which they are drawn; losses are in engine/step/losses.py.
+May use core, engine/devices.py, engine/generators.py and engine/shape.py; never a model, the step or the trainer."""
 
 from gradstudio.engine.tasks.adding import Adding
 from gradstudio.engine.tasks.characters import Characters

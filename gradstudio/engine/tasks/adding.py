@@ -1,4 +1,4 @@
-"""Two numbers of a long sequence are marked, and their sum is asked for at its end."""
+"""The adding task: two numbers of a long sequence are marked, and the answer at its end is their sum."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from gradstudio.engine.tasks.task import Batch, Task
 
 
 class Adding(Task):
-    """The adding problem (Hochreiter and Schmidhuber 1997), in its common form. A time step has a number, even in [0, 1), and a
-    marker, 1 at one step of each half and else 0. Who always answers 1 has a mean squared error of 1/6.
-
-    A sequence of one step has one marked number, which is its sum; always answering 1/2 there is wrong by 1/12.
-    """
+    """The adding problem (Hochreiter and Schmidhuber 1997), in its common form. A time step has a number, uniform in
+    [0, 1), and a marker: 1 at one step of each half, else 0. A model that always answers 1 has a mean squared error of
+    1/6. A sequence of one step has one marked number, which is the sum; always answering 1/2 has an error of 1/12."""
 
     goal = "value"
 

@@ -14,8 +14,8 @@ from gradstudio.engine.tasks.task import Batch, Task
 
 
 class Characters(Task):
-    """Windows of problem.seq_len characters, each character to be answered with the one after it. Training sees the first nine
-    tenths of the book; the test set is the last tenth, window after window."""
+    """The task to answer each character with the one after it, in windows of problem.seq_len characters. Training sees
+    the first nine tenths of the book; the test set is the last tenth, window after window."""
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)
@@ -35,6 +35,9 @@ class Characters(Task):
         return self._noisy(self._placed(self._examples(windows)), generator(self.seed, "test_noise"))
 
     def _examples(self, windows: Tensor) -> Batch:
-        """From (examples, time steps + 1) numbers of characters."""
+        """Return the examples of (examples, time steps + 1) numbers of characters."""
         following = windows[:, 1:]
-        return Batch(F.one_hot(windows[:, :-1], self.shape.features).float(), following if self.shape.answers > 1 else following.flatten())
+        return Batch(
+            F.one_hot(windows[:, :-1], self.shape.features).float(),
+            following if self.shape.answers > 1 else following.flatten(),
+        )

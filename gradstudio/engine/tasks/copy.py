@@ -1,4 +1,4 @@
-"""Some symbols, a long pause, a sign: now repeat them."""
+"""The copying task: some symbols, a long pause, then a sign to repeat them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ BLANK, DELIMITER = KINDS, KINDS + 1  # the two further inputs
 
 
 class Copy(Task):
-    """The copying problem (Hochreiter and Schmidhuber 1997; sizes as in Arjovsky 2016): 10 symbols of 8 kinds, problem.seq_len
-    blanks, a delimiter, and 10 more blanks during which the symbols are due in their order. A guess is right once in 8, loss ln 8."""
+    """The copying problem (Hochreiter and Schmidhuber 1997; sizes as in Arjovsky 2016): 10 symbols of 8 kinds,
+    problem.seq_len blanks, a delimiter, and 10 more blanks during which the symbols are due in their order. A guess is
+    right once in 8, loss ln 8."""
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)

@@ -17,7 +17,8 @@ CLASSES = 10
 
 
 def standardized(pixels: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1 per pixel over the training set. A pixel that never changes has deviation 0; it is divided by 1."""
+    """Return pixels with mean 0 and deviation 1 over the training set. A pixel that never changes has deviation 0; it
+    is divided by 1."""
     deviation = train.std(axis=0)
     return (pixels - train.mean(axis=0)) / np.where(deviation == 0, 1.0, deviation)
 
@@ -30,7 +31,8 @@ SCALINGS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 class Digits(Dataset):
-    """Which digit it is. `digits` has 8 time steps of 8 features, a row of the image each; `sequential_digits` has problem.seq_len."""
+    """The task to tell which digit an image shows. `digits` has 8 time steps of 8 features, each a row of the image;
+    `sequential_digits` has problem.seq_len time steps."""
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)

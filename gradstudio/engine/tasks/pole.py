@@ -13,8 +13,16 @@ from gradstudio.engine.generators import generator
 from gradstudio.engine.shape import Shape
 from gradstudio.engine.tasks.task import TESTS, Batch, Task
 
-# Barto, Sutton and Anderson 1983, "Neuronlike adaptive elements that can solve difficult learning control problems", without friction.
-GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02  # m/s^2, kg, kg, m, N, s in a time step
+# Barto, Sutton and Anderson 1983, "Neuronlike adaptive elements that can solve difficult learning control problems",
+# without friction.
+GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = (
+    9.8,
+    1.0,
+    0.1,
+    0.5,
+    10.0,
+    0.02,
+)  # m/s^2, kg, kg, m, N, s in a time step
 FARTHEST, STEEPEST = 2.4, math.radians(12)  # m, rad; beyond either an episode ends
 START = 0.05  # each number of a first state is within so much of 0
 DISCOUNT = 0.99
@@ -22,8 +30,9 @@ SHAKES = 10  # random pushes before a state is shown to an initialization
 
 
 class Pole(Task):
-    """Inputs (episodes, problem.seq_len, 4) are the states that the model saw: place, speed, angle, angular speed; 0 after the end.
-    Targets (episodes, problem.seq_len, 3) are what it did (1 is right), what that was worth, and 1 while the episode lasted."""
+    """The task to keep the pole up. Inputs (episodes, problem.seq_len, 4) are the states that the model saw: place,
+    speed, angle, angular speed; 0 after the end. Targets (episodes, problem.seq_len, 3) are its action (1 is right),
+    the worth of the action, and 1 while the episode lasted."""
 
     goal = "reward"
 
@@ -32,14 +41,14 @@ class Pole(Task):
         self.shape = Shape(problem.seq_len, 4, 2, problem.seq_len)
 
     def next_batch(self, model: nn.Module) -> Batch:
-        """Episodes played by the model as it is now."""
+        """Return episodes that the model plays as it is now."""
         return self._play(model, self.problem.batch_size, self.order_generator, self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
         return self._play(model, TESTS, generator(self.seed, "test"), generator(self.seed, "test_noise"))
 
     def sample(self, examples: int = 256) -> Tensor:
-        """States (examples, 1, 4) after some random pushes."""
+        """Return states (examples, 1, 4) after some random pushes."""
         source = generator(self.seed, "test")
         state = first_states(examples, source)
         for _ in range(SHAKES):
@@ -47,7 +56,8 @@ class Pole(Task):
         return self._shown(state).inputs.cpu()
 
     def _play(self, model: nn.Module, episodes: int, source: torch.Generator, noise_source: torch.Generator) -> Batch:
-        """The model acts as in evaluation and is left in the mode it was in. It sees the noise that it is trained with."""
+        """Return episodes in which the model acts as in evaluation; its mode stays as it was. It sees the noise that it
+        is trained with."""
         inputs, action, lasted = (torch.zeros(episodes, self.problem.seq_len, *size) for size in ((4,), (), ()))
         state = first_states(episodes, source)
         training = model.training
@@ -67,17 +77,17 @@ class Pole(Task):
         return Batch((inputs * lasted.unsqueeze(2)).to(self.device), targets.to(self.device))
 
     def _shown(self, state: np.ndarray) -> Batch:
-        """States (episodes, 4) as the model sees them before noise."""
+        """Return states (episodes, 4) as the model sees them before noise."""
         return self._placed(Batch(torch.from_numpy(state).float().unsqueeze(1), torch.zeros(len(state))))
 
 
 def first_states(episodes: int, source: torch.Generator) -> np.ndarray:
-    """(episodes, 4) in float64: place in m, speed, angle in rad, angular speed."""
+    """Return (episodes, 4) in float64: place in m, speed, angle in rad, angular speed."""
     return START * (2 * torch.rand(episodes, 4, dtype=torch.float64, generator=source).numpy() - 1)
 
 
 def moved(state: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """States (episodes, 4) one time step later, by Euler's method."""
+    """Return states (episodes, 4) one time step later, by Euler's method."""
     speed, angle, turning = state[:, 1], state[:, 2], state[:, 3]
     sine, cosine, mass = np.sin(angle), np.cos(angle), CART + POLE
     push = (np.where(right, FORCE, -FORCE) + POLE * HALF_LENGTH * turning**2 * sine) / mass
@@ -87,7 +97,7 @@ def moved(state: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def worth(lasted: Tensor) -> Tensor:
-    """What each step was worth: the reward from there on, 1 for each step that lasts, discounted; (episodes, time steps).
-    No baseline is taken from it, so that a policy can run away."""
+    """Return the worth of each step, (episodes, time steps): the discounted reward from there on, 1 for each step that
+    lasts. No baseline is subtracted, so a policy can run away."""
     remaining = lasted.flip(1).cumsum(1).flip(1)
     return (1 - DISCOUNT**remaining) / (1 - DISCOUNT)

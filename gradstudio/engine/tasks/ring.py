@@ -15,13 +15,14 @@ MODES, RADIUS, RING_DEVIATION = 8, 2.0, 0.02  # as in Metz 2017, "Unrolled gener
 
 
 def ring_centers(device: torch.device | str = "cpu") -> Tensor:
-    """(modes, 2), made there, so that nothing is copied."""
+    """Return the centers (modes, 2), made on the device, so that nothing is copied to it."""
     angle = torch.arange(MODES, device=device) * (2 * math.pi / MODES)
     return RADIUS * torch.stack([angle.cos(), angle.sin()], 1)
 
 
 class Ring(Task):
-    """Inputs (batch, 2, 2): a real point, and the noise from which the generator draws one. There are no targets."""
+    """The task to imitate the points. Inputs (batch, 2, 2) are a real point and the noise from which the generator
+    draws a point. There are no targets."""
 
     goal = "points"
     shape = Shape(2, 2, 1)

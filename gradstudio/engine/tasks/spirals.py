@@ -1,4 +1,4 @@
-"""Points of a plane on two arms that are wound around each other."""
+"""Points on two spiral arms in a plane."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ RADIUS, TURNS, ARM_DEVIATION = 2.0, 1.5, 0.05
 
 
 def spirals(points: int, source: torch.Generator) -> Batch:
-    """Points (points, 1, 2) on alternate arms, and which arm. After Lang and Witbrock 1988, "Learning to tell two spirals apart"."""
+    """Return points (points, 1, 2) on alternate arms, and the arm of each. After Lang and Witbrock 1988, "Learning to
+    tell two spirals apart"."""
     arm = torch.arange(points) % 2
     along = torch.rand(points, generator=source)
     angle = 2 * math.pi * TURNS * along + math.pi * arm
@@ -25,7 +26,7 @@ def spirals(points: int, source: torch.Generator) -> Batch:
 
 
 class Spirals(Dataset):
-    """Which arm a point is on. The points are drawn once, with the seed."""
+    """The task to tell which arm a point is on. The points are drawn once, with the seed."""
 
     shape = Shape(1, 2, 2)
 

@@ -1,4 +1,4 @@
-"""What every task has: where its batches come from, and what is done to them."""
+"""The base of every task: where its batches come from, and how they are scaled and made noisy."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ TESTS = 512  # examples of a test set that is drawn
 
 
 class Batch(NamedTuple):
-    """`inputs` (batch, time steps, features) float32; `targets` what a loss holds the outputs against: int64 classes (batch,)
-    or (batch, answers), or float32 values. Both on the task's device."""
+    """Examples: `inputs` (batch, time steps, features), float32, and `targets` that the loss compares the outputs with:
+    int64 classes (batch,) or (batch, answers), or float32 values. Both are on the task's device."""
 
     inputs: Tensor
     targets: Tensor
 
 
 class Task:
-    """Draws examples anew for every batch. `goal` says which loss loss.kind = auto comes to (losses.py).
-
-    What a batch changes are the generators; they are on the CPU, so that every device gets the same numbers.
-    """
+    """A task that draws new examples for every batch. `goal` decides which loss loss.kind = auto means (losses.py).
+    A batch changes nothing but the generators. They are on the CPU, so that every device gets the same numbers."""
 
     goal: ClassVar[Goal] = "classes"
     shape: Shape
@@ -40,27 +38,29 @@ class Task:
         self.outlier_generator = generator(seed, "outliers")
 
     def draw(self, examples: int, source: torch.Generator) -> Batch:
-        """So many examples on the CPU, before input_scale and noise."""
+        """Return so many examples on the CPU, before input_scale and noise."""
         raise AssertionError("each task that draws its examples says how")
 
     def next_batch(self, model: nn.Module) -> Batch:
-        """The next micro-batch. Only a task in which the model acts looks at the model."""
+        """Return the next micro-batch. Only a task in which the model acts looks at the model."""
         return self._noisy(self._placed(self.draw(self.problem.batch_size, self.order_generator)), self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
-        """Examples that training does not see: the same at every call."""
-        return self._noisy(self._placed(self.draw(TESTS, generator(self.seed, "test"))), generator(self.seed, "test_noise"))
+        """Return examples that training does not see, the same ones at every call."""
+        return self._noisy(
+            self._placed(self.draw(TESTS, generator(self.seed, "test"))), generator(self.seed, "test_noise")
+        )
 
     def sample(self, examples: int = 256) -> Tensor:
-        """Inputs without noise, on the CPU: for an initialization that looks at data."""
+        """Return inputs without noise, on the CPU, for an initialization that looks at data."""
         return self._placed(self.draw(examples, generator(self.seed, "test"))).inputs.cpu()
 
     def outliers(self, inputs: Tensor, scale: float) -> Tensor:
-        """Gaussian noise of deviation `scale` in the shape of `inputs`."""
+        """Return Gaussian noise of deviation `scale` in the shape of `inputs`."""
         return placed(torch.randn(inputs.shape, generator=self.outlier_generator), self.device) * scale
 
     def _placed(self, batch: Batch) -> Batch:
-        """Scaled by input_scale, on the device."""
+        """Return the batch scaled by input_scale, on the device."""
         inputs = batch.inputs if self.problem.input_scale == 1 else batch.inputs * self.problem.input_scale
         return Batch(placed(inputs, self.device), placed(batch.targets, self.device))
 
@@ -72,7 +72,7 @@ class Task:
 
 
 class Dataset(Task):
-    """Goes through a fixed training set, epoch after epoch, each in an order of its own."""
+    """A task with a fixed training set, seen epoch after epoch, each in an order of its own."""
 
     training: Batch  # both without noise, on the device
     testing: Batch
@@ -83,7 +83,7 @@ class Dataset(Task):
         self.position = 0  # first example of the next batch in it
 
     def next_batch(self, model: nn.Module) -> Batch:
-        """The next micro-batch. What an epoch has left over when no full batch remains is not used."""
+        """Return the next micro-batch. Examples that are left at the end of an epoch and fill no batch are not used."""
         inputs, targets = self.training
         if self.position + self.problem.batch_size > len(self.order):
             self.order = torch.randperm(len(inputs), generator=self.order_generator)

@@ -1,4 +1,5 @@
-"""Layers x steps as a picture, one row a layer from input to output. Why look: vanishing and exploding are patterns over depth."""
+"""One metric of every layer over the steps, as a heatmap with a row for each layer. Why look: vanishing and exploding
+gradients are patterns over depth."""
 
 from __future__ import annotations
 
@@ -8,18 +9,19 @@ import time
 import numpy as np
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QPainterPath, QPen
-from PySide6.QtWidgets import QComboBox, QGraphicsPathItem, QHBoxLayout
+from PySide6.QtWidgets import QComboBox, QGraphicsPathItem
 
 from gradstudio.core.history import LAYER_METRICS, Layer
 from gradstudio.core.text import number
-from gradstudio.gui.plots import axes
-from gradstudio.gui.plots.color_bar import ColorBar, indices, lookup_table
-from gradstudio.gui.plots.heatmap import Heatmap, LayerBins
-from gradstudio.gui.plots.series import log10
-from gradstudio.gui.plots.shared import Cursor, StepRange
+from gradstudio.gui.drawing import axes
+from gradstudio.gui.drawing.color_bar import ColorBar
+from gradstudio.gui.drawing.heatmap_colors import indices, lookup_table
+from gradstudio.gui.drawing.heatmap_image import Heatmap, LayerBins
+from gradstudio.gui.drawing.series import log10
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import FIT_EVERY, StepPlot
 from gradstudio.gui.theme import theme
-from gradstudio.session.run import Run
+from gradstudio.session.record.run import Run
 
 NAMES = {
     "grad_norm": "gradient norm",
@@ -41,9 +43,14 @@ SHARES = {"zero_share", "nonfinite_share"}  # on a linear scale from 0 to 1
 
 
 class LayersPlot(StepPlot):
+    """The heatmap, its colour bar, and a choice of the metric."""
+
     title = "Layers × steps"
-    right_width = 0  # its place is the colour bar's
-    help = "One row a layer, from the input at the top to the output at the bottom. A dark top is a vanishing gradient."
+    right_width = 0  # the colour bar is there
+    help = (
+        "One row for each layer, from the input at the top to the output at the bottom. Dark rows at the top are a "
+        "vanishing gradient."
+    )
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         self.shown = "grad_norm"
@@ -52,21 +59,21 @@ class LayersPlot(StepPlot):
         self._layers: tuple[Layer, ...] = ()
         self._bins = LayerBins(0)
         self._levels = (0.0, 1.0)
-        self._levels_due = 0.0  # when they are found anew
-        self._drawn: tuple = ()  # what the picture shows, and up to which bin it stays so
-        self._row: int | None = None
+        self._levels_due = 0.0  # when they are found again
+        self._drawn: tuple = ()  # what is in the picture, and the bin up to which that stays
+        self._row: int | None = None  # layer that the cursor reads
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
         self._lines.setZValue(2)
-        self._lines_lie: tuple = ()  # between how many layers, and how far
+        self._lines_lie: tuple = ()  # number of layers, and last step, of the lines
         self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers where the first NaN was born
         self._lit.setZValue(3)
-        self._lit_of: object = None
+        self._lit_of: tuple = ()
         self.box.invertY(True)
-        self.plot.layout.setContentsMargins(0, 10, 0, 0)  # room for the half of the first name above its row
+        self.widget.set_margins(top=10)  # half of the first name stands above its row
         self.plot.showGrid(y=False)
         self.bar = ColorBar()
-        self._add_bar()
+        self.body.addWidget(self.bar)
         self._add_choice()
         self.restyle()
 
@@ -96,9 +103,10 @@ class LayersPlot(StepPlot):
         super().refresh(run, scale)
         if (run, run.provenance) != self._lit_of:
             self._lit_of = (run, run.provenance)
-            self._light(run)
+            self._frame_provenance(run)
 
-    def _light(self, run: Run) -> None:
+    def _frame_provenance(self, run: Run) -> None:
+        """Draw a frame around the layers where the first NaN was born."""
         path, names = QPainterPath(), [layer.name for layer in run.history.layers]
         rows = [names.index(name) for name in (run.provenance.layers if run.provenance else ()) if name in names]
         if rows:
@@ -113,12 +121,12 @@ class LayersPlot(StepPlot):
         self._levels_due = 0.0
 
     def read(self, run: Run, start: int, stop: int) -> None:
-        if run.history.layers is not self._layers:  # known only once the run has begun
+        if run.history.layers is not self._layers:  # they are known only once the run has begun
             self.clear()
         self._bins.append(run.history.layer_metric(self.shown, start, stop))
 
     def _shows(self, run: Run, stop: int) -> bool:
-        """A column of the picture may be wider than a pixel."""
+        """Return whether a new column has begun: one may be wider than a pixel."""
         width = self._bins.width
         return super()._shows(run, stop) and (stop // width > self._seen // width or self._overdue(run))
 
@@ -166,14 +174,15 @@ class LayersPlot(StepPlot):
         return f"first {number(float(values[0]))} · last {number(float(values[-1]))}"
 
     def _close_look(self) -> tuple[int, int] | None:
-        """The steps to be read anew, where the bins are too wide for what is on view."""
+        """Return the steps to read again, where the bins are too wide for the steps on view."""
         first, last = self.steps.first, self.steps.last
         if self._bins.width == 1 or (last - first) / self._bins.width > 400:
             return None
         return max(int(first) - 1, 0), min(int(last) + 2, self._bins.count)
 
     def _set_levels(self, bins: LayerBins) -> None:
-        """Whole decades that hold what is finite. What stands far over nearly all of it has the brightest colour with it."""
+        """Set the levels to whole decades that hold the finite values. A value far over nearly all others has the
+        brightest colour."""
         now = time.monotonic()
         if self.shown in SHARES or (now < self._levels_due and bins is self._bins):
             return
@@ -187,7 +196,7 @@ class LayersPlot(StepPlot):
             self._levels = (low, max(math.ceil(top), low + 1))
 
     def _draw_lines(self, layers: int) -> None:
-        """Between the rows. They have the colour of the ground: behind the last step there is nothing to be seen of them."""
+        """Draw lines between the rows. They have the colour of the ground, so they are not seen after the last step."""
         if (layers, self.steps.most) != self._lines_lie:
             self._lines_lie = (layers, self.steps.most)
             path = QPainterPath()
@@ -196,14 +205,6 @@ class LayersPlot(StepPlot):
                 path.lineTo(self.steps.most, row)
             self._lines.setPath(path)
 
-    def _add_bar(self) -> None:
-        row = QHBoxLayout()
-        row.setSpacing(0)
-        self.layout().removeWidget(self.widget)
-        row.addWidget(self.widget, 1)
-        row.addWidget(self.bar)
-        self.layout().addLayout(row, 1)
-
     def _add_choice(self) -> None:
         self.choice = QComboBox()
         for metric, name in NAMES.items():
@@ -211,22 +212,24 @@ class LayersPlot(StepPlot):
             self.choice.setItemData(self.choice.count() - 1, LAYER_METRICS[metric], Qt.ItemDataRole.ToolTipRole)
         self.choice.setObjectName("small")
         self.choice.setAccessibleName("Metric of the layers")
-        self.choice.setToolTip("What the colour shows.")
+        self.choice.setToolTip("Choose the metric that the colours show.")
         self.choice.currentIndexChanged.connect(lambda: self.choose(self.choice.currentData()))
         self.header.addSpacing(8)
         self.header.addWidget(self.choice)
 
-    def _key(self, key: int) -> bool:
-        """Up and Down choose the layer that is read."""
-        move = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(key)
-        if move is None or not self._axis.names:
-            return super()._key(key)
-        self._row = (0 if self._row is None else self._row + move) % len(self._axis.names)
+    def _key(self, key: int, last: int) -> bool:
+        """Choose the layer that is read, with Up and Down, or do what the key does on every plot."""
+        moves: dict[int, int] = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
+        if key not in moves or not self._axis.names or self.run is None:
+            return super()._key(key, last)
+        self._row = (0 if self._row is None else self._row + moves[key]) % len(self._axis.names)
         self._say(self.run)
         return True
 
     def _mouse_moved(self, position: QPointF) -> None:
-        self._row = int(self.box.mapSceneToView(position).y()) if self.box.sceneBoundingRect().contains(position) else None
+        self._row = (
+            int(self.box.mapSceneToView(position).y()) if self.box.sceneBoundingRect().contains(position) else None
+        )
         super()._mouse_moved(position)
         if self.run is not None and self.step_cursor.step is not None:
             self._say(self.run)

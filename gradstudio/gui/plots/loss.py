@@ -1,29 +1,32 @@
-"""The loss of each step, as measured and smoothed. Why look: it is what training is for, and where a NaN shows last."""
+"""The loss of each step, as measured and smoothed. Why look: training minimises it, and a NaN shows here last."""
 
 from __future__ import annotations
 
 import math
 
 from gradstudio.core.events import Event
-from gradstudio.core.text import number
-from gradstudio.gui.plots.axes import LossAxis
-from gradstudio.gui.plots.canvas import Label
-from gradstudio.gui.plots.overlay import Overlays
-from gradstudio.gui.plots.series import Scale, Series, joined, linear, log10
-from gradstudio.gui.plots.shared import Cursor, StepRange
-from gradstudio.gui.plots.smoother import SMOOTHING
-from gradstudio.gui.plots.source import RunSource
+from gradstudio.core.task_measures import loss_may_be_negative, measure, why_it_need_not_fall
+from gradstudio.core.text import number, percent
+from gradstudio.gui.drawing.axes import LossAxis
+from gradstudio.gui.drawing.canvas import Label
+from gradstudio.gui.drawing.overlay import Overlays
+from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.drawing.smoothing import SMOOTHING
+from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
-from gradstudio.session.run import Run, recent_mean
-from gradstudio.session.wording import aim, loss_may_be_negative, measure, percent, why_it_need_not_fall
+from gradstudio.session.record.run import Run, recent_mean
+from gradstudio.session.words.names import aim
 
 LABELLED = 3  # of the latest changes
 
 
 class LossPlot(StepPlot):
+    """The loss on a log axis, or on a linear one where it may be negative, with the latest changes in words."""
+
     title = "Loss"
-    help = "Mean loss of each step's batch, before its update. It is what training is for, and where a NaN shows last."
+    help = "Mean loss of each step's batch, before its update. Training minimises it; a NaN shows here last."
 
     columns = ("loss", "accuracy")
 
@@ -38,7 +41,7 @@ class LossPlot(StepPlot):
         self._change_texts = [Label(self.canvas, z=45) for _ in range(LABELLED)]
         for text in self._change_texts:
             text.hide()
-        self.take_over(overlays, "smooth", "loss")
+        self._overlaid = self.draw_overlays(overlays, "smooth", "loss")
         self.restyle()
 
     @property
@@ -48,12 +51,13 @@ class LossPlot(StepPlot):
     def legend(self) -> str:
         marks = self.raw.marks_legend()
         watch = self._what_to_watch()
-        curves = "raw, smoothed" if watch else f"raw 35 %, smoothed {SMOOTHING:g}"  # short, for a narrow plot has no room for more
+        # short, as a narrow plot has no room for more
+        curves = "raw, smoothed" if watch else f"raw 35 %, smoothed {SMOOTHING:g}"
         return f"{curves}{'' if self._axis.linear else ' · log'}{watch}{f' &nbsp; {marks}' if marks else ''}"
 
     def _what_to_watch(self) -> str:
-        """What tells how such a run is getting on, where its loss does not."""
-        if self.run is None or recent_mean(self.run.history, "accuracy") * 0 != 0:  # of no rows or with a NaN
+        """Return the measure to watch where the loss does not say how well the run is doing."""
+        if self.run is None or not math.isfinite(recent_mean(self.run.history, "accuracy")):
             return ""
         told = aim(self.run)
         return f" · need not fall, watch: {told}" if told else ""
@@ -71,8 +75,12 @@ class LossPlot(StepPlot):
     def fit_y(self, run: Run) -> None:
         first, last, signed = self.steps.first, self.steps.last, self._axis.linear
         above = 0.7 if self.steps.following and not signed else math.inf
-        if found := joined(self.raw.range(first, last, above=above), self.overlay.range(first, last, self.y_scale, above=above)):
-            self.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
+        own, overlaid = (
+            self.raw.range(first, last, above=above),
+            self._overlaid.range(first, last, self.y_scale, above=above),
+        )
+        if found := joined(own, overlaid):
+            self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
@@ -81,15 +89,15 @@ class LossPlot(StepPlot):
         self.raw.draw_marks()
 
     def _draw_marks(self, run: Run) -> None:
-        if len(run.timeline) != self._changes:  # the events of a long run are many; look through them only for a new change
+        if len(run.timeline) != self.marks.shown_changes:  # a long run has many events: search only for a new change
             self._labels = [event for event in list(run.events) if event.kind == "knob_changed"][-LABELLED:]
         for text, event in zip(self._change_texts, self._labels, strict=False):
             text.setText(event.text)
         super()._draw_marks(run)
 
     def _place_labels(self) -> None:
-        """Each beside its line, one over the other, and never over the edge: where there is no room to the right of a line it stands to
-        the left, and in a narrow plot on both sides."""
+        """Put each label beside its line, one over the other and never over the edge: to the left of its line where
+        there is no room on the right, and in a narrow plot on both sides."""
         super()._place_labels()
         first, last = self.box.viewRange()[0]
         width, height = (max(length, 1.0) for length in self.canvas.size)
@@ -108,10 +116,14 @@ class LossPlot(StepPlot):
 
     def reading(self, run: Run, step: int) -> str:
         row = run.history.row(step)
-        accuracy = f" · {measure(run.experiment).batch.format(percent(row['accuracy']))}" if row["accuracy"] == row["accuracy"] else ""
+        accuracy = ""
+        if not math.isnan(row["accuracy"]):
+            accuracy = f" · {measure(run.experiment).batch.format(percent(row['accuracy']))}"
         return f"loss {number(row['loss'])}{accuracy}"
 
     def nonfinite_mark(self, run: Run, step: int) -> str:
         loss = run.history.row(step)["loss"]
+        if math.isfinite(loss):
+            return f"gradient not finite · step {step:,}"
         before = f", after {number(run.history.row(step - 1)['loss'])}" if step else ""
-        return f"{number(loss)} · step {step:,}{before}" if loss - loss != 0 else f"gradient not finite · step {step:,}"
+        return f"{number(loss)} · step {step:,}{before}"

@@ -1,4 +1,4 @@
-"""Loss scale and learning rate. Why look: the scale halves at every overflow, and each time an update is skipped."""
+"""Loss scale and learning rate. Why look: at every overflow the scale halves and an update is skipped."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import numpy as np
 import pyqtgraph as pg
 
 from gradstudio.core.text import number
-from gradstudio.gui.plots.axes import LinearAxis, Log2Axis
-from gradstudio.gui.plots.canvas import Canvas, Marks, leave_unpainted
-from gradstudio.gui.plots.envelope import Envelope
-from gradstudio.gui.plots.series import Series, log2
-from gradstudio.gui.plots.shared import Cursor, StepRange
-from gradstudio.gui.plots.source import RunSource
+from gradstudio.gui.drawing.axes import LinearAxis, Log2Axis
+from gradstudio.gui.drawing.canvas import Canvas
+from gradstudio.gui.drawing.cheap_frame import leave_unpainted
+from gradstudio.gui.drawing.envelope import Envelope
+from gradstudio.gui.drawing.marks import Marks
+from gradstudio.gui.drawing.series import Series, log2
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
-from gradstudio.session.run import Run
+from gradstudio.session.record.run import Run
 
 
 class ScaleAndRatePlot(StepPlot):
+    """The scale on the left axis, the rate on the right one, and a mark for each skipped update."""
+
     title = "Loss scale · learning rate"
-    help = "The factor on the loss under fp16, halved at each overflow (a skipped update, marked), and the learning rate of each update."
+    help = (
+        "The factor on the loss under fp16, which halves at each overflow (the update is skipped, and marked), and the "
+        "learning rate of each update."
+    )
 
     columns = ("scale", "skipped", "lr")
 
@@ -41,7 +48,7 @@ class ScaleAndRatePlot(StepPlot):
         self._skips = Envelope()
         self._skipped = 0  # steps
         self.series = (self.scale, self.rate)
-        self._skip_marks = Marks(self.canvas, "t", 8, z=30, height=0.88)
+        self._skip_marks = Marks(self.canvas, "down", 8, z=30, height=0.88)
         self.restyle()
 
     def legend(self) -> str:
@@ -61,13 +68,13 @@ class ScaleAndRatePlot(StepPlot):
 
     def read(self, run: Run, start: int, stop: int) -> None:
         super().read(run, start, stop)
-        if self._scaled():  # nothing is skipped elsewhere
+        if self._scaled():  # only then an update can be skipped
             skips = run.history.column("skipped", self._skips.count, stop)
             self._skips.append(skips[None])
             self._skipped += int(skips.sum())
 
     def _shows(self, run: Run, stop: int) -> bool:
-        """A rate that never changed is a straight line, whose end can wait."""
+        """Return whether to draw: a rate that never changed is a straight line, whose end can wait."""
         envelope, index = self.rate.envelope, self.rate.index
         level = not self._scaled() and envelope.least[index] == envelope.greatest[index]
         return self._overdue(run) if level and self._seen else super()._shows(run, stop)
@@ -79,7 +86,7 @@ class ScaleAndRatePlot(StepPlot):
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
         if self._scaled() and (found := self.scale.range(first, last)):
-            self.set_y(*found, least=2.0)
+            self.widget.set_y(*found, least=2.0)
         if self._rates.viewRange()[0] != self.box.viewRange()[0]:
             self._rates.setXRange(*self.box.viewRange()[0], padding=0)
             self._has_moved()
@@ -106,7 +113,9 @@ class ScaleAndRatePlot(StepPlot):
         return f"{scale}learning rate {number(row['lr'])}"
 
     def _scaled(self) -> bool:
-        if self.run is not None and self.run.in_force.precision.dtype == "fp16" and self.run.in_force.precision.scaling != "none":
+        """Return whether a loss scale is in use or has been."""
+        precision = self.run.in_force.precision if self.run is not None else None
+        if precision is not None and precision.dtype == "fp16" and precision.scaling != "none":
             return True
         envelope, index = self.scale.envelope, self.scale.index
         return (envelope.least[index], envelope.greatest[index]) not in ((1.0, 1.0), (np.inf, -np.inf))

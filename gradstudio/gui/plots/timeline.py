@@ -1,4 +1,5 @@
-"""The run along its steps: how far it is, where it branched, what was changed, where it broke; and the handle that takes it back."""
+"""The timeline: how far the run is, where it branched, which knobs were changed, where it diverged, and the handle that
+rewinds it."""
 
 from __future__ import annotations
 
@@ -8,24 +9,27 @@ from PySide6.QtWidgets import QGraphicsRectItem, QPushButton
 
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import plural
-from gradstudio.gui.plots.axes import Axis
-from gradstudio.gui.plots.canvas import Mark, Marks
-from gradstudio.gui.plots.shared import Cursor, StepRange
-from gradstudio.gui.plots.step_plot import StepPlot, changed_at
-from gradstudio.gui.plots.view_box import RewindBox
+from gradstudio.gui.drawing.axes import Axis
+from gradstudio.gui.drawing.marks import Mark, Marks
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.drawing.view_box import RewindBox
+from gradstudio.gui.plots.run_marks import changed_at
+from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
-from gradstudio.session.run import Run
+from gradstudio.session.record.run import Run
 
 THICK = 5  # px
 MEGABYTE = 1 << 20
 
 
 class Timeline(StepPlot):
+    """A bar as long as the run. Dragging it rewinds the run to a step."""
+
     title = "Timeline"
     left_values = False
     help = (
-        "How far the run is, the knobs that were changed on the way (circles), and the first non-finite step (cross). Drag to go back to any "
-        "step: what went on from there stays, and to go on with a changed knob makes a branch."
+        "How far the run is, the changes of its knobs (circles) and its first non-finite step (cross). Drag to rewind "
+        "to a step: the later steps are kept, and a changed knob then starts a branch."
     )
     box_kind = RewindBox
 
@@ -33,28 +37,26 @@ class Timeline(StepPlot):
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__(steps, cursor, Axis("left"))
-        self._memory = (0, 0)  # bytes of snapshots, and how many there may be
-        self.reach = 0  # steps that one can go to
-        self._held: int | None = None  # where the handle is held
+        self._memory = (0, 0)  # bytes of snapshots, and their budget
+        self.reach = 0  # last step that the run can be set to
+        self._held: int | None = None  # step at which a person holds the handle
         self._bars = {role: QGraphicsRectItem(self.canvas.columns) for role in ("line", "grid", "dim", "accent")}
-        self._laid: dict[str, tuple[int, ...]] = {}  # where each of them lies
+        self._laid: dict[str, tuple[int, ...]] = {}  # their places
         for z, item in enumerate(self._bars.values()):
             item.setPen(Qt.PenStyle.NoPen)
             item.setZValue(60 + z)
-        self._dots = Marks(self.canvas, "o", 10, z=64)
-        self._cross = Marks(self.canvas, "x", 12, z=65)
-        self._handle = Mark(self.canvas, "o", 15, z=66)
-        bottom = self.plot.getAxis("bottom")
-        bottom.linkToView(self.box)
-        bottom.setStyle(showValues=True)
-        bottom.setHeight(None)
+        self._dots = Marks(self.canvas, "circle", 10, z=64)
+        self._cross = Marks(self.canvas, "cross", 12, z=65)
+        self._handle = Mark(self.canvas, "circle", 15, z=66)
+        self.widget.write_steps()
         self.plot.showGrid(y=False)
         self.box.setYRange(0, 1, padding=0)
+        assert isinstance(self.box, RewindBox)
         self.box.dragged.connect(self._drag)
         self.box.setCursor(Qt.CursorShape.SizeHorCursor)
-        self._follow = QPushButton("Show the whole run")
+        self._follow = QPushButton("Show whole run")
         self._follow.setProperty("role", "flat")
-        self._follow.setToolTip("The plots show a part of the run and do not move on with it: press to follow it again (Home)")
+        self._follow.setToolTip("Show all steps in every plot and follow the run again (Home)")
         self._follow.clicked.connect(self._show_whole_run)
         self.header.addWidget(self._follow)
         steps.changed.connect(self._show_whether_following)
@@ -62,9 +64,10 @@ class Timeline(StepPlot):
         self.restyle()
 
     def show_reach(self, reach: int, used: int, budget: int) -> None:
-        """One can go to so many steps; snapshots take so many bytes of those that they may."""
+        """Show the last step that the run can be set to, and how many bytes of their budget the snapshots use."""
         if (reach, used // MEGABYTE, budget) != (self.reach, self._memory[0] // MEGABYTE, self._memory[1]):
-            beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)  # else it is drawn with the run's new rows
+            # else it is drawn with the run's new rows
+            beyond = self.run is not None and max(reach, self.reach) > len(self.run.history)
             self.reach, self._memory, self._unsaid = reach, (used, budget), True
             if beyond:
                 self._draw_bars()
@@ -76,10 +79,10 @@ class Timeline(StepPlot):
         if self.run is None:
             return ""
         if self._held is not None:
-            return f"<b>let go to be back at step {self._held:,}</b>"
+            return f"<b>release to rewind to step {self._held:,}</b>"
         changes = plural(len(self.run.timeline), "change", "changes")
         used, budget = (round(size / MEGABYTE) for size in self._memory)
-        memory = f" &nbsp; drag to go back · snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
+        memory = f" &nbsp; drag to rewind · snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
         return f"{changes} · {len(self.run.history):,} of {self.run.experiment.run.steps:,} steps{memory}"
 
     def draw(self, run: Run) -> None:
@@ -90,21 +93,23 @@ class Timeline(StepPlot):
         self._draw_bars()
 
     def _draw_bars(self) -> None:
-        """The steps there are to do, those that the run that was left has made, those before the fork, and those since."""
+        """Draw four bars: the planned steps, those that the parent made beyond this run, those before the branch point,
+        and the run's own."""
         run = self.run
         if run is None:
             return
         top, count = round((self.canvas.size[1] - THICK) / 2), len(run.history)
         self._lay("line", 0, top, run.experiment.run.steps)
-        self._lay("grid", 0, top, self.reach if self.reach > count else run.parent_step)  # else it would lie under the last of them
+        # it is short where it would be hidden under the run's own steps
+        self._lay("grid", 0, top, self.reach if self.reach > count else run.parent_step)
         self._lay("dim", 0, top, run.parent_step)
         self._lay("accent", run.parent_step, top, count - run.parent_step)
         self._handle.show_at((count if self._held is None else self._held) if count or self.reach else None)
 
-    def _lay(self, bar: str, *place: int) -> None:
-        if self._laid.get(bar) != place:
-            self._laid[bar] = place
-            self._bars[bar].setRect(*place, THICK)
+    def _lay(self, bar: str, first: int, top: int, steps: int) -> None:
+        if self._laid.get(bar) != (first, top, steps):
+            self._laid[bar] = (first, top, steps)
+            self._bars[bar].setRect(first, top, steps, THICK)
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
@@ -114,34 +119,35 @@ class Timeline(StepPlot):
         self._say(run)
 
     def restyle(self) -> None:
+        faint = {"dim": theme.color("dim", 150), "grid": theme.color("accent", 70)}
         for role, item in self._bars.items():
-            item.setBrush(theme.color(role, 150) if role == "dim" else theme.color("accent", 70) if role == "grid" else theme.color(role))
+            item.setBrush(faint.get(role) or theme.color(role))
         self._dots.dress(theme.color("accent"), theme.color("panel"))
         self._cross.dress(theme.color("bad"), theme.color("bad"))
         self._handle.dress(theme.color("panel"), theme.color("accent"))
         super().restyle()
         self.setFixedHeight(round(76 * theme.zoom))
-        self.plot.getAxis("bottom").setHeight(None)
+        self.widget.fit_steps()
 
     def reading(self, run: Run, step: int) -> str:
         near = 0.012 * (self.steps.last - self.steps.first)  # about as wide as a mark
         if self._held is not None:
-            return "let go to be back here"
+            return "release to rewind to this step"
         changes = [change for change in list(run.timeline) if abs(change.step - step) <= near]
         texts = [f"{change.knob} = {format_value(change.value)} since step {change.step:,}" for change in changes]
-        broke = run.first_nonfinite_step
-        if broke is not None and abs(broke - step) <= near:
-            texts.append(f"first non-finite step {broke:,}")
-        return " · ".join(texts[-3:]) or "nothing changed"
+        diverged = run.first_nonfinite_step
+        if diverged is not None and abs(diverged - step) <= near:
+            texts.append(f"first non-finite step {diverged:,}")
+        return " · ".join(texts[-3:]) or "no change here"
 
-    def _drag(self, step: int, let_go: bool) -> None:
+    def _drag(self, step: int, released: bool) -> None:
         if not self.reach:
             return
         step = min(max(step, 0), self.reach)
-        self._held = None if let_go else step
+        self._held = None if released else step
         self.step_cursor.move(step)
         self._draw_bars()
         if self.run is not None:
             self._say(self.run)
-        if let_go:
+        if released:
             self.rewind_asked.emit(step)

@@ -1,1 +1,4 @@
-"""The run library: every run, as it goes, in one SQLite file. What was measured is not lost when the program or the power goes."""
+"""The run library: every run, as it trains, in one SQLite file, so that nothing is lost when the program or the power
+goes. interrupted_runs.py tells what happens after kill -9, salvage.py after damage.
+May use session/record only.
+"""

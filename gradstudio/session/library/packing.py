@@ -1,8 +1,8 @@
-"""Arrays of floats as bytes, smaller and bit for bit: NaN, Inf and -0.0 come back as they went in.
+"""Arrays of floats as fewer bytes, without loss: NaN, Inf and -0.0 come back bit for bit.
 
-Each value is replaced by what differs in its bits from the value a row before, and the bytes are sorted by their place in the float:
-signs, exponents and upper digits, which change little, come to lie together and are compressed; digits that look like noise are not.
-"""
+Each value is replaced by the bits in which it differs from the value one row before, and the bytes are sorted by their
+place in the float. Signs, exponents and upper digits change little, so they come together and are compressed; lower
+digits look like noise and are not."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ _UNSIGNED = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
 
 
 class PackingError(ValueError):
-    """Bytes that no array was packed into."""
+    """The bytes are damaged."""
 
 
 def pack(values: np.ndarray) -> bytes:
-    """`values`: float32 or float64, (rows, ...). Rows that follow each other should be alike."""
-    from isal import isal_zlib  # only here: reading does without, and the doctor says that it is missing
+    """Return `values`, float32 or float64, (rows, ...), as bytes. They are few where rows resemble the row before."""
+    from isal import isal_zlib  # only here: reading works without it, and the doctor reports that it is missing
 
-    bits = np.ascontiguousarray(values).view(_UNSIGNED[values.dtype]).reshape(len(values), int(np.prod(values.shape[1:])))
+    bits = (
+        np.ascontiguousarray(values).view(_UNSIGNED[values.dtype]).reshape(len(values), int(np.prod(values.shape[1:])))
+    )
     changes = bits.copy()
     changes[1:] ^= bits[:-1]
     planes = np.ascontiguousarray(changes.T).reshape(-1, 1).view(np.uint8).T
@@ -36,7 +38,7 @@ def pack(values: np.ndarray) -> bytes:
 
 
 def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.ndarray:
-    """The array of this shape; PackingError where the bytes are not those of one."""
+    """Return the array of this shape; PackingError where the bytes are not those of one."""
     size, count, at = np.dtype(dtype).itemsize, int(np.prod(shape)), 0
     planes = np.empty((size, count), np.uint8)
     for plane in planes:

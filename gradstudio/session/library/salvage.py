@@ -1,4 +1,4 @@
-"""A library whose file is damaged: set aside, and what can still be read of it carried over into a new one."""
+"""Salvage: a damaged library is set aside, and the runs that can still be read move into a new one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _CHILDREN = ("rows", "entries", "snapshots")
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file that SQLite cannot read may be a damaged library, and not somebody's text that was named by mistake."""
+    """Return whether a file that SQLite cannot read may be a damaged library, rather than a text that was named by
+    mistake."""
     with path.open("rb") as file:
         return path.name == files.LIBRARY or file.read(16) == b"SQLite format 3\0"
 
 
 def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:
-    """Rename the damaged file and open a new one with all runs that can be read whole. Gives what is to be said, and the new
-    library; sqlite3.Error or OSError where not even that can be done."""
+    """Rename the damaged file, and open a new one with all runs that can be read whole. Return what to tell a person,
+    and the new library. sqlite3.Error or OSError where that fails."""
     path = path.absolute()
     aside = path.with_name(f"{path.stem}-damaged-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{path.suffix}")
     for ending in ("", "-wal", "-shm"):
@@ -39,12 +40,14 @@ def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:
                 carried += 1
             except sqlite3.Error:
                 lost += 1
-    saved = f"{plural(carried, 'run', 'runs')} could be saved" + (f", {plural(lost, 'run', 'runs')} could not" if lost else "")
+    saved = f"{plural(carried, 'run', 'runs')} could be saved" + (
+        f", {plural(lost, 'run', 'runs')} could not" if lost else ""
+    )
     return f"The run library was damaged; {saved}. The damaged file is {aside}", connection
 
 
 def _readable(old: sqlite3.Connection, query: str) -> list[tuple]:
-    """The lines of an answer up to where the file breaks off."""
+    """Return the lines of an answer, up to where the file breaks off."""
     found = []
     with suppress(sqlite3.Error):
         for line in old.execute(query):
@@ -53,7 +56,7 @@ def _readable(old: sqlite3.Connection, query: str) -> list[tuple]:
 
 
 def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> None:
-    """One run with all its parts, or nothing of it."""
+    """Copy one run with all its parts, or nothing of it."""
     new.execute("BEGIN IMMEDIATE")
     try:
         for table, key in (("runs", "id"), *((table, "run") for table in _CHILDREN)):

@@ -1,4 +1,4 @@
-"""The library: what runs there are, one of them as it was, and what a person does with them."""
+"""The library of runs: it lists them, reads one back, and keeps what a person does with them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ import numpy as np
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
 from gradstudio.core.knobs import quote
 from gradstudio.core.text import plural
-from gradstudio.session.library import process, salvage, schema
+from gradstudio.session.library import interrupted_runs, salvage, schema
 from gradstudio.session.library.packing import PackingError, unpack
-from gradstudio.session.library.record import dumps, layers_from, loads, run_from
-from gradstudio.session.run import OVER, Run
+from gradstudio.session.library.run_values import dumps, layers_from, loads, run_from
+from gradstudio.session.record.run import OVER, Run
 
 LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, LONGEST_TITLE = 10_000, 40, 20, 200
 _LISTED = (  # not what is large
-    "id, title, preset_id, status, process, started, steps, final_loss, accuracy, seconds, note, tags, deleted, parent, parent_step"
+    "id, title, preset_id, status, process, started, steps, final_loss, accuracy, seconds, note, tags, deleted, "
+    "parent, parent_step"
 )
 
 
 class LibraryError(ValueError):
-    """What was asked of the library cannot be done. One line, fit for a person."""
+    """The library cannot do what was asked. The text is one line, fit for a person."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A run in the list. `outcome` is its status, or "interrupted" where the program that wrote it ended in mid-run."""
+    """A run in the list. `outcome` is its status, or "interrupted" where the program that wrote it ended during the
+    run."""
 
     id: str
     title: str
@@ -52,11 +54,12 @@ class Entry:
 
 
 class Library:
-    """A connection to the library's file; each thread has its own. What the file or its disk does not allow is a LibraryError."""
+    """A connection to the library's file; each thread has its own. Its methods raise LibraryError for what the file or
+    its disk does not allow."""
 
     def __init__(self, path: Path) -> None:
         path = self.path = path.absolute()
-        self.notice = ""  # what is to be said about it: that it was damaged, and what was saved
+        self.notice = ""  # what to tell of a file that was damaged, and what was saved
         try:
             self._connection = schema.connect(path)
         except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
@@ -66,18 +69,22 @@ class Library:
                 raise LibraryError(f"{path} is no run library: {fault}") from None
             self.notice, self._connection = salvage.set_aside(path)
         except OSError as fault:
-            raise LibraryError(f"the run library {path} cannot be opened: {(fault.strerror or str(fault)).lower()}") from None
+            raise LibraryError(
+                f"the run library {path} cannot be opened: {(fault.strerror or str(fault)).lower()}"
+            ) from None
         except ValueError as fault:
             raise LibraryError(str(fault)) from None
         self._connection.row_factory = sqlite3.Row
         self._file = _file(path)
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
     def set_aside(self) -> None:
-        """The file turned out to be damaged: go on with a new one, which has what could be saved. Where another program was faster, with
-        that one's. LibraryError or sqlite3.Error where it cannot be, and then this connection is of no use any more."""
+        """Go on with a new file in place of a damaged one, with all that could be saved. Where another program was
+        faster, go on with its file. LibraryError or sqlite3.Error where that fails: this connection is then of no
+        use."""
         replaced = self.replaced
         self._connection.close()
         if replaced:
@@ -89,25 +96,26 @@ class Library:
 
     @property
     def replaced(self) -> bool:
-        """Whether the library's file is not the one that was opened: somebody has deleted or replaced it."""
+        """True once somebody has deleted or replaced the file that was opened."""
         return _file(self.path) != self._file
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Writing: all of it or nothing. sqlite3.Error passes through."""
+        """Write everything within, or nothing of it. sqlite3.Error passes through."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._connection
             self._connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:  # SQLite has taken some faults back by itself
+            if self._connection.in_transaction:  # SQLite rolls back some faults by itself
                 self._connection.execute("ROLLBACK")
             raise
 
     # ---- finding
 
     def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
-        """Runs, newest first, in whose title, preset, id, outcome, note or tags every word of `search` stands."""
+        """Return the runs, newest first, that have every word of `search` in title, preset, id, outcome, note or
+        tags."""
         query = f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC"
         with self._said():
             try:
@@ -122,54 +130,74 @@ class Library:
         return [entry for entry in found if all(word in searched(entry) for word in words)]
 
     def version(self) -> int:
-        """Another number once another connection has changed the library; cheap."""
+        """Return a number that changes once another connection has changed the library. This is cheap."""
         with self._said():
             return self._connection.execute("PRAGMA data_version").fetchone()[0]
 
     def find(self, text: str) -> str:
-        """The id of the run that `text` is, or is the only one to begin with, or "last" for the newest."""
+        """Return the id of the run whose id is `text`, or alone begins with it; "last" is the newest run."""
         with self._said():
-            ids = [row[0] for row in self._connection.execute("SELECT id FROM runs WHERE deleted IS NULL ORDER BY started DESC, id DESC")]
+            ids = [
+                row[0]
+                for row in self._connection.execute(
+                    "SELECT id FROM runs WHERE deleted IS NULL ORDER BY started DESC, id DESC"
+                )
+            ]
         if text == "last" and ids:
             return ids[0]
         found = [text] if text in ids else [known for known in ids if text and known.startswith(text)]
         if len(found) == 1:
             return found[0]
         if found:
-            raise LibraryError(f"{quote(text)} could be {plural(len(found), 'run', 'runs')}: {', '.join(found[:3])}{', …' if len(found) > 3 else ''}")
+            raise LibraryError(
+                f"{quote(text)} could be {plural(len(found), 'run', 'runs')}: "
+                f"{', '.join(found[:3])}{', …' if len(found) > 3 else ''}"
+            )
         newest = f"; the newest is {ids[0]}" if ids else ", which is empty"
         raise LibraryError(f"no run {quote(text)} in the library {self.path}{newest}; `gradstudio runs` lists them")
 
     def load(self, run: str) -> Run:
-        """A run as it was measured."""
+        """Return a run as it was measured."""
         with self._said(), self._at_one_moment():
             row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None:
                 raise LibraryError(f"no run {quote(run)} in the library {self.path}")
             ancestors = self._ancestors(row)
-            chunks = self._connection.execute("SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start", (run,)).fetchall()
-            lines = self._connection.execute("SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number", (run,)).fetchall()
+            chunks = self._connection.execute(
+                "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start", (run,)
+            ).fetchall()
+            lines = self._connection.execute(
+                "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number", (run,)
+            ).fetchall()
         entries: dict[str, list[Any]] = {}
         try:
             for kind, content in lines:
                 entries.setdefault(kind, []).append(loads(content))
-            record = run_from(row, entries, _history(row["layers"], chunks))
+            history = _history(row["layers"], chunks)
+            return run_from(row, entries, history, self._outcome(row), ancestors)
         except (PackingError, ValueError, KeyError, TypeError) as fault:
-            raise LibraryError(f"the run {run} in {self.path} is damaged: {' '.join(str(fault).split())[:200]}") from None
-        record.status = self._outcome(row)
-        record.ancestors = ancestors
-        return record
+            raise LibraryError(
+                f"the run {run} in {self.path} is damaged: {' '.join(str(fault).split())[:200]}"
+            ) from None
 
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
-        """The run, the step and the bytes of what is stored of these runs, to go on from."""
+        """Return run, step and bytes of every snapshot that is stored of these runs."""
         with self._said():
-            found = [self._connection.execute("SELECT run, step, content FROM snapshots WHERE run = ? ORDER BY step", (run,)) for run in runs]
+            found = [
+                self._connection.execute("SELECT run, step, content FROM snapshots WHERE run = ? ORDER BY step", (run,))
+                for run in runs
+            ]
             return [(str(row["run"]), row["step"], row["content"]) for rows in found for row in rows]
 
     def family(self, run: str) -> list[str]:
-        """The ids of all runs that the run branched from or that branched from those, itself among them, each behind its parent."""
+        """Return the ids of a run's family: all that it branched from and all that branched from those, with itself,
+        each behind its parent."""
         with self._said():
-            parents = dict(self._connection.execute("SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY started").fetchall())
+            parents = dict(
+                self._connection.execute(
+                    "SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY started"
+                ).fetchall()
+            )
         root, seen = run, {run}
         while parents.get(root) in parents and parents[root] not in seen:
             root = parents[root]
@@ -203,7 +231,8 @@ class Library:
                 connection.execute("UPDATE runs SET tags = ? WHERE id = ?", (dumps(tags), run))
 
     def delete(self, runs: Iterable[str]) -> None:
-        """Take runs out of the list; `restore` brings them back until `purge`. LibraryError for one that is written just now."""
+        """Take runs out of the list. `restore` brings them back until `purge`. LibraryError for a run that is being
+        written."""
         with self._said(), self.transaction() as connection:
             for run in runs:
                 row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
@@ -212,18 +241,23 @@ class Library:
                 connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
 
     def restore(self, runs: Iterable[str]) -> None:
+        """Put deleted runs back into the list."""
         with self._said(), self.transaction() as connection:
             connection.executemany("UPDATE runs SET deleted = NULL WHERE id = ?", [(run,) for run in runs])
 
     def purge(self, *, older_than: float = 0.0, runs: Iterable[str] | None = None) -> int:
-        """Remove for good what was deleted so many seconds ago, or only these of it, and give its space back. Gives how many runs."""
+        """Remove runs for good that were deleted so many seconds ago, or only these of them, and free their space.
+        Return how many were removed."""
         before = time.time() - older_than
         with self._said():
             with self.transaction() as connection:
                 if runs is None:
                     gone = connection.execute("DELETE FROM runs WHERE deleted <= ?", (before,)).rowcount
                 else:
-                    gone = sum(connection.execute("DELETE FROM runs WHERE deleted <= ? AND id = ?", (before, run)).rowcount for run in runs)
+                    gone = sum(
+                        connection.execute("DELETE FROM runs WHERE deleted <= ? AND id = ?", (before, run)).rowcount
+                        for run in runs
+                    )
             if gone:
                 with self.transaction() as connection:  # each call gives one page back
                     for _ in range(connection.execute("PRAGMA freelist_count").fetchone()[0]):
@@ -232,26 +266,30 @@ class Library:
         return gone
 
     def check(self) -> str:
-        """What the database's own examination finds: "ok", or what is wrong."""
+        """Return what the database's own check finds: "ok", or what is wrong."""
         with self._said():
             return "; ".join(row[0] for row in self._connection.execute("PRAGMA integrity_check(5)"))
 
     # ---- inside
 
     def _entry(self, row: sqlite3.Row) -> Entry:
+        """Return a line of the list; one that cannot be read is "damaged"."""
         try:
-            final_loss, accuracy, tags = loads(row["final_loss"]), loads(row["accuracy"]), tuple(map(str, loads(row["tags"])))
+            final_loss, accuracy = loads(row["final_loss"]), loads(row["accuracy"])
+            tags = tuple(map(str, loads(row["tags"])))
             outcome = self._outcome(row)
         except (ValueError, TypeError):
             final_loss, accuracy, tags, outcome = None, None, (), "damaged"
         return Entry(
-            id=row["id"], title=row["title"], preset=row["preset_id"], outcome=outcome, started=row["started"], steps=row["steps"],
+            id=row["id"], title=row["title"], preset=row["preset_id"], outcome=outcome, started=row["started"],
+            steps=row["steps"],
             final_loss=final_loss, accuracy=accuracy, seconds=row["seconds"], note=row["note"],
             tags=tags, deleted=row["deleted"] is not None, parent=row["parent"], parent_step=row["parent_step"],
         )  # fmt: skip
 
     def _ancestors(self, row: sqlite3.Row) -> dict[str, int]:
-        """Every run that a run has rows of, the first one first, and up to which step; as far as the library knows them."""
+        """Return every run that a run has rows of, the oldest first, and up to which step, as far as the library knows
+        them."""
         line: dict[str, int] = {}
         own, step = row["id"], row["steps"]
         while row is not None and row["parent"] and row["parent"] not in (own, *line):
@@ -262,7 +300,7 @@ class Library:
 
     @contextmanager
     def _at_one_moment(self) -> Iterator[None]:
-        """Reading: everything as it was when it began, whatever another program writes meanwhile."""
+        """Read everything within as it is now, whatever another program writes meanwhile."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -271,11 +309,12 @@ class Library:
                 self._connection.execute("ROLLBACK")
 
     def _outcome(self, row: sqlite3.Row) -> Any:
-        return row["status"] if row["status"] in OVER or process.lives(row["process"]) else "interrupted"
+        """Return the status of a run; "interrupted" where nobody writes it any more though it is not over."""
+        return row["status"] if row["status"] in OVER or interrupted_runs.lives(row["process"]) else "interrupted"
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """A fault of the database as one line."""
+        """Turn a fault of the database into a LibraryError."""
         try:
             yield
         except (sqlite3.Error, UnicodeError) as fault:
@@ -283,14 +322,16 @@ class Library:
 
 
 def is_damage(fault: BaseException) -> bool:
-    """Whether a fault of the database means that its file is damaged, and not that a disk is full or another program writes."""
+    """Return whether a fault of the database means that its file is damaged, rather than that a disk is full or another
+    program writes."""
     return type(fault) is sqlite3.DatabaseError or (
-        isinstance(fault, sqlite3.OperationalError) and any(sign in str(fault) for sign in ("no such", "has no column", "malformed"))
+        isinstance(fault, sqlite3.OperationalError)
+        and any(sign in str(fault) for sign in ("no such", "has no column", "malformed"))
     )
 
 
 def _file(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another that is given its name."""
+    """Return what tells a file from another one of the same name."""
     try:
         found = path.stat()
     except OSError:
@@ -299,7 +340,7 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 
 def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
-    """The rows as far as they follow each other."""
+    """Return the rows, up to the first gap."""
     history = History(layers_from(layers))
     for start, count, columns, measured in chunks:
         if start != len(history):
@@ -311,5 +352,7 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
 
 
 def searched(entry: Entry) -> str:
-    """What the words of a search are looked for in."""
-    return re.sub(r"\s+", " ", " ".join((entry.title, entry.preset, entry.id, entry.outcome, entry.note, *entry.tags))).casefold()
+    """Return the text in which the words of a search are looked for."""
+    return re.sub(
+        r"\s+", " ", " ".join((entry.title, entry.preset, entry.id, entry.outcome, entry.note, *entry.tags))
+    ).casefold()

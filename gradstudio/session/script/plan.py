@@ -1,4 +1,4 @@
-"""What a script is to repeat: the values a run starts with, and which of them change on the way."""
+"""The plan of a script: the values that a run starts with, and which of them change during it."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ from gradstudio.core.knobs import Value
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment and its timeline, asked knob by knob. What stays as it is stands in the script as a literal, where it acts;
-    what changes is an attribute of the script's `knobs`."""
+    """An experiment and its timeline, asked knob by knob. A value that stays is a literal in the script; one that
+    changes is an attribute of the script's `knobs`."""
 
     experiment: Experiment
     timeline: tuple[Change, ...] = ()
 
     def __getitem__(self, name: str) -> Value:
-        """The value at the start."""
+        """Return the value at the start."""
         return self.experiment[name]
 
     def first(self, name: str) -> Value:
-        """The value when step 0 is made: the last that a change before it gave, or the one at the start."""
+        """Return the value in force at step 0: that of the last change before it, or the one at the start."""
         return [self[name], *(change.value for change in self.timeline if change.knob == name and change.step == 0)][-1]
 
     def changes(self, name: str) -> bool:
-        """Whether the knob takes another value during the run."""
+        """Return whether the knob changes during the run."""
         return len(self.values(name)) > 1
 
     def values(self, name: str) -> list[Value]:
-        """Every value that the knob has at some step, the first one first."""
+        """Return every value that the knob has at some step, in order."""
         return list(dict.fromkeys([self[name], *(change.value for change in self.timeline if change.knob == name)]))
 
     def above(self, name: str, limit: float) -> bool:
-        """Whether the knob, a number, is larger than that at some step."""
+        """Return whether the knob, a number, is above a limit at some step."""
         return any(float(value) > limit for value in self.values(name))
 
     def ever(self, name: str, *values: Value) -> bool:
-        """Whether the knob has one of these values at some step."""
+        """Return whether the knob has one of these values at some step."""
         return any(value in values for value in self.values(name))
 
     def text(self, name: str) -> str:
-        """The knob in an expression: its value as Python writes it, or the name under which the script keeps what changes."""
+        """Return the knob in an expression: its value as Python writes it, or its name in the script where it
+        changes."""
         return f"knobs.{variable(name)}" if self.changes(name) else literal(self[name])
 
 
 def effective(experiment: Experiment, timeline: Iterable[Change]) -> Iterator[Change]:
-    """The changes that a run makes: not those to a value that is in force already, nor those after its end."""
+    """Yield the changes that have an effect: not those to a value in force, nor those after the end of the run."""
     in_force: dict[str, Value] = {}
     for change in timeline:
         if change.step < experiment.run.steps and in_force.get(change.knob, experiment[change.knob]) != change.value:
@@ -58,12 +59,12 @@ def effective(experiment: Experiment, timeline: Iterable[Change]) -> Iterator[Ch
 
 
 def literal(value: Value) -> str:
-    """A value as Python writes it, texts in double quotes."""
+    """Return a value as Python writes it, with texts in double quotes."""
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def variable(name: str) -> str:
-    """'clipping_max_norm' for clipping.max_norm."""
+    """Return 'clipping_max_norm' for clipping.max_norm."""
     return name.replace(".", "_")
 
 
@@ -74,7 +75,7 @@ class Lines:
     lines: list[str] = field(default_factory=list)
 
     def add(self, text: str = "", depth: int = 0) -> None:
-        """One or more lines; an empty text is an empty line."""
+        """Add one or more lines; an empty text is an empty line."""
         self.lines += ["    " * depth + line if line else "" for line in text.split("\n")]
 
     def __str__(self) -> str:

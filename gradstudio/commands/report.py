@@ -1,0 +1,51 @@
+"""`gradstudio report` writes the files of a run of the library at any time, without a screen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradstudio.commands.options import LibraryFile, RunName, formats, opened
+from gradstudio.commands.terminal import WrongRequest, say
+
+TENSORBOARD = "tensorboard"
+
+
+def report(
+    run: RunName,
+    wanted: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMATS",
+            help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz), toml "
+            "(experiment.toml, which repeats the run), "
+            "py (train.py and the data that it reads), tensorboard (event files); several with a comma between.",
+        ),
+    ] = "html",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder; without it, one named as the run.")
+    ] = None,
+    library: LibraryFile = None,
+) -> None:
+    """Write a run of the library as files: all of them, or none."""
+    from gradstudio.session.files import output, tensorboard
+
+    allowed = (*output.EXPORTS, TENSORBOARD)
+    asked = formats("--format", wanted, allowed)
+    if not asked:
+        raise WrongRequest(f"--format names no format; allowed: {', '.join(allowed)}")
+    with opened(library) as kept:
+        found = kept.load(kept.find(run))
+        note = next(entry.note for entry in kept.entries() if entry.id == found.id)
+    folder = out or Path(
+        re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-") or "run"
+    )  # the id may come from somebody else's library
+    written = output.export(found, folder, [name for name in asked if name != TENSORBOARD], note)
+    if TENSORBOARD in asked:
+        written.append(tensorboard.export(found, folder))
+    for path in written:
+        say(str(path))

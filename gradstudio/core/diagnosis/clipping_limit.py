@@ -1,0 +1,31 @@
+"""The largest gradient that clipping lets through, by the settings in force."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from gradstudio.core.experiment import KNOBS
+from gradstudio.core.history import History, Settings
+
+
+def largest(settings: Settings, history: History) -> float:
+    """Return the largest L2 norm that this clipping leaves of any gradient; inf where it depends on the weights."""
+    match settings.clipping:
+        case "norm":
+            return settings.limit
+        case "per_layer":
+            return settings.limit * math.sqrt(len(history.layers))
+        case "value":
+            return settings.limit * math.sqrt(sum(layer.size for layer in history.layers))
+    return math.inf
+
+
+@cache
+def knob_of(kind: str) -> str:
+    """Return the name of the knob that holds the limit of this kind of clipping."""
+    return next(
+        name
+        for name, knob in KNOBS.items()
+        if knob.section == "clipping" and any(kind in condition.get("clipping.kind", ()) for condition in knob.when)
+    )

@@ -1,0 +1,33 @@
+"""The diagnosis of one run: its rules, and the progress that they share. It is asked row by row, and can be copied to
+go on from there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Rule
+from gradstudio.core.history import History
+
+
+class Diagnosis:
+    """The rules of one run, and what they know of its rows. One thread at a time may ask it."""
+
+    def __init__(self, rules: list[Rule], progress: Progress | None = None) -> None:
+        self.rules = rules
+        self.progress = progress or Progress()
+        self._every_row = [rule for rule in rules if rule.every_row]
+
+    def copy(self) -> Diagnosis:
+        """Return the diagnosis as it stands, to go on with by itself."""
+        return Diagnosis(copy.deepcopy(self.rules), copy.copy(self.progress))
+
+    def look(self, history: History) -> Iterator[Finding]:
+        """Yield what the rules find in the history as it is after its latest row. Most rules look every LOOK_EVERY rows
+        and at a row that is not finite, and are not asked in between."""
+        for rule in self.rules if history.due or history.broken else self._every_row:
+            finding = rule.update(history, self.progress)
+            if finding is not None:
+                yield finding

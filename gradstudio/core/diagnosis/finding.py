@@ -1,0 +1,57 @@
+"""A finding: what a rule found, since when and where, its evidence, and what may heal it. And the names of the
+rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["critical", "warning", "info"]
+RANK: dict[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding of a rule: `evidence` says what was measured, `meaning` what it means, `remedies` which knob changes
+    may heal it."""
+
+    rule: str
+    severity: Severity
+    title: str
+    first_step: int
+    last_step: int
+    layers: tuple[str, ...]
+    evidence: str
+    meaning: str
+    remedies: tuple[str, ...]
+    explains: tuple[str, ...] = ()  # rules whose findings it explains: see cause_ranking.py
+
+    def until(self, step: int) -> Finding:
+        """Return the same finding, still there at `step`. Rules call this at every step, and `dataclasses.replace`
+        takes three times as long."""
+        return Finding(
+            self.rule, self.severity, self.title, self.first_step, step, self.layers, self.evidence, self.meaning,
+            self.remedies, self.explains
+        )  # fmt: skip
+
+    @property
+    def when(self) -> str:
+        """The steps in words: 'step 41' or 'steps 41–60'."""
+        return (
+            f"step {self.first_step:,}"
+            if self.first_step == self.last_step
+            else f"steps {self.first_step:,}–{self.last_step:,}"
+        )
+
+
+# Every rule by name, in the order in which docs/diagnosis.md lists them. Here and not in core/rules: presets need the
+# names, and not
+# numpy.
+NAMES = (
+    "nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loss_not_decreasing",
+    "loss_oscillating", "loss_spike",
+    "dead_units", "saturated_activation", "update_ratio_high", "update_ratio_low", "poor_initialization",
+    "clipping_always", "clipping_never",
+    "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect",
+    "clip_on_scaled_gradients", "loop_order",
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""The remedies of a finding that are offered, and their order. A rule (core/rules/) lists its remedies, best first.
+This file changes the list where the knobs in force ask for it: a remedy that is in force already, or that cannot act,
+is left out. cause_ranking.py orders the findings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.experiment import Experiment, parse_assignment
+
+# Remedies for a NaN that is born in a loss written by hand, before there is a gradient to clip.
+_OF_THE_LOSS: dict[str, tuple[str, ...]] = {
+    "naive_log": ("loss.eps=1e-7", "loss.kind=auto"),
+    "naive_division": ("loss.eps=0.1", "loss.kind=auto"),
+    "naive_sqrt": ("loss.eps=1e-7", "loss.kind=auto"),
+    "naive_exp": (
+        "loss.kind=auto",
+        "loss.kind=auto clipping.kind=norm",
+        "clipping.kind=norm",
+    ),  # large weights overflow it too, and clipping keeps them small
+    "naive_variance": ("loss.eps=0.01", "loss.kind=auto"),
+}
+
+
+# The learning rate that is offered where nothing was measured: as is usual for small networks.
+_USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
+
+
+def fitting(finding: Finding, knobs: Experiment) -> Finding:
+    """Return the finding with the remedies that fit."""
+    fit = tuple(remedy for remedy in _offered(finding, knobs) if _fits(remedy, knobs))
+    return finding if fit == finding.remedies else replace(finding, remedies=fit)
+
+
+def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
+    """Return the remedies of a finding, in the order in which they are offered with these values."""
+    remedies, grave = finding.remedies, finding.severity != "info"
+    match finding.rule:
+        case "nonfinite_loss" | "nonfinite_gradient":
+            return _OF_THE_LOSS.get(knobs.loss.kind, remedies)
+        case "update_ratio_low" | "loss_not_decreasing":
+            rate = _USUAL_RATE[knobs.optimizer.kind] * (
+                1 - min(knobs.optimizer.momentum, 0.9) if knobs.optimizer.kind == "sgd" else 1
+            )
+            return (*remedies, f"optimizer.lr={rate:.2g}") if knobs.optimizer.lr < rate else remedies
+        case "fp16_underflow" if knobs.loss.weight < 1:
+            return (*remedies[:1], *(f"{remedy} loss.weight=1" for remedy in remedies[:1]), *remedies[1:])
+        case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
+            return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
+        case "exploding_gradient" | "dead_units" if (
+            knobs.optimizer.kind != "sgd" and grave
+        ):  # Adam and its relatives undo most of what clipping does
+            return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
+    return remedies
+
+
+def _fits(remedy: str, knobs: Experiment) -> bool:
+    """Return whether a remedy, one or several `knob=value`, changes anything and all of it can act."""
+    assignments = [parse_assignment(part) for part in remedy.split()]
+    if all(knobs[name] == value for name, value in assignments):
+        return False
+    if any(name.startswith("precision.") for name, _ in assignments) and knobs.precision.dtype != "fp16":
+        return False  # other formats have no underflow or overflow to heal
+    return all(knobs.applies(name) for name, _ in assignments)

@@ -1,0 +1,138 @@
+"""The progress of a run: it learns, is stuck or has lost what it learned. Rules ask for it, as small gradients or
+large updates alone are no fault.
+
+It is computed once for all rules, from the rows alone, every LOOK_EVERY rows and at the first that is not finite."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradstudio.core.diagnosis.median import median
+from gradstudio.core.history import LOOK_EVERY, History
+
+WINDOW = 50  # steps
+START = 10  # steps
+FALLEN = 0.7  # share of the first loss below which the run has learned
+HARDLY = 0.95  # share of the first loss above which it has learned almost nothing
+RESTING = 0.98  # share of the loss of the steps before, above which it stands still
+WELL = 0.4  # share of the first loss, or 1 - WELL more accuracy, or an accuracy of twice WELL: no fault to look for
+RISEN = 0.15  # rise of the accuracy (0 to 1) with which it has learned, whatever the loss means
+MOVED = 0.03  # change of the accuracy that counts as one
+
+
+@dataclass
+class Progress:
+    """Medians of the loss and means of the accuracy over WINDOW steps; NaN where there is no value yet."""
+
+    count: int = 0
+    start: float = math.nan  # loss of the first steps
+    start_accuracy: float = math.nan
+    recent: float = math.nan
+    later: float = math.nan  # of the later half of the last 2 WINDOW steps, without the first steps of the run
+    before: float = math.nan  # of the earlier half
+    spread: float = math.nan  # of the recent losses: 0.75 quantile - 0.25 quantile
+    best: float = math.inf
+    accuracy: float = math.nan
+    best_accuracy: float = -math.inf
+    broken: bool = False  # a NaN or Inf reached the loss or the weights
+    warming: bool = False  # the learning rate rises
+    _grid: int = field(default=0, repr=False)  # rows up to the latest multiple of LOOK_EVERY
+
+    @property
+    def known(self) -> bool:
+        return self.count >= WINDOW
+
+    @property
+    def learned(self) -> bool:
+        """True where the accuracy has risen; or the loss has fallen and the accuracy, where there is one, has moved
+        with it: a loss that jumped up and fell back to that of guessing has taught nothing."""
+        if self.accuracy > self.start_accuracy + RISEN:
+            return True
+        return self.recent < FALLEN * self.start and not self.accuracy <= self.start_accuracy + MOVED
+
+    @property
+    def lost(self) -> bool:
+        """True where the run has lost what it had learned, or its loss has risen for good."""
+        if self.best_accuracy - self.accuracy > max(RISEN, 0.4 * self.best_accuracy):
+            return True
+        if self.accuracy == self.accuracy and self.learned:
+            return False
+        return self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known
+
+    @property
+    def stuck(self) -> bool:
+        """True where the run has learned almost nothing and no longer improves."""
+        if not self.known or self.learned or self.warming:
+            return False
+        return (
+            self.recent > HARDLY * self.start
+            or self.later >= RESTING * self.before
+            or (self.recent < FALLEN * self.start)
+        )
+
+    @property
+    def struggling(self) -> bool:
+        """True where the run does badly, or still not well after 2 WINDOW steps: enough for a fault that is
+        measured."""
+        if self.failing or self.warming or self.count < 2 * WINDOW:
+            return self.failing
+        rise = self.accuracy - self.start_accuracy
+        return (
+            not (rise > 1 - WELL or self.accuracy > 2 * WELL) if rise == rise else not self.recent < WELL * self.start
+        )
+
+    @property
+    def well(self) -> bool:
+        return self.learned and not self.failing
+
+    @property
+    def failing(self) -> bool:
+        return self.broken or self.stuck or self.lost
+
+    def at(self, history: History) -> Progress:
+        """Return this, brought up to the latest row: the same whether it is asked often or once."""
+        count = len(history)
+        if not self.count:
+            self.broken = _has_broken(history)
+        if self.count != count or not count:
+            for grid in range(self._grid + LOOK_EVERY, count + 1, LOOK_EVERY):
+                self._take(history, grid)
+                self._grid = grid
+                self.best = min(self.best, self.recent) if grid >= WINDOW else self.best
+                self.best_accuracy = max(self.best_accuracy, self.accuracy) if grid >= WINDOW else self.best_accuracy
+            if count % LOOK_EVERY:
+                self._take(history, count)
+            self.broken = self.broken or history.went_nonfinite_at(count - 1)
+            self.count = count
+        return self
+
+    def loss_at_start(self, history: History) -> float:
+        """Return `start`, for rules that look at every row: once the first losses are there, it stays what it is."""
+        return self.start if self.count >= START and self.start == self.start else self.at(history).start
+
+    def _take(self, history: History, count: int) -> None:
+        losses = history.column("loss", count - 2 * WINDOW, count)
+        if count <= LOOK_EVERY or self.start != self.start:
+            finite = losses[:START][np.isfinite(losses[:START])]
+            self.start = min(median(finite), median(finite[:3])) if len(finite) else math.nan  # some explode at once
+            self.start_accuracy = float(history.column("accuracy", 0, START).mean())
+        recent = losses[-WINDOW:]
+        ordered = np.sort(recent)  # NaN last
+        size = len(ordered)
+        self.recent, self.spread = ordered.item(size // 2), ordered.item(3 * size // 4) - ordered.item(size // 4)
+        settled = losses[max(2 * START - count + len(losses), 0) :]  # rows 20 and later
+        half = len(settled) // 2
+        if half:
+            self.before = np.sort(settled[:half]).item(half // 2)
+            self.later = (ordered if len(settled) - half == size else np.sort(settled[half:])).item(half // 2)
+        self.accuracy = float(history.column("accuracy", count - WINDOW, count).sum()) / size
+        self.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
+
+
+def _has_broken(history: History) -> bool:
+    """Return whether any row so far is not finite."""
+    losses, nonfinite, skipped = (history.column(name) for name in ("loss", "nonfinite", "skipped"))
+    return not bool((np.isfinite(losses) & ((nonfinite == 0) | (skipped != 0))).all())

@@ -1,0 +1,62 @@
+"""The interface of a rule, and the base of the rules that look every LOOK_EVERY steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import ClassVar, Protocol
+
+from gradstudio.core.diagnosis.finding import Finding, Severity
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.history import History
+
+
+class Rule(Protocol):
+    """Reads the rows since its last call and returns its finding as it now stands, or None. It may be asked at every
+    step. It must be asked at every step where `every_row` is set, and otherwise where the history says that a look is
+    due or that its latest row is not finite."""
+
+    rule: ClassVar[str]
+    every_row: ClassVar[bool]
+
+    def update(self, history: History, progress: Progress) -> Finding | None: ...
+
+
+@dataclass
+class Looking:
+    """The public fields of a rule are its thresholds. Its finding stays until the run ends; once the run does well, it
+    is only a note."""
+
+    rule: ClassVar[str]
+    every_row: ClassVar[bool] = False
+
+    _finding: Finding | None = None
+    _severity: Severity = "info"  # while the run does badly
+
+    def update(self, history: History, progress: Progress) -> Finding | None:
+        if history.due:
+            self.look(history, progress.at(history))
+        return self._finding
+
+    def look(self, history: History, state: Progress) -> None:
+        raise NotImplementedError
+
+    def tell(
+        self, history: History, severity: Severity, title: str, evidence: str, meaning: str,
+        remedies: tuple[str, ...] = (), layers: tuple[str, ...] = (), *, first: int | None = None,
+    ) -> None:  # fmt: skip
+        """Set the finding, or bring it up to date."""
+        last = len(history) - 1
+        if self._finding is not None:
+            first = self._finding.first_step
+        self._severity = severity
+        self._finding = Finding(
+            self.rule, severity, title, last if first is None else first, last, layers, evidence, meaning, remedies
+        )
+
+    def soften(self, badly: bool) -> None:
+        """Make the finding a note while the run does well, and what it was while it does badly."""
+        if self._finding is not None:
+            severity = self._severity if badly else "info"
+            if severity != self._finding.severity:
+                self._finding = changed(self._finding, severity=severity)

@@ -1,0 +1,28 @@
+"""A learning rate that fits the gradients of a run, from the size of its first update."""
+
+from __future__ import annotations
+
+import math
+
+from gradstudio.core.history import History
+
+# |update| / |weights| of the first step. Later, 1e-3 is the rule of thumb; healthy runs here begin with 0.003 to 0.03,
+# Adam with the most.
+USUAL = 1e-2
+
+
+def fitting_rate(history: History) -> float | None:
+    """Return the rate at which the first update would have been USUAL; None where there was none, or it was lost in
+    rounding."""
+    for step in range(min(len(history), 10)):
+        ratio, lr = history.value("update_ratio", step), history.value("lr", step)
+        if math.isfinite(ratio) and ratio > 1e-6 and lr > 0:
+            return float(f"{lr * USUAL / ratio:.2g}")
+    return None
+
+
+def lower(history: History, lr: float) -> tuple[str, ...]:
+    """Return lower learning rates as remedies, the one that fits first."""
+    fit = fitting_rate(history)
+    rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < 0.7 * lr]
+    return tuple(dict.fromkeys(f"optimizer.lr={rate:.2g}" for rate in rates))

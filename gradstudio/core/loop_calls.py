@@ -1,0 +1,182 @@
+"""The calls that a training loop makes at one step, and their right order.
+
+A right step, as a grammar:
+
+    zero_grad  (forward backward) x N  [unscale]  [clip]  step  [update]  [schedule]
+
+with `unscale` under loss scaling, `clip` where gradients are clipped, `update` under dynamic scaling, and `schedule`
+unless the scaler skipped the step. A wrong loop is found here even where the loss looks fine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+Call = Literal[
+    "zero_grad", "forward", "backward", "unscale", "clip", "step", "step_without_scaler", "update", "schedule"
+]
+
+
+LONGEST_GROUP = 6  # calls that a loop over micro-batches makes for each of them, at most
+
+
+class Loop(NamedTuple):
+    """The calls of a step, in order, and what the step was asked to do."""
+
+    calls: tuple[Call, ...]
+    micro_batches: int
+    clipping: bool
+    scaling: Literal["dynamic", "static", "none"]
+    skipped: bool
+
+
+def in_words(calls: tuple[Call, ...]) -> str:
+    """Return the calls on one line, with repetitions counted: 'zero_grad, 4 x (forward, backward), clip, step'."""
+    parts, at = [], 0
+    while at < len(calls):
+        length, count = _repetition(calls[at:])
+        group = ", ".join(calls[at : at + length])
+        parts.append(f"{count} × ({group})" if count > 1 else group)
+        at += length * count
+    return ", ".join(parts)
+
+
+def _repetition(calls: tuple[Call, ...]) -> tuple[int, int]:
+    """Return the length of the group that the calls begin with, and how often it is repeated: the group that covers
+    most calls, or (1, 1) where no group of at least two calls is repeated."""
+    best = (1, 1)
+    for length in range(2, min(LONGEST_GROUP, len(calls) // 2) + 1):
+        count = 1
+        while calls[length * count : length * (count + 1)] == calls[:length]:
+            count += 1
+        if count > 1 and length * count > best[0] * best[1]:
+            best = (length, count)
+    return best
+
+
+def right(loop: Loop) -> tuple[Call, ...]:
+    """Return the calls of a right step that was asked to do the same."""
+    micro_batch: tuple[Call, ...] = ("forward", "backward")
+    calls: list[Call] = ["zero_grad", *micro_batch * loop.micro_batches]
+    if loop.scaling != "none":
+        calls.append("unscale")
+    if loop.clipping:
+        calls.append("clip")
+    calls.append("step")
+    if loop.scaling == "dynamic":
+        calls.append("update")
+    if not loop.skipped:
+        calls.append("schedule")
+    return tuple(calls)
+
+
+def unskipped(loop: Loop) -> Loop:
+    """Return the loop as it would be without the scaler's skip, so that a skipped step counts as the same loop as its
+    neighbours. A skipped step that still moved the schedule stays as it is: that is a fault."""
+    if not loop.skipped or loop.calls[-1] == "schedule":
+        return loop
+    return loop._replace(calls=(*loop.calls, "schedule"), skipped=False)
+
+
+class Fault(NamedTuple):
+    """A fault of the order, as a sentence, and the mistakes that lead to it."""
+
+    text: str
+    mistakes: tuple[str, ...]
+
+
+def faults(loop: Loop) -> list[Fault]:
+    """Return what is wrong with the order of the calls; empty for a right loop."""
+    due = right(loop)
+    if loop.calls == due:
+        return []
+    found = [fault for broken, fault in _FAULTS if broken(loop)]
+    return found or [Fault(f"{in_words(loop.calls)} was called where {in_words(due)} is due.", ())]
+
+
+def _before(loop: Loop, one: Call, other: Call) -> bool:
+    """Return whether the first `one` comes before the first `other`."""
+    calls = loop.calls
+    return one in calls and other in calls and calls.index(one) < calls.index(other)
+
+
+def _last_backward(loop: Loop) -> int:
+    return max((index for index, call in enumerate(loop.calls) if call == "backward"), default=-1)
+
+
+def _step(loop: Loop) -> int:
+    steps = (index for index, call in enumerate(loop.calls) if call in ("step", "step_without_scaler"))
+    return next(steps, len(loop.calls))
+
+
+def _inside(loop: Loop, call: Call) -> bool:
+    """Return whether `call` stands between two micro-batches."""
+    return call in loop.calls[: _last_backward(loop)]
+
+
+_SCALED = "clip comes before unscale: it measures gradients that still carry the loss scale."
+
+
+_FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
+    (
+        lambda loop: "zero_grad" not in loop.calls,
+        Fault("zero_grad is missing: every gradient adds to those of the steps before.", ("never_zero_grad",)),
+    ),
+    (
+        lambda loop: loop.calls.count("zero_grad") > 1 and loop.micro_batches == 1,
+        Fault(
+            "zero_grad is called twice: with one micro-batch that does nothing, with more it loses all but the last.",
+            ("zero_grad_each_micro_batch",),
+        ),
+    ),
+    (
+        lambda loop: loop.calls.count("zero_grad") > 1 and loop.micro_batches > 1,
+        Fault(
+            "zero_grad stands inside the loop over micro-batches: all but the last one are lost.",
+            ("zero_grad_each_micro_batch",),
+        ),
+    ),
+    (
+        lambda loop: loop.calls.count("forward") < loop.micro_batches,
+        Fault(
+            "Micro-batches are missing: the gradient is divided by more micro-batches than were added up.",
+            ("drop_last_micro_batches",),
+        ),
+    ),
+    (
+        lambda loop: _inside(loop, "clip"),
+        Fault(
+            "clip stands inside the loop over micro-batches: it acts on parts of the gradient, not on their sum.",
+            ("clip_each_micro_batch",),
+        ),
+    ),
+    (
+        lambda loop: _before(loop, "clip", "unscale") and not _inside(loop, "clip") and loop.micro_batches > 1,
+        Fault(_SCALED, ("clip_before_unscale",)),
+    ),
+    (
+        lambda loop: _before(loop, "clip", "unscale") and loop.micro_batches == 1,
+        Fault(_SCALED, ("clip_before_unscale", "clip_each_micro_batch")),
+    ),
+    (
+        lambda loop: "clip" in loop.calls[_step(loop) :],
+        Fault("clip comes after step: the weights have moved already.", ("clip_after_step",)),
+    ),
+    (
+        lambda loop: loop.calls.count("unscale") > 1,
+        Fault("unscale is called twice: the gradients are divided by the loss scale twice.", ("unscale_twice",)),
+    ),
+    (
+        lambda loop: "step_without_scaler" in loop.calls,
+        Fault(
+            "step goes around the scaler: an overflow is not skipped but reaches the weights.", ("step_without_scaler",)
+        ),
+    ),
+    (
+        lambda loop: _inside(loop, "schedule"),
+        Fault(
+            "schedule stands inside the loop over micro-batches: the learning rate changes too fast.",
+            ("scheduler_each_micro_batch",),
+        ),
+    ),
+)

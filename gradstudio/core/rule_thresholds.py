@@ -1,0 +1,98 @@
+"""The thresholds of the rules. The user's rules.toml replaces defaults, with one section for each rule:
+
+[exploding_gradient]
+norm = 300.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from gradstudio.core.diagnosis.finding import NAMES
+from gradstudio.core.diagnosis.rule import Rule
+from gradstudio.core.knobs import KnobError, quote
+from gradstudio.core.rules import makers
+
+FILE = "rules.toml"
+Thresholds = Mapping[str, float | int]
+
+
+def user_rules() -> Path:
+    """Return the user's rules.toml; it need not exist."""
+    return Path(platformdirs.user_config_dir("gradstudio", appauthor=False)) / FILE
+
+
+def read(path: Path | None = None) -> Mapping[str, Thresholds]:
+    """Return the thresholds in the file, by rule; empty where there is no file. KnobError names what is not allowed."""
+    path = path or user_rules()
+    try:
+        stamp = os.stat(path)
+    except FileNotFoundError:
+        return {}
+    except OSError as fault:
+        raise KnobError(f"{path}: {(fault.strerror or str(fault)).lower()}") from None
+    return _read(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int, size: int) -> Mapping[str, Thresholds]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise KnobError(f"{path}: {(fault.strerror or str(fault)).lower()}") from None
+    except ValueError as fault:  # TOML or UTF-8
+        raise KnobError(f"{path}: not valid TOML: {fault}") from None
+    return check(table, str(path))
+
+
+def check(table: Mapping[str, Any], where: str) -> Mapping[str, Thresholds]:
+    """Return the table, checked; KnobError names what is not allowed."""
+    checked: dict[str, dict[str, float | int]] = {}
+    for rule, values in table.items():
+        if rule not in NAMES:
+            raise KnobError(f"{where}: no rule {quote(rule)}; there are: {', '.join(NAMES)}")
+        if not isinstance(values, dict):
+            raise KnobError(f"{where}: {rule} must be a section with thresholds in it: [{rule}]")
+        allowed = thresholds(rule)
+        for name, value in values.items():
+            if name not in allowed:
+                raise KnobError(
+                    f"{where}: {rule} has no threshold {quote(name)}; it has: {', '.join(allowed) or 'none'}"
+                )
+            whole = isinstance(allowed[name], int)
+            number = isinstance(value, int) or (isinstance(value, float) and not whole)
+            if isinstance(value, bool) or not number or not 0 <= value < float("inf") or (whole and value < 1):
+                wanted = "a whole number at least 1" if whole else "a number at least 0"
+                raise KnobError(
+                    f"{where}: {rule}.{name} = {quote(value)} is not allowed; allowed: {wanted} (default "
+                    f"{allowed[name]:g})"
+                )
+            checked.setdefault(rule, {})[name] = value if whole else float(value)
+    return checked
+
+
+def thresholds(rule: str) -> Thresholds:
+    """Return the names of a rule's thresholds and their defaults."""
+    made = makers()[rule]()
+    if not dataclasses.is_dataclass(made):
+        return {}
+    fields = dataclasses.fields(made)
+    return {field.name: field.default for field in fields if not field.name.startswith("_")}  # type: ignore[misc]
+
+
+def make(values: Mapping[str, Thresholds]) -> list[Rule]:
+    """Return every rule anew, with these thresholds."""
+    return [maker(**values.get(name, {})) for name, maker in makers().items()]
+
+
+def all_rules() -> list[Rule]:
+    """Return every rule anew, with the thresholds that the user has set."""
+    return make(read())

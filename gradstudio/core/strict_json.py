@@ -1,0 +1,16 @@
+"""Strict JSON has no NaN and no Inf: a writer says how it codes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def coded(value: Any, code: Callable[[float], Any]) -> Any:
+    """Return the same lists, tables and values, with what `code` makes of every float that is NaN or Inf."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return code(value)
+    if isinstance(value, Mapping):
+        return {key: coded(part, code) for key, part in value.items()}
+    return [coded(part, code) for part in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,66 @@
+"""The meaning of "accuracy" in each task, and the tasks whose loss does not tell how a run does."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradstudio.core.experiment import Experiment
+
+
+class Measure(NamedTuple):
+    """The meaning of the column `accuracy`, as texts with {} for the share: in a headline, at a step, as a label, at
+    the end of a story."""
+
+    headline: str
+    batch: str
+    label: str
+    story: str
+
+
+_RIGHT = Measure(
+    "test accuracy {}",
+    "batch accuracy {}",
+    "right on the test set",
+    "At the end the model was right on {} of the test set.",
+)
+_CLOSE = _RIGHT._replace(
+    label="of the test sums within 0.04",
+    story="At the end the model came within 0.04 of the sum in {} of the test set.",
+)
+_NEIGHBOUR = Measure(
+    "{} of nearest neighbours alike", "{} of nearest neighbours alike", "of nearest neighbours alike",
+    "At the end {} of the test examples lay nearest to one of their own class.",
+)  # fmt: skip
+_UP = Measure(
+    "pole up {} of the time", "pole up {} of the time", "of the time the pole stays up",
+    "At the end the pole stayed up for {} of the longest possible episode.",
+)  # fmt: skip
+_HIT = Measure(
+    "{} of the clusters hit",
+    "{} of the clusters hit",
+    "of the clusters hit",
+    "At the end the drawn points hit {} of the clusters.",
+)
+_MEASURES = {"adding": _CLOSE, "pole": _UP, "ring": _HIT}
+
+
+def measure(knobs: Experiment) -> Measure:
+    """Return what accuracy means with these knobs."""
+    return _NEIGHBOUR if knobs.loss.kind == "naive_sqrt" else _MEASURES.get(knobs.problem.task, _RIGHT)
+
+
+# Why the loss of these tasks does not tell how the run does.
+_NEED_NOT_FALL = {
+    "pole": "It need not fall: it grows with the time that the pole stays up. Watch that time.",
+    "ring": "It need not fall: what one network gains, the other loses. Watch how many clusters are hit.",
+}
+
+
+def why_it_need_not_fall(knobs: Experiment) -> str:
+    """Return why the loss need not fall; empty where it should."""
+    return _NEED_NOT_FALL.get(knobs.problem.task, "")
+
+
+def loss_may_be_negative(knobs: Experiment) -> bool:
+    """Return whether the loss can be negative, so that it cannot be drawn on a log axis."""
+    return knobs.problem.task == "pole" or knobs.loss.kind == "naive_variance"

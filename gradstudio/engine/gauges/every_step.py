@@ -1,0 +1,110 @@
+"""Gauges of every step. Squares are summed in float64, so that norms are right from 1e-38 to 1e38; nothing hides a
+NaN. All tensors are measured at once, where they lie in a flat one (passes/flat.py)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from gradstudio.engine.gauges import kernels
+from gradstudio.engine.passes.flat import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """The true gradient of a step. Arrays are float64, one entry a parameter tensor."""
+
+    norm: float
+    nonfinite: int
+    norms: np.ndarray
+    largest: np.ndarray  # float32, or float64
+    zero_shares: np.ndarray
+    nonfinite_shares: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The weights before an update and what it did to them. Arrays are float64, one entry a parameter tensor."""
+
+    weight_norm: float
+    update_ratio: float
+    weight_norms: np.ndarray
+    update_ratios: np.ndarray
+
+
+class Gauges:
+    """Measures flat tensors of one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._sizes, self._starts, self._stops = layout.sizes, layout.starts, layout.stops
+
+    def norms(self, flat: Tensor | np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the L2 norm of all tensors together, and of each."""
+        each = self._each()
+        return kernels.norms(_host(flat), self._starts, self._stops, each), each
+
+    def norm(self, flat: Tensor) -> float:
+        """Return the L2 norm of all tensors together."""
+        return self.norms(flat)[0]
+
+    def measure_gradient(self, flat: Tensor, scale: float = 1.0) -> Gradient:
+        """Measure gradients that still carry the factor `scale` as if they did not."""
+        entries = _host(flat)
+        norm, norms = self.norms(entries)
+        largest, zeros, nonfinite = self._each(np.float32), self._each(), self._each()
+        kernels.inspect(entries.view(np.int32), self._starts, self._stops, largest.view(np.int32), zeros, nonfinite)
+        if scale != 1:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # a loss scale can fall to 0
+                norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
+        return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._sizes, nonfinite / self._sizes)
+
+    def measure_change(self, before: Tensor, after: Tensor) -> Change:
+        """Measure the weights before and after an update."""
+        norms, moves = self._each(), self._each()
+        norm, move = kernels.norms_of_change(_host(before), _host(after), self._starts, self._stops, norms, moves)
+        return Change(norm, float(ratio(move, norm)), norms, ratio(moves, norms))
+
+    def _each(self, kind: type = np.float64) -> np.ndarray:
+        return np.empty(len(self._sizes), kind)
+
+
+def _host(flat: Tensor | np.ndarray) -> np.ndarray:
+    """Return the entries where numpy can read them; on the CPU nothing is copied."""
+    if isinstance(flat, np.ndarray):
+        return flat
+    return flat.numpy() if flat.is_cpu else flat.cpu().numpy()
+
+
+def total(each: np.ndarray) -> float:
+    """Return the norm of a whole from the norms of its parts."""
+    return math.sqrt(each.dot(each))
+
+
+def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
+    """Return the norm of a change / the norm of what changed. For weights that are all 0 it is inf, or 0 where they
+    stayed."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        divided = np.divide(move, weight)
+    return divided if np.all(weight) else np.where(np.equal(weight, 0) & np.equal(move, 0), 0.0, divided)
+
+
+def coefficient(before: float, after: float) -> float:
+    """Return the norm after clipping / the norm before; 1 where clipping did nothing."""
+    return 1.0 if before == after else after / before if before else math.inf
+
+
+def by_layer(gradient: Gradient, change: Change) -> np.ndarray:
+    """Return (metrics, layers), in the order of history.LAYER_METRICS."""
+    return np.array(
+        [
+            gradient.norms,
+            change.weight_norms,
+            change.update_ratios,
+            gradient.largest,
+            gradient.zero_shares,
+            gradient.nonfinite_shares,
+        ]
+    )

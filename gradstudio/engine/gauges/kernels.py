@@ -1,0 +1,73 @@
+"""Compiled loops that measure a flat tensor: float32, (length,). Tensors lie in it from starts[i] to stops[i]; the
+results for each go into arrays of (tensors,)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradstudio.core.compiled import compiled
+
+_WHERE = "int64[::1], int64[::1]"  # starts, stops
+
+
+@compiled(f"float64(float32[::1], {_WHERE}, float64[::1])", nogil=True, any_order=True)
+def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.ndarray) -> float:
+    """Write the L2 norm of each tensor, its squares summed in float64, and return the norm of all."""
+    whole = 0.0
+    for tensor in range(starts.size):
+        part = entries[starts[tensor] : stops[tensor]]
+        squares = 0.0
+        for index in range(part.size):
+            entry = np.float64(part[index])
+            squares += entry * entry
+        found[tensor] = np.sqrt(squares)
+        whole += squares
+    return np.sqrt(whole)
+
+
+@compiled(
+    f"UniTuple(float64, 2)(float32[::1], float32[::1], {_WHERE}, float64[::1], float64[::1])",
+    nogil=True,
+    any_order=True,
+)
+def norms_of_change(
+    before: np.ndarray, after: np.ndarray, starts: np.ndarray, stops: np.ndarray, norms: np.ndarray, moves: np.ndarray
+) -> tuple[float, float]:
+    """Do the same for the entries `before` and for after - before, which is exact in float64."""
+    whole, moved = 0.0, 0.0
+    for tensor in range(starts.size):
+        old, new = before[starts[tensor] : stops[tensor]], after[starts[tensor] : stops[tensor]]
+        squares, changes = 0.0, 0.0
+        for index in range(old.size):
+            entry = np.float64(old[index])
+            change = np.float64(new[index]) - entry
+            squares += entry * entry
+            changes += change * change
+        norms[tensor], moves[tensor] = np.sqrt(squares), np.sqrt(changes)
+        whole += squares
+        moved += changes
+    return np.sqrt(whole), np.sqrt(moved)
+
+
+@compiled(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True)
+def inspect(
+    entries: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    largest: np.ndarray,
+    zeros: np.ndarray,
+    nonfinite: np.ndarray,
+) -> None:
+    """Write the largest absolute entry of each tensor, NaN where there is one, and how many entries are 0, and NaN or
+    Inf. Entries and largest are the bits of float32. Without the sign these are in the order of the numbers, with Inf
+    above all numbers and NaN above Inf (IEEE 754)."""
+    for tensor in range(starts.size):
+        part = entries[starts[tensor] : stops[tensor]]
+        most, none, bad = np.int32(0), 0, 0
+        for index in range(part.size):
+            bits = part[index] & np.int32(0x7FFFFFFF)
+            most = max(most, bits)
+            none += bits == 0
+            bad += bits >= 0x7F800000
+        largest[tensor] = most
+        zeros[tensor], nonfinite[tensor] = none, bad

@@ -1,0 +1,92 @@
+"""Gauges that are measured on demand, one a file, on a trainer between two steps, without a trace in it.
+May use the trainer and everything that it uses; the trainer and the step never use them."""
+
+from __future__ import annotations
+
+import torch
+
+from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sharpness, Unmeasurable, Value
+from gradstudio.engine.gauges.on_demand import exponents, noise_scale, overshoot, sharpness
+from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come, gauge_batch, recurrent
+from gradstudio.engine.step import schedules
+from gradstudio.engine.tasks.task import Batch
+from gradstudio.engine.trainer import Trainer
+
+
+class OnDemandGauges:
+    """The gauges of one trainer, sample after sample, with what each of them goes on from. A gauge that has no value
+    raises Unmeasurable."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._standins: dict[tuple[torch.dtype, str], Standin] = {}
+        self._batch: Batch | None = None
+        self._steepest: sharpness.Found | None = None  # of the last time
+        self._chance = torch.Generator().manual_seed(0)
+        self._noise = noise_scale.Average()
+        self._measures = {
+            "exponents": self._exponents,
+            "sharpness": self._sharpness,
+            "noise_scale": self._noise_scale,
+            "overshoot": self._overshoot,
+        }
+
+    def measure(self, name: str) -> Value:
+        """Measure a gauge of gauge_samples.NAMES."""
+        return self._measures[name]()
+
+    def rest(self) -> None:
+        """Give back the memory while nobody looks."""
+        self._standins.clear()
+
+    def _exponents(self) -> Exponents:
+        standin = self._standin(torch.float32)
+        standin.follow()
+        gradients = [standin.gradient(batch) for batch in batches_to_come(self._trainer)]
+        return exponents.measure(torch.stack(gradients).mean(0), self._trainer.scaler.get_scale())
+
+    def _sharpness(self) -> Sharpness:
+        trainer, knobs = self._trainer, self._trainer.experiment.optimizer
+        on_host = recurrent(trainer.model) and trainer.device != "cpu"
+        standin = self._standin(torch.float32, "cpu" if on_host else "")
+        standin.follow()
+        decay = 0.0 if knobs.kind == "adamw" else knobs.weight_decay  # AdamW's shrinks the weights beside the gradient
+        gradient, curvature = standin.curvature(self._gauge_batch())
+        divisor = sharpness.preconditioner(trainer, gradient + decay * standin.weights)
+        product = sharpness.as_stepped(curvature, divisor, decay)
+        like = standin.parameters[0].detach()
+        entries = sum(parameter.numel() for parameter in standin.parameters)
+        start = sharpness.begin(entries, like, self._steepest, self._chance)
+        most, least = (sharpness.COLD, sharpness.LEAST) if self._steepest is None else (sharpness.WARM, 1)
+        found = self._steepest = sharpness.largest(product, start, most, least)
+        lr = knobs.lr * schedules.factor(trainer.experiment.schedule, trainer.taken)
+        return Sharpness(
+            found.value, sharpness.limit(knobs, lr), lr, divisor is not None, found.converged, found.products
+        )
+
+    def _noise_scale(self) -> NoiseScale:
+        standin = self._standin(torch.float32)
+        standin.follow()
+        parts = noise_scale.parts(batches_to_come(self._trainer))
+        squares, joined = noise_scale.squares([standin.gradient(part) for part in parts])
+        return self._noise.add(squares, joined, len(parts[0].inputs), self._trainer.step)
+
+    def _overshoot(self) -> Overshoot:
+        device = self._trainer.device
+        # Not every accelerator knows float64.
+        standin = self._standin(torch.float64, "" if device.startswith("cuda") else "cpu")
+        return overshoot.measure(self._trainer, standin, self._gauge_batch())
+
+    def _standin(self, dtype: torch.dtype, device: str = "") -> Standin:
+        device = device or self._trainer.device
+        if (dtype, device) not in self._standins:
+            self._standins[dtype, device] = Standin(self._trainer, dtype, device)
+        return self._standins[dtype, device]
+
+    def _gauge_batch(self) -> Batch:
+        if self._batch is None or self._trainer.task.goal == "reward":  # a policy is judged by what it does itself
+            self._batch = gauge_batch(self._trainer)
+        return self._batch
+
+
+__all__ = ["OnDemandGauges", "Unmeasurable"]

@@ -1,0 +1,118 @@
+"""Sharpness: the largest eigenvalue of the Hessian, and its limit at the learning rate.
+
+On a parabola of curvature s, gradient descent swings further at each step once s > 2/lr (Cohen 2021, arXiv 2103.00065);
+with momentum b, torch's heavy ball, once s > (2 + 2b)/lr. Adam divides each entry of the gradient by P = sqrt(v_hat) +
+eps, so the largest eigenvalue of P^-1 H counts, and its limit is (2 + 2 b1) / ((1 - b1) lr): 38/lr for b1 = 0.9 (Cohen
+2022, arXiv 2207.14484). RMSprop does the same with its own P. P is that of the next step, with the gradient of that
+step in it: an entry that had no gradient so far is divided by its first one, not by almost 0."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.experiment import Optimizer
+from gradstudio.core.gauge_samples import Unmeasurable
+from gradstudio.engine.trainer import Trainer
+
+# Relative error of the value: |H v - s v| <= CLOSE |s| bounds the distance to an eigenvalue.
+CLOSE = 0.02
+# Products with the Hessian at the most: the first time, and when the last eigenvector is the start.
+COLD, WARM = 30, 12
+# Products at least, the first time: a start across the steepest direction finds the second steepest sooner.
+LEAST = 6
+SECONDS = 1.0  # at the most, since the run waits
+# Share of chance in a start; without it an eigenvector that has become the largest since would never be seen.
+STIR = 0.1
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Found(NamedTuple):
+    value: float
+    vector: Tensor
+    converged: bool
+    products: int
+
+
+def limit(knobs: Optimizer, lr: float) -> float:
+    """Return the sharpness above which steps at that learning rate swing further and further."""
+    if knobs.kind in ("adam", "adamw"):
+        factor = (2 + 2 * knobs.beta1) / (1 - knobs.beta1)
+    else:
+        factor = 2 + 2 * knobs.momentum
+    return factor / lr if lr > 0 else math.inf
+
+
+def preconditioner(trainer: Trainer, gradient: Tensor) -> Tensor | None:
+    """Return what the optimizer will divide each entry of this gradient by, a vector of all parameters; None for
+    SGD."""
+    knobs, flat = trainer.experiment.optimizer, trainer.flat
+    group, state = trainer.optimizer.param_groups[0], trainer.optimizer.state.get(flat.weights, {})
+    if knobs.kind == "sgd":
+        return None
+    squares = state.get("square_avg" if knobs.kind == "rmsprop" else "exp_avg_sq", torch.zeros_like(flat.weights))
+    before = torch.cat([part.flatten() for part in flat.layout.views(squares, flat.parameters)]).to(gradient)
+    keep = group["alpha"] if knobs.kind == "rmsprop" else knobs.beta2
+    mean = keep * before + (1 - keep) * gradient.square()
+    if knobs.kind != "rmsprop":
+        mean = mean / (1 - keep ** (float(state.get("step", 0)) + 1))
+    return mean.sqrt() + knobs.eps
+
+
+def as_stepped(product: Product, divisor: Tensor | None, decay: float) -> Product:
+    """Return the product with P^-1/2 (H + decay) P^-1/2: symmetric, with the eigenvalues of P^-1 (H + decay)."""
+    root = None if divisor is None else divisor.rsqrt()
+
+    def stepped(vector: Tensor) -> Tensor:
+        inner = vector if root is None else root * vector
+        outer = product(inner) + decay * inner
+        return outer if root is None else root * outer
+
+    return stepped
+
+
+def largest(product: Product, start: Tensor, most: int, least: int = 1, seconds: float = SECONDS) -> Found:
+    """Return the largest eigenvalue of a symmetric matrix, by Lanczos' method. It costs as much as power iteration and
+    is closer after every product. Power iteration would find the eigenvalue that is largest in absolute value."""
+    end = time.perf_counter() + seconds
+    basis = [start / start.norm()]
+    diagonal, beside = [], []
+    while True:
+        new = product(basis[-1])
+        diagonal.append(torch.dot(basis[-1], new).item())
+        if not math.isfinite(diagonal[-1]):
+            raise Unmeasurable("The curvature is not finite here.")
+        held = torch.stack(basis)
+        for _ in range(2):  # once leaves what rounding puts back
+            new = new - held.T @ (held @ new)
+        length = new.norm().item()
+        matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
+        for place, value in enumerate(beside):
+            matrix[place, place + 1] = matrix[place + 1, place] = value
+        values, vectors = torch.linalg.eigh(matrix)
+        residual = length * abs(vectors[-1, -1].item())
+        size = max(abs(values[0].item()), abs(values[-1].item()))
+        exhausted = length <= 1e-6 * size  # nothing is left that the start could lead to
+        converged = exhausted or (residual <= CLOSE * abs(values[-1].item()) and len(basis) >= least)
+        if converged or len(basis) == min(most, len(start)) or time.perf_counter() > end:
+            return Found(
+                values[-1].item(), held.T @ vectors[:, -1].to(held), converged or len(basis) == len(start), len(basis)
+            )
+        beside.append(length)
+        basis.append(new / length)
+
+
+def begin(length: int, like: Tensor, before: Found | None, source: torch.Generator) -> Tensor:
+    """Return a vector to begin with: a random one, or one near the last eigenvector; an unfinished search goes on from
+    its own."""
+    if before is not None and not before.converged:
+        return before.vector
+    chance = torch.randn(length, generator=source).to(like)
+    chance /= chance.norm()
+    return chance if before is None else before.vector / before.vector.norm() + STIR * chance

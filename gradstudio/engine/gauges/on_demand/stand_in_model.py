@@ -1,0 +1,146 @@
+"""A copy of a trainer's model that is measured in its place, and batches that the trainer does not lose: nothing in
+here leaves a trace in training."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from gradstudio.engine import models
+from gradstudio.engine.step.accumulation import join
+from gradstudio.engine.tasks.task import Batch, Dataset, Task
+from gradstudio.engine.trainer import Trainer
+
+EXAMPLES = 32  # in a gauge batch, at the least
+_SEED = 6_000_011  # added to run.seed, beside the offsets of engine/generators.py
+
+
+class Standin:
+    """A copy of the model, without autocast and loss scale: its gradient is the one before fp16 rounds it. Vectors hold
+    all parameters, one after the other."""
+
+    def __init__(self, trainer: Trainer, dtype: torch.dtype, device: str) -> None:
+        self.device, self.dtype = device, dtype
+        self.model = copy.deepcopy(trainer.model).to(device, dtype)
+        for module in self.model.modules():
+            if hasattr(module, "checkpointing"):
+                # The same numbers, without a second forward pass for every product.
+                module.checkpointing = False  # pyright: ignore[reportArgumentType]
+        self.parameters = [parameter for _, parameter in models.named_parameters(self.model)]
+        self._trainer = trainer
+
+    @torch.no_grad()
+    def follow(self, weights: Tensor | None = None) -> None:
+        """Copy the trainer's model as it is now, or with other weights, flat ones of its layout."""
+        trainer = self._trainer
+        here = (
+            trainer.flat.parameters if weights is None else trainer.flat.layout.views(weights, trainer.flat.parameters)
+        )
+        for mine, its in zip(self.parameters, here, strict=True):
+            mine.copy_(its)
+        for mine, its in zip(self.model.buffers(), trainer.model.buffers(), strict=True):
+            mine.copy_(its)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return what the run minimizes, for one batch."""
+        knobs = self._trainer.experiment.loss
+        with _TwiceDifferentiable():
+            outputs = self.model(batch.inputs.to(self.device, self.dtype))
+        targets = batch.targets.to(self.device, self.dtype if batch.targets.is_floating_point() else None)
+        return self._trainer.loss.value(outputs, targets, knobs.eps) * knobs.weight
+
+    def gradient(self, batch: Batch) -> Tensor:
+        """Return the gradient of a batch, (parameters,)."""
+        return _joined(
+            torch.autograd.grad(self.loss(batch), self.parameters, materialize_grads=True, allow_unused=True)
+        )
+
+    def curvature(self, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Return the gradient, and a function that multiplies a vector with the Hessian of the loss: the gradient of
+        (gradient . vector), by a second backward pass (Pearlmutter 1994)."""
+        first = torch.autograd.grad(
+            self.loss(batch), self.parameters, create_graph=True, materialize_grads=True, allow_unused=True
+        )
+        gradient = _joined(first)
+        if not gradient.requires_grad:
+            return gradient, torch.zeros_like
+
+        def product(vector: Tensor) -> Tensor:
+            second = torch.autograd.grad(
+                gradient,
+                self.parameters,
+                vector.to(gradient),
+                retain_graph=True,
+                materialize_grads=True,
+                allow_unused=True,
+            )
+            return _joined(second)
+
+        return gradient.detach(), product
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights, (parameters,)."""
+        return _joined(tuple(parameter.detach() for parameter in self.parameters))
+
+
+class _TwiceDifferentiable(TorchFunctionMode):
+    """Attention by its plain maths, as the fused kernel has no second derivative. torch's own switch for that acts on
+    every thread of the process; this one acts on its own thread."""
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        if func is F.scaled_dot_product_attention:
+            return _attention(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
+    """Return softmax(query key' / sqrt(width)) value, with the bits that torch's own plain maths gives."""
+    root = math.sqrt(math.sqrt(1 / query.shape[-1]))
+    scores = (query * root) @ (key * root).transpose(-2, -1)
+    if is_causal:
+        scores = scores + scores.new_full(scores.shape[-2:], -math.inf).triu(1)
+    return scores.softmax(-1) @ value
+
+
+def recurrent(model: nn.Module) -> bool:
+    """Return whether a part of the model is torch's own recurrent network, whose kernels on an accelerator have no
+    second derivative."""
+    return any(isinstance(module, nn.RNNBase) for module in model.modules())
+
+
+def batches_to_come(trainer: Trainer) -> list[Batch]:
+    """Return the micro-batches of the next step, which the trainer will draw again."""
+    ahead = copy.copy(trainer)
+    ahead.task = _apart(trainer.task, lambda source: torch.Generator().set_state(source.get_state()))
+    return ahead.next_batches()
+
+
+def gauge_batch(trainer: Trainer) -> Batch:
+    """Return the batch that gauges are measured on: the same examples at all steps of a run, not from its own
+    generators. A model that acts plays them as it is now, with the same random numbers."""
+    seed = trainer.experiment.run.seed + _SEED
+    task = _apart(trainer.task, lambda source: torch.Generator().manual_seed(seed))
+    if isinstance(task, Dataset):
+        task.order, task.position = task.order[:0], 0  # an epoch of its own
+    draws = -(-EXAMPLES // trainer.experiment.problem.batch_size)
+    return join([task.next_batch(trainer.model) for _ in range(draws)])
+
+
+def _apart(task: Task, other: Callable[[torch.Generator], torch.Generator]) -> Task:
+    """Return the same task with generators of its own. All else that a task holds is replaced and never written to."""
+    own = copy.copy(task)
+    for name, value in vars(task).items():
+        if isinstance(value, torch.Generator):
+            setattr(own, name, other(value))
+    return own
+
+
+def _joined(parts: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([part.flatten() for part in parts])

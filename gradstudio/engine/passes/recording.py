@@ -1,0 +1,317 @@
+"""Record a forward and backward pass as a list of operations, and repeat them on other data.
+
+Half the time of a small model's step goes not into arithmetic but into modules, autograd's graph and fresh memory. So
+one pass is watched, and later passes do its operations alone: the same ones in the same order with the same bits, each
+writing to memory that was given to it once. A recording does on the CPU what a CUDA graph does on a GPU.
+
+A pass whose operations depend on the data is Unrecordable, and goes through autograd at every step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gradstudio.engine import torch_internals
+from gradstudio.engine.passes.flat import ALIGNED
+from gradstudio.engine.passes.torchscript import LET_GO, Made, Operation, Program, Standing
+from gradstudio.engine.passes.watching import Call, Unrecordable, Watch, storage_of, with_each, writing_form
+
+COPIED = 1 << 16  # bytes; a larger result is taken over where it lies, as copying it would take longer
+
+# Operations whose results depend on nothing but the shapes of their arguments.
+_OF_SHAPES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+
+
+def _copied(inputs: Tensor, place: Tensor) -> Operation:
+    return Operation(Tensor.copy_, (place, inputs), name="aten.copy_")
+
+
+# Operations that torch does by another one, which can write to a given place.
+_SAME: dict[str, Callable[[Tensor, Tensor], Operation]] = {
+    "relu": lambda inputs, place: Operation(torch.clamp_min, (inputs, 0), {"out": place}, "aten.clamp_min"),
+    "clone": _copied,
+    "_to_copy": _copied,
+}
+
+Results = tuple[Tensor, ...]
+
+
+class Recording:
+    """A pass that can be repeated. `results` is what `compute` returned; `repeat` fills it and the gradients anew."""
+
+    def __init__(
+        self, compute: Callable[..., Results], inputs: Sequence[Tensor], parameters: Sequence[Tensor],
+        grads: Sequence[Tensor], state: Sequence[Tensor] = (),
+    ) -> None:  # fmt: skip
+        """Watch `compute(*inputs)` and the backward pass of its first result. The gradients of the `parameters` go to
+        `grads`; `state` is what the pass changes beside that. Afterwards everything is as if the pass was made once.
+
+        Raises Unrecordable, with `state` as before, if repeating it on these inputs or on others gives any other bit
+        than autograd. Exceptions of `compute` pass through."""
+        if not torch_internals.seeing_possible():
+            raise Unrecordable("torch cannot be watched")
+        self._inputs = [tensor.clone() for tensor in inputs]
+        before = [tensor.clone() for tensor in state]
+
+        def differentiated(*given: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
+            results = compute(*given)
+            return results, torch.autograd.grad(results[0], parameters, allow_unused=True)
+
+        try:
+            with Watch() as watch:
+                results, found = differentiated(*self._inputs)
+            self._place(watch.calls, results, found, grads)
+            hold_against_autograd(self, differentiated, inputs, grads, state, before)
+        except BaseException:
+            restore(state, before)
+            raise
+
+    @torch.no_grad()
+    def _place(
+        self, calls: list[Call], results: Sequence[Tensor], found: Sequence[Tensor | None], grads: Sequence[Tensor]
+    ) -> None:
+        places = _Places(calls)
+        copied = [
+            (grad, target)
+            for grad, target in zip(found, grads, strict=True)
+            if grad is not None and not places.move(grad, target)
+        ]
+        places.settle([*results, *(grad for grad, _ in copied)])
+        self.results = tuple(places.of(result) for result in results)
+        self.operations = [repeated for number, call in enumerate(calls) for repeated in places.repeated(number, call)]
+        self.operations += [_copied(places.of(grad), target) for grad, target in copied]
+        missing = [target for grad, target in zip(found, grads, strict=True) if grad is None]
+        self.operations += [Operation(Tensor.zero_, (target,), name="aten.zero_") for target in missing]
+        for standing in places.taken_over.values():
+            _let_go(standing)  # so that no memory of the watched pass is held
+        self._program = Program(
+            self.operations, whole=not any(storage_of(result) in places.taken_over for result in results)
+        )
+
+    def repeat(self, inputs: Sequence[Tensor]) -> None:
+        """Repeat the pass on these inputs, which must have the recorded shapes."""
+        # Not in no_grad, where some operations leave out results that their backward needs; no recorded tensor requires
+        # a gradient anyway.
+        for own, new in zip(self._inputs, inputs, strict=True):
+            own.copy_(new)
+        self._program.run()
+
+
+class Repeated(Protocol):
+    """A pass that can be repeated on other inputs."""
+
+    @property
+    def results(self) -> Results: ...
+
+    def repeat(self, inputs: Sequence[Tensor]) -> None: ...
+
+
+def hold_against_autograd(
+    again: Repeated, differentiated: Callable[..., tuple[Sequence[Tensor], Sequence[Tensor | None]]],
+    inputs: Sequence[Tensor],
+    grads: Sequence[Tensor], state: Sequence[Tensor], before: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Raise Unrecordable if the repeated pass gives any other bit than autograd. Afterwards everything is as if the
+    pass was made once since `state` was as `before`."""
+    # Data that was read past torch's operations was recorded as a constant: the same examples in another order tell.
+    for given in ([tensor.flip(0) for tensor in inputs], inputs):
+        restore(state, before)
+        results, found = differentiated(*given)
+        after = [tensor.clone() for tensor in state]
+        restore(state, before)
+        again.repeat(given)
+        there = [target for grad, target in zip(found, grads, strict=True) if grad is not None]
+        once = [*results, *(grad for grad in found if grad is not None), *after]
+        if not all(map(_same_bits, once, [*again.results, *there, *state])):
+            raise Unrecordable("it gave other numbers")
+
+
+class _Places:
+    """Plans where each tensor of a watched pass lies when the pass is repeated.
+
+    Tensors that the operations made get a place in one block of memory, where those that are not needed at the same
+    time share it. All others, and constants, stay where they are. A large result of an operation that cannot write to
+    a given place is *taken over*: the tensors that stand for it get its new memory at each repetition."""
+
+    def __init__(self, calls: list[Call]) -> None:
+        # By storage (watching.storage_of):
+        self._makers: dict[int, Call] = {}  # the call that made it
+        self._sizes: dict[int, int] = {}  # in bytes
+        self._dtypes: dict[int, torch.dtype] = {}
+        self._first: dict[int, int] = {}  # number of the call that makes it
+        self._last: dict[int, int] = {}  # number of the last call that uses it
+        self._elsewhere: dict[int, tuple[torch.UntypedStorage, int]] = {}  # where it is moved to, and the first byte
+        self._moved: dict[Hashable, Tensor] = {}  # by storage, offset, shape, stride and dtype
+        self.taken_over: dict[int, list[Standing]] = {}  # the tensors that stand for it
+        self._ending: dict[int, list[int]] = defaultdict(list)  # by call: those that it is the last to use
+        found_there, written = set(), set()
+        for number, call in enumerate(calls):
+            written |= {storage_of(tensor) for tensor in call.written}
+            found_there |= {storage_of(tensor) for tensor in call.taken if storage_of(tensor) not in self._makers}
+            for result in call.results:
+                key = storage_of(result)
+                if key not in found_there and key not in self._makers:
+                    self._makers[key], self._first[key] = call, number
+                    self._sizes[key], self._dtypes[key] = result.untyped_storage().nbytes(), result.dtype
+            for tensor in (*call.taken, *call.results):
+                self._last[storage_of(tensor)] = number
+        self._constant = {
+            key
+            for key, call in self._makers.items()
+            if key not in written and (call.name in _OF_SHAPES or not call.taken)
+        }
+
+    def move(self, tensor: Tensor, target: Tensor) -> bool:
+        """Let the operation that makes `tensor` write to `target`. Return False if that is not possible."""
+        key = storage_of(tensor)
+        size = target.numel() * target.element_size()
+        possible = (
+            key in self._makers
+            and key not in self._constant
+            and key not in self._elsewhere
+            and self._sizes[key] == size
+            and tensor.dtype == target.dtype
+            and tensor.stride() == target.stride()
+        )
+        if possible:
+            self._elsewhere[key] = (target.untyped_storage(), int(target.storage_offset()) * target.element_size())
+        return possible
+
+    def settle(self, kept: Iterable[Tensor]) -> None:
+        """Give each remaining tensor the lowest place that is free from its first to its last use. Those in `kept` are
+        never overwritten."""
+        forever = {storage_of(tensor) for tensor in kept}
+        taken: list[tuple[int, int, float]] = []  # first byte, end and last use, in order
+        places: dict[int, int] = {}
+        for key, first in self._first.items():
+            if key in self._constant or key in self._elsewhere:
+                continue
+            if self._sizes[key] > COPIED and not _writes(self._makers[key]) and self._dtypes[key] in _NOTHING:
+                self.taken_over[key] = []
+                if key not in forever:
+                    self._ending[self._last[key]].append(key)
+                continue
+            taken = [used for used in taken if used[2] >= first]
+            size, place = -(-self._sizes[key] // (4 * ALIGNED)) * 4 * ALIGNED, 0
+            for start, stop, _ in taken:
+                if place + size <= start:
+                    break
+                place = stop
+            taken.append((place, place + size, float("inf") if key in forever else self._last[key]))
+            taken.sort()
+            places[key] = place
+        whole = torch.empty(
+            max((place + self._sizes[key] for key, place in places.items()), default=0), dtype=torch.uint8
+        )
+        self._elsewhere |= {key: (whole.untyped_storage(), place) for key, place in places.items()}
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the tensor that takes the place of a watched one."""
+        described = (storage_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if described not in self._moved:
+            self._moved[described] = self._at_its_place(tensor)
+        return self._moved[described]
+
+    def repeated(self, number: int, call: Call) -> Iterator[Operation]:
+        """Yield the operations that repeat the call of that number, and free what was taken over and has no later
+        use."""
+        again = self._again(call)
+        if again is not None:
+            yield again
+        for key in self._ending[number]:
+            yield Operation(_let_go, (self.taken_over[key],), name=LET_GO)
+
+    def _again(self, call: Call) -> Operation | None:
+        if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
+            return None
+        made = [result for result in call.results if self._makers.get(storage_of(result)) is call]
+        args, kwargs = with_each((call.args, call.kwargs), self.of)
+        schema, function = torch_internals.schema(call.function), torch_internals.direct(call.function)
+        name = schema.name.replace("::", ".")
+        if schema.is_mutable:
+            return Operation(function, args, kwargs, name)
+        if not made or all(storage_of(result) in self._constant for result in made):
+            return None  # a view of a tensor that has its place, or a constant
+        places = [self.of(result) for result in call.results]
+        if call.name in _SAME:
+            return _SAME[call.name](args[0], places[0])
+        if not _writes(call):
+            standing = [self.taken_over.get(storage_of(result)) for result in call.results]
+            keeping = _keeping(function, list(zip(places, standing, strict=True)))
+            if len(call.positions) != len(places) or any(str(each.type) != "Tensor" for each in schema.returns):
+                return Operation(keeping, args, kwargs)  # some of its results are lists
+            return Operation(
+                keeping, args, kwargs, name, tuple(map(Made, call.positions, places, standing)), len(schema.returns)
+            )
+        writing, names = writing_form(call.function)
+        assert writing is not None
+        return Operation(writing, args, kwargs | dict(zip(names, places, strict=True)), name)
+
+    def _at_its_place(self, tensor: Tensor) -> Tensor:
+        if storage_of(tensor) in self.taken_over:
+            standing = tensor.detach()
+            made = next(
+                result
+                for result in self._makers[storage_of(tensor)].results
+                if storage_of(result) == storage_of(tensor)
+            )
+            lies = (tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+            self.taken_over[storage_of(tensor)].append(
+                (standing, None if lies == (made.shape, made.stride(), 0) else lies)
+            )
+            return standing
+        if storage_of(tensor) not in self._elsewhere:
+            return tensor.detach()
+        storage, start = self._elsewhere[storage_of(tensor)]
+        offset = start // tensor.element_size() + tensor.storage_offset()
+        return torch.empty(0, dtype=tensor.dtype).set_(storage, offset, tensor.size(), tensor.stride())
+
+
+def _keeping(function: Callable[..., Any], places: list[tuple[Tensor, list[Standing] | None]]) -> Callable[..., None]:
+    """Wrap an operation that cannot write to given places: each result is copied to its place, or taken over by the
+    tensors that stand for it."""
+
+    def kept(*args: Any, **kwargs: Any) -> None:
+        results = function(*args, **kwargs)
+        results = [results] if isinstance(results, Tensor) else [result for result in results if result is not None]
+        if len(results) != len(places):
+            raise Unrecordable("an operation gives other results without autograd")
+        for (place, standing), result in zip(places, results, strict=True):
+            if standing is None:
+                place.copy_(result)
+                continue
+            for tensor, lies in standing:
+                tensor.data = result if lies is None else result.as_strided(*lies)
+
+    return kept
+
+
+_NOTHING = {dtype: torch.empty(0, dtype=dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)}
+
+
+def _let_go(standing: list[Standing]) -> None:
+    """Free what was taken over, so that the next operation gets this memory, which is still in the processor's
+    cache."""
+    for tensor, _ in standing:
+        tensor.data = _NOTHING[tensor.dtype]
+
+
+def _writes(call: Call) -> bool:
+    """Return whether a call can write its results to given places."""
+    return call.name in _SAME or len(writing_form(call.function)[1]) == len(call.results)
+
+
+def restore(state: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Copy the values that `state` had before back to it."""
+    for tensor, old in zip(state, before, strict=True):
+        tensor.copy_(old)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal to the last bit; a NaN is equal to itself."""
+    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))

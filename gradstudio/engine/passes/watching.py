@@ -1,0 +1,162 @@
+"""Watch torch: note every operation that it does, with its arguments and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from gradstudio.engine import torch_internals
+
+MOST = 1 << 28  # bytes that a watched pass may take; arithmetic takes nearly all the time of a larger one
+
+# Operations that write intermediate values to the place of their result, and change its shape for that.
+_RESIZING = {"mse_loss"}
+
+
+class Unrecordable(Exception):
+    """The pass cannot be repeated: what it does depends on the data, or it takes too much memory."""
+
+
+class Call(NamedTuple):
+    """One operation that torch did."""
+
+    function: Any  # from torch.ops.aten
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: list[Tensor]  # without those that are None
+    positions: tuple[int, ...] = ()  # where `results` stand among all results, if none of these is a list
+
+    @property
+    def name(self) -> str:
+        """Name without namespace and overload, such as "mm"."""
+        return torch_internals.schema(self.function).name.removeprefix("aten::")
+
+    @property
+    def taken(self) -> list[Tensor]:
+        """Every tensor in the arguments."""
+        return tensors_in((self.args, self.kwargs))
+
+    def given(self, name: str) -> Any:
+        """Return the value of an argument: its default if it was not given, None if there is no such argument."""
+        for position, argument in enumerate(torch_internals.schema(self.function).arguments):
+            if argument.name == name:
+                return (
+                    self.args[position] if position < len(self.args) else self.kwargs.get(name, argument.default_value)
+                )
+        return None
+
+    @property
+    def written(self) -> Iterator[Tensor]:
+        """Every tensor in the arguments that the operation changes."""
+        for argument in torch_internals.schema(self.function).arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                yield from tensors_in(self.given(argument.name))
+
+
+class SeesOperations:
+    """Base of a context that sees every operation of this thread. Only where torch_internals.seeing_possible."""
+
+    def __init__(self) -> None:
+        self._seeing: AbstractContextManager[Any] | None = None
+
+    def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do the operation, and return its results."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._seeing = torch_internals.seeing(self.see)
+        self._seeing.__enter__()
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        seeing, self._seeing = self._seeing, None
+        if seeing is not None:
+            seeing.__exit__(*fault)
+
+
+class Watch(SeesOperations):
+    """Keep every operation with its arguments and results, so that none of their memory is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self._storages: set[int] = set()
+        self._bytes = 0
+
+    def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do the operation and keep it; Unrecordable if repeating it could give something else."""
+        # As they are now: the operation may change their shapes.
+        taken_args, taken_kwargs = with_each((args, kwargs), Tensor.detach)
+        results = function(*args, **kwargs)
+        given = results if isinstance(results, (tuple, list)) else (results,)
+        positions = tuple(number for number, result in enumerate(given) if isinstance(result, Tensor))
+        kept = [result.detach() for result in tensors_in(results)]
+        self.calls.append(Call(function, taken_args, taken_kwargs, kept, positions))
+        self._check(self.calls[-1])
+        return results
+
+    def _check(self, call: Call) -> None:
+        tags = call.function.tags
+        draws = torch.Tag.nondeterministic_seeded in tags and call.given("dropout_p") != 0
+        by_mask = any(index.dtype in (torch.bool, torch.uint8) for index in call.taken[1:])
+        shaped_by_data = torch.Tag.dynamic_output_shape in tags and (by_mask or call.name != "index")
+        if draws or shaped_by_data or torch.Tag.data_dependent_output in tags:
+            raise Unrecordable(call.name)
+        for result in call.results:
+            if storage_of(result) not in self._storages:
+                self._storages.add(storage_of(result))
+                self._bytes += result.untyped_storage().nbytes()
+        if self._bytes > MOST:
+            raise Unrecordable("memory")
+
+
+@lru_cache(None)
+def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
+    """Return the variant of an operation that writes its results to given places, and the names of those arguments;
+    None and [] if there is no such variant."""
+    wanted = [(argument.name, str(argument.type)) for argument in torch_internals.schema(function).arguments]
+    for name in function.overloadpacket.overloads():
+        form = getattr(function.overloadpacket, name)
+        arguments = torch_internals.schema(form).arguments
+        outs = [argument.name for argument in arguments if argument.is_out]
+        others = [(argument.name, str(argument.type)) for argument in arguments if not argument.is_out]
+        # A generated variant only copies. Some variants lack the arguments for the kind of memory, which the place
+        # already has.
+        lacking = {name for name, _ in wanted} - {name for name, _ in others}
+        known = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking"}
+        if (
+            outs
+            and torch.Tag.generated not in form.tags
+            and others == [each for each in wanted if each in others]
+            and not lacking - known
+        ):
+            resizing = torch_internals.schema(function).name.removeprefix("aten::") in _RESIZING
+            return (None, []) if resizing else (torch_internals.direct(form), outs)
+    return None, []
+
+
+def with_each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return the arguments with every tensor in them changed."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(with_each(branch, change) for branch in tree)
+    return {name: with_each(branch, change) for name, branch in tree.items()} if isinstance(tree, dict) else tree
+
+
+def tensors_in(tree: Any) -> list[Tensor]:
+    """Return every tensor in arguments or results."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (tuple, list)) else ()
+    return [tensor for branch in branches for tensor in tensors_in(branch)]
+
+
+def storage_of(tensor: Tensor) -> int:
+    """Return a number that tensors share if they lie in the same memory; valid as long as one of them lives."""
+    return id(tensor.untyped_storage())  # torch keeps the storage's Python object as long as the storage

@@ -1,0 +1,86 @@
+"""Micro-batches: their gradients add up in .grad over several backward passes. This reads and checks the sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from gradstudio.engine.gauges.every_step import ratio
+from gradstudio.engine.models.batch_norms import statistics_kept
+from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.tasks.task import Batch
+
+
+def kept(micro_batches: int) -> int:
+    """Return how many micro-batches are left where the second half is dropped; the first one always stays."""
+    return micro_batches - micro_batches // 2
+
+
+def means(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the loss and the accuracy of a step. Each pass gives its loss, its accuracy and its largest absolute
+    output. The accuracy is NaN where an output is not finite."""
+    losses = [loss for loss, _, _ in passes]
+    loss = losses[0] if len(losses) == 1 else torch.tensor(losses, dtype=torch.float64).mean().item()
+    return loss, sum(right if math.isfinite(largest) else math.nan for _, right, largest in passes) / len(passes)
+
+
+class UnclippedSum:
+    """The sum of the micro-batch gradients as it would be if none of them had been clipped. Only its norm is shown.
+    `sum` is a flat tensor, as flat.gradients is."""
+
+    def __init__(self, flat: Flat) -> None:
+        self._flat = flat
+        self._held = torch.empty_like(flat.gradients)
+        self.sum = flat.gradients.clone()
+
+    def set_aside(self) -> None:
+        """Take the gradients away before a backward pass, so that it leaves those of one micro-batch."""
+        if self._flat.cleared:
+            self.sum.zero_()
+        self._held.copy_(self._flat.gradients)
+        self._flat.gradients.zero_()
+
+    def put_back(self) -> None:
+        """Add the new gradients to the sum, and to those that were set aside, as backward() itself adds."""
+        self.sum.add_(self._flat.gradients)
+        self._flat.gradients.add_(self._held)
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Return the micro-batches as the one large batch that they stand for."""
+    return Batch(torch.cat([batch.inputs for batch in batches]), torch.cat([batch.targets for batch in batches]))
+
+
+def gradient_of(
+    model: nn.Module, parameters: Sequence[Parameter], batch: Batch, loss: Callable[[Batch], Tensor]
+) -> list[Tensor]:
+    """Return the gradient of `loss` of one batch, without a trace: .grad and the running statistics of batch norms stay
+    as they are."""
+    with statistics_kept(model):
+        value = loss(batch)
+    grads = torch.autograd.grad(value, parameters, allow_unused=True)
+    return [
+        torch.zeros_like(parameter) if grad is None else grad for parameter, grad in zip(parameters, grads, strict=True)
+    ]
+
+
+def summed_gradient(
+    model: nn.Module, parameters: Sequence[Parameter], batches: Sequence[Batch], loss: Callable[[Batch], Tensor]
+) -> list[Tensor]:
+    """Return the sum of the gradients of each micro-batch's `loss`, computed one after the other, without a trace."""
+    total = gradient_of(model, parameters, batches[0], loss)
+    for batch in batches[1:]:
+        for added, grad in zip(total, gradient_of(model, parameters, batch, loss), strict=True):
+            added += grad
+    return total
+
+
+def difference(grads: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
+    """Return the norm of grads - reference / the norm of reference, in float64. The rounding of float32 alone makes
+    about 1e-7."""
+    one, other = (torch.cat([grad.flatten() for grad in each]).cpu().double() for each in (grads, reference))
+    return float(ratio((one - other).norm().item(), other.norm().item()))

@@ -1,0 +1,69 @@
+"""Compare with large batch, and the other checks of a step that somebody asked for: the accumulated gradient against
+what it ought to be, and a sample of the activations. Their measurements are made before the passes of the step, and
+leave no trace in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from gradstudio.core.history import Accumulated, Activations
+from gradstudio.engine.runtime import out_of_memory
+from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient
+from gradstudio.engine.tasks.task import Batch
+
+
+@dataclass(slots=True)
+class Checks:
+    """The checks of one step and their results. `joined` is the gradient of the micro-batches as one
+    batch, `summed` the sum of their own gradients, times the loss scale."""
+
+    step: int = 0
+    tolerance: float = 0.0  # how far rounding can take the gradient from `summed`
+    joined: list[Tensor] | None = None
+    summed: list[Tensor] | None = None
+    joined_difference: float | None = None
+    joined_problem: str = ""  # why there is no joined gradient
+    accumulated: Accumulated | None = None
+    activations: Activations | None = None
+
+    def measure_joined(
+        self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Batch],
+        loss: Callable[[Batch], Tensor], scale: Callable[[], float],
+    ) -> None:  # fmt: skip
+        """Compute the gradient that accumulation stands for. The joined batch may be too large for memory, which is
+        what micro-batches are for."""
+        try:
+            grads = gradient_of(model, parameters, join(batches), loss)
+        except (RuntimeError, MemoryError) as fault:
+            if not out_of_memory(fault):
+                raise
+            self.joined_problem = "not compared: the large batch does not fit into memory"
+        else:
+            self.joined = [grad / scale() for grad in grads]
+
+    def measure_summed(
+        self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Batch],
+        loss: Callable[[Batch], Tensor],
+    ) -> None:  # fmt: skip
+        """Compute what the micro-batches ought to add up to, unless it does not fit into memory."""
+        try:
+            self.summed = summed_gradient(model, parameters, batches, loss)
+        except (RuntimeError, MemoryError) as fault:
+            if not out_of_memory(fault):
+                raise
+
+    def compare_sum(self, grads: Sequence[Tensor]) -> None:
+        """Compare what the passes added up, still times the loss scale."""
+        if self.summed is not None:
+            self.accumulated = Accumulated(self.step, difference(grads, self.summed), self.tolerance)
+
+    def compare_joined(self, grads: Sequence[Tensor]) -> None:
+        """Compare the unscaled gradient."""
+        if self.joined is not None:
+            self.joined_difference = difference(grads, self.joined)
+
+
+NO_CHECKS = Checks()

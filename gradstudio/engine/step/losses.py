@@ -1,0 +1,170 @@
+"""Losses, by the name that loss.kind gives them, and the share of the answers that counts as right.
+
+Outputs come as the model gives them, (batch, outputs) or (batch, answers, outputs), in fp32 whatever the forward pass
+was in. The naive losses are what people write by hand: each is right on paper, and makes a NaN or Inf where the stable
+form of torch would not. They add `eps` against that; 0 adds nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gradstudio.engine.tasks.ring import ring_centers
+from gradstudio.engine.tasks.task import Goal
+
+CLOSE = 0.04  # an answer within this distance counts as right (Hochreiter and Schmidhuber 1997)
+MARGIN = 1.0  # by which an example is to be nearer to its class than to others
+ON_MODE = 0.3  # a point within this distance of a cluster belongs to it; clusters are 1.5 apart
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Return torch's cross-entropy, which is stable."""
+    return F.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+
+
+def squared_error(outputs: Tensor, values: Tensor, eps: float) -> Tensor:
+    """Return the mean squared error."""
+    return F.mse_loss(outputs, values)
+
+
+def naive_log(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Return the binary cross-entropy of a sigmoid for each class, written out. Where the sigmoid is exactly 0 or 1,
+    log 0 is multiplied by 0."""
+    p, t = torch.sigmoid(outputs), one_hot(labels, outputs)
+    return -(t * torch.log(p + eps) + (1 - t) * torch.log(1 - p + eps)).mean()
+
+
+def naive_division(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
+    """Return the squared error relative to the prediction, which a relu can make 0. It needs an eps of about 0.1: the
+    error is divided by its square."""
+    p, t = torch.relu(outputs), one_hot(targets, outputs)
+    return (((t - p) / (p + eps)) ** 2).mean()
+
+
+def naive_sqrt(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Return the triplet loss with the hardest examples of a batch (Hermans 2017): the farthest of the same class is to
+    be nearer, by MARGIN, than the nearest of another class. An example that is alone in its class is its own farthest,
+    at distance 0, where the root has no slope: the loss is finite and its gradient NaN."""
+    squares, alike = pairs(outputs, labels)
+    farthest = torch.sqrt((squares * alike).amax(1) + eps)
+    nearest = torch.sqrt(squares.masked_fill(alike, math.inf).amin(1) + eps)
+    return torch.relu(MARGIN + farthest - nearest).mean()
+
+
+def naive_exp(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """Return the cross-entropy of a softmax, written out. exp overflows above 88, and eps does nothing against that; it
+    helps where a probability is 0."""
+    e = torch.exp(outputs)
+    p = e / (e.sum(-1, keepdim=True) + eps)
+    return -(one_hot(labels, outputs) * torch.log(p + eps)).sum(-1).mean()
+
+
+def naive_variance(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
+    """Return the Gaussian negative log-likelihood with a mean and a variance for each value. The variance is 1 plus an
+    output, so it starts near 1 and nothing keeps it above 0. eps is its least value, as in torch.nn.GaussianNLLLoss."""
+    mean, output = outputs.chunk(2, -1)
+    variance = 1 + output
+    if eps > 0:
+        variance = variance.clamp(min=eps)
+    return 0.5 * (torch.log(variance) + (one_hot(targets, mean) - mean) ** 2 / variance).mean()
+
+
+def adversarial(outputs: Tensor, unused: Tensor, eps: float) -> Tensor:
+    """Return the loss of a least-squares GAN (Mao 2017), of both players at once: the discriminator's scores are to be
+    1 for real points and 0 for drawn ones, and the generator wants its own to score 1. Outputs are those of models.gan:
+    the three scores, then the drawn point."""
+    real, drawn, fooled = outputs[:, 0], outputs[:, 1], outputs[:, 2]
+    return ((real - 1) ** 2).mean() + (drawn**2).mean() + ((fooled - 1) ** 2).mean()
+
+
+def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
+    """Return the loss of REINFORCE (Williams 1992): minus the log-probability of each action that was taken times its
+    worth, summed over an episode, mean over episodes. Targets (batch, time steps, 3) are the action, its worth, and 1
+    while the episode lasted."""
+    action, worth, lasted = targets.unbind(-1)
+    taken = torch.log_softmax(outputs, -1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    return -(taken * worth * lasted).sum(1).mean()
+
+
+def one_hot(targets: Tensor, like: Tensor) -> Tensor:
+    """Return classes as rows of `like`'s width with a 1 at the class, and values as they are."""
+    if targets.is_floating_point():
+        return targets
+    return (targets.unsqueeze(-1) == torch.arange(like.shape[-1], device=targets.device)).to(like.dtype)
+
+
+def pairs(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for every two examples the square of their distance and whether they are of one class, both (batch,
+    batch)."""
+    return (outputs.unsqueeze(1) - outputs).square().sum(2), labels.unsqueeze(1) == labels
+
+
+class Loss(NamedTuple):
+    """A loss: `value` (outputs, targets, eps) is minimized, `accuracy` (outputs, targets) is the share of answers that
+    are right, `outputs` is the number of outputs that it needs for each value that is learned."""
+
+    value: Callable[[Tensor, Tensor, float], Tensor]
+    accuracy: Callable[[Tensor, Tensor], Tensor]
+    outputs: int = 1
+
+
+def right_class(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the share of examples whose largest output is that of their class."""
+    return (outputs.argmax(-1) == labels).float().mean()
+
+
+def close_value(outputs: Tensor, values: Tensor) -> Tensor:
+    """Return the share of values that the outputs come close to."""
+    return ((outputs - values).abs() < CLOSE).float().mean()
+
+
+def right_neighbour(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the share of examples whose nearest other example is of their class."""
+    squares, _ = pairs(outputs, labels)
+    return (labels[squares.fill_diagonal_(math.inf).argmin(1)] == labels).float().mean()
+
+
+def modes_hit(outputs: Tensor, unused: Tensor) -> Tensor:
+    """Return the share of the ring's clusters that a drawn point came near to."""
+    return (torch.cdist(outputs[:, 3:], ring_centers(outputs.device).to(outputs)) < ON_MODE).any(0).float().mean()
+
+
+def lasted(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the share of the longest possible episode that the pole stayed up."""
+    return targets[..., 2].mean()
+
+
+# The loss that loss.kind = auto means for each goal of a task.
+AUTO: dict[Goal, Loss] = {
+    "classes": Loss(cross_entropy, right_class),
+    "value": Loss(squared_error, close_value),
+    "points": Loss(adversarial, modes_hit),
+    "reward": Loss(policy_gradient, lasted),
+}
+NAIVE: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "naive_log": naive_log,
+    "naive_division": naive_division,
+    "naive_sqrt": naive_sqrt,
+    "naive_exp": naive_exp,
+    "naive_variance": naive_variance,
+}
+
+
+def choose(kind: str, goal: Goal) -> Loss:
+    """Return the loss that loss.kind asks for, for a task with that goal."""
+    auto = AUTO[goal]
+    if kind == "naive_sqrt":
+        return Loss(naive_sqrt, right_neighbour)
+    if kind == "naive_variance":
+        return Loss(naive_variance, lambda outputs, targets: auto.accuracy(outputs.chunk(2, -1)[0], targets), outputs=2)
+    return auto if kind == "auto" else Loss(NAIVE[kind], auto.accuracy)
+
+
+def accuracy(loss: Loss, outputs: Tensor, targets: Tensor) -> float:
+    """Return the share of the answers that are right; NaN where any output is not finite."""
+    return loss.accuracy(outputs, targets).item() if torch.isfinite(outputs).all() else math.nan

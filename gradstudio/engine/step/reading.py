@@ -1,0 +1,212 @@
+"""When the numbers of a step are read: at once, or some steps later from a device that works beside the host.
+
+Both ways do the same to the weights, to the last bit. The host would wait for such a device at every number that it
+looks at. So the step is measured on the device (gauges/on_device.py), and its figures are copied to the host while
+training goes on. They are read a fixed number of steps later, never as soon as they arrive: a run comes out the same
+however fast the device is."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gradstudio.core.history import Row, Settings
+from gradstudio.core.loop_calls import Loop
+from gradstudio.engine import torch_internals
+from gradstudio.engine.gauges.every_step import Change, Gauges, Gradient, by_layer, coefficient
+from gradstudio.engine.gauges.on_device import DeviceGauges
+from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.step.accumulation import means
+from gradstudio.engine.step.checks import Checks
+from gradstudio.engine.step.clipping import CLIPPING, CLIPPING_ON_DEVICE, Rules
+
+LAG = {"cuda": 4}  # steps from a step to its row, by type of device; on all others a row is read at once
+
+
+@dataclass(slots=True)
+class Made:
+    """The facts that the host knows of a step that it has just made, without a look at the device."""
+
+    step: int
+    lr: float
+    scale: float
+    loop: Loop
+    settings: Settings
+    checks: Checks
+
+
+class Reading(Protocol):
+    """The strategy for the numbers of a step, which calls these methods in this order."""
+
+    clipping: Rules
+
+    def begin(self) -> None:
+        """Begin a step."""
+
+    def passed(self, figures: Tensor) -> None:
+        """Take the loss, the accuracy and the largest absolute output of a pass, (3,)."""
+
+    def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
+        """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient;
+        of those that come after something was done to them only the norm is measured."""
+
+    def clipped(self, gradients: Tensor) -> None:
+        """Measure the norm after clipping."""
+
+    def change(self, before: Tensor, after: Tensor) -> None:
+        """Measure the weights before the update and what the update did to them."""
+
+    def rows(self, made: Made) -> list[Row]:
+        """Return the rows that are due at the end of the step."""
+        ...
+
+
+class ReadAtOnce:
+    """Reads each number as soon as it is measured, and gives the row of a step at its end."""
+
+    clipping: Rules = CLIPPING
+
+    def __init__(self, flat: Flat) -> None:
+        self._gauges = Gauges(flat.layout)
+
+    def begin(self) -> None:
+        self._started = time.perf_counter()
+        self._passes: list[list[float]] = []
+        self._gradient: Gradient | None = None
+        self._norm, self._clip_coef = 0.0, 1.0
+
+    def passed(self, figures: Tensor) -> None:
+        self._passes.append(figures.tolist())
+
+    def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
+        if self._gradient is None:
+            self._gradient = self._gauges.measure_gradient(gradients, scale)
+            self._norm = self._gradient.norm if scale == 1 else self._gauges.norm(gradients)
+        else:
+            self._norm = self._gauges.norm(gradients)
+
+    def clipped(self, gradients: Tensor) -> None:
+        before, self._norm = self._norm, self._gauges.norm(gradients)
+        self._clip_coef *= coefficient(before, self._norm)
+
+    def change(self, before: Tensor, after: Tensor) -> None:
+        self._change = self._gauges.measure_change(before, after)
+
+    def rows(self, made: Made) -> list[Row]:
+        assert self._gradient is not None, "a step measures its gradient"
+        seconds = time.perf_counter() - self._started
+        return [_row(made, self._passes, self._gradient, self._norm, self._clip_coef, self._change, seconds)]
+
+
+@dataclass(slots=True)
+class _Unread:
+    """A step whose figures are on their way to the host."""
+
+    made: Made
+    names: tuple[str, ...]
+    figures: Tensor
+    there: torch.cuda.Event | None  # None where there is nothing to wait for
+    seconds: float = 0.0
+
+
+class ReadLate:
+    """Measures on the device, never waits for it in a step, and gives the row of a step `lag` steps later. Nothing in
+    such a step may be for the host to see."""
+
+    clipping: Rules = CLIPPING_ON_DEVICE
+
+    def __init__(self, flat: Flat, lag: int) -> None:
+        self._lag = lag
+        self._gauges = DeviceGauges(flat.layout, flat.weights.device)
+        self._unread: deque[_Unread] = deque()
+
+    def begin(self) -> None:
+        self._started = time.perf_counter()
+        self._passes: list[Tensor] = []
+        self._measured = False  # True once the true gradient is measured
+
+    def passed(self, figures: Tensor) -> None:
+        self._passes.append(figures.clone())  # the next pass writes to the same place
+
+    def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
+        if self._measured:
+            self._gauges.measure("unclipped", gradients)
+        else:
+            self._gauges.measure_gradient(gradients)
+        self._measured = True
+
+    def clipped(self, gradients: Tensor) -> None:
+        self._gauges.measure("clipped", gradients)
+
+    def change(self, before: Tensor, after: Tensor) -> None:
+        self._gauges.measure_change(before, after)
+
+    def rows(self, made: Made) -> list[Row]:
+        names, figures = self._gauges.figures(self._passes)
+        latest = _Unread(made, names, *_sent(figures))
+        self._unread.append(latest)
+        rows = [self._read(self._unread.popleft())] if len(self._unread) > self._lag else []
+        latest.seconds = time.perf_counter() - self._started
+        return rows
+
+    def settle(self) -> list[Row]:
+        """Return the rows of all steps that were not read yet. The time that the host waits for them is shared out
+        among them."""
+        if not self._unread:
+            return []
+        started = time.perf_counter()
+        unread, self._unread = self._unread, deque()
+        _wait(unread[-1])
+        waited = (time.perf_counter() - started) / len(unread)
+        return [self._read(each, waited) for each in unread]
+
+    def _read(self, unread: _Unread, waited: float = 0.0) -> Row:
+        _wait(unread)
+        gradient, change, norms, passes = self._gauges.read(unread.names, unread.figures.numpy())
+        before = norms.get("unclipped", gradient.norm)
+        after = norms.get("clipped", before)
+        clip_coef = coefficient(before, after) if "clipped" in norms else 1.0
+        seconds = unread.seconds + waited
+        return _row(unread.made, passes.reshape(-1, 3).tolist(), gradient, after, clip_coef, change, seconds)
+
+
+def late_reading(flat: Flat, device: str) -> ReadLate | None:
+    """Return what reads the steps of this device late; None where the host reads them at once."""
+    lag = LAG.get(torch.device(device).type)
+    return ReadLate(flat, lag) if lag is not None and torch_internals.segment_sums_possible() else None
+
+
+def _row(
+    made: Made, passes: list[list[float]], gradient: Gradient, norm: float, clip_coef: float, change: Change,
+    seconds: float,
+) -> Row:  # fmt: skip
+    """Return the row of a step. `norm` is that of the gradient which the optimizer got."""
+    loss, accuracy = means(passes)
+    checks = made.checks
+    return Row(
+        step=made.step, loss=loss, grad_norm=gradient.norm, clipped_norm=norm, clip_coef=clip_coef, lr=made.lr,
+        scale=made.scale, skipped=made.loop.skipped, nonfinite=gradient.nonfinite, update_ratio=change.update_ratio,
+        weight_norm=change.weight_norm, accuracy=accuracy, step_seconds=seconds, layers=by_layer(gradient, change),
+        loop=made.loop, joined_difference=checks.joined_difference, joined_problem=checks.joined_problem,
+        settings=made.settings, accumulated=checks.accumulated, activations=checks.activations,
+    )  # fmt: skip
+
+
+def _sent(figures: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """Send figures to the host. Returns where they arrive and the event that tells that they are there."""
+    if not figures.is_cuda:
+        return figures, None
+    on_host = torch.empty(figures.shape, dtype=figures.dtype, pin_memory=True).copy_(figures, non_blocking=True)
+    there = torch.cuda.Event()
+    there.record(torch.cuda.current_stream(figures.device))
+    return on_host, there
+
+
+def _wait(unread: _Unread) -> None:
+    if unread.there is not None:
+        unread.there.synchronize()

@@ -1,0 +1,445 @@
+"""Every private or deprecated part of torch that the engine uses, and the plain path through public API beside it.
+
+A part is tried once in a process, when it is first needed. Where it is missing or does something else than expected,
+the functions below take the plain path: training goes on with the same numbers, and a notice says what is lost. No
+other file of the engine may use a private name of torch."""
+
+# pyright: reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.engine import notices
+
+# See one operation of torch: is given the operation, its arguments and its keyword arguments, and returns its results.
+See = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+OptimizerClass = Callable[..., torch.optim.Optimizer]  # called with the weights and the values of its knobs
+
+_UNTRIED: Any = object()
+_one_at_a_time = threading.RLock()  # runs train in one thread and fixes are tried in another; a probe may need another
+
+
+class Internal:
+    """A part of torch that may vanish: its name, what is lost without it, and the function that finds it."""
+
+    def __init__(self, name: str, lost: str, price: str, find: Callable[[], Any]) -> None:
+        """`find` returns what the part is used for, and raises where it is missing or does something unexpected."""
+        self.name, self.lost, self.price = name, lost, price
+        self._find, self._found, self._problem = find, _UNTRIED, ""
+
+    def get(self) -> Any:
+        """Return the part, or None where it is missing. The first call tries it."""
+        if self._found is _UNTRIED:
+            with _one_at_a_time:
+                if self._found is _UNTRIED:
+                    self._try()
+        return self._found
+
+    def problem(self) -> str:
+        """Return what is lost, in one sentence; empty where nothing is."""
+        self.get()
+        return self._problem
+
+    def forget(self) -> None:
+        """Try it again at the next use."""
+        self._found, self._problem = _UNTRIED, ""
+
+    def _try(self) -> None:
+        try:
+            found, why = self._find(), ""
+        except (AttributeError, ImportError):
+            found, why = None, "is not there"
+        except Exception:  # a private name may do anything
+            found, why = None, "does not do what it did"
+        if found is None:
+            self._problem = f"{self.lost}: {self.name} {why or 'does not do what it did'}; {self.price}."
+            notices.tell(self._problem)
+        self._found = found
+
+
+def _check(holds: bool) -> None:
+    if not holds:
+        raise RuntimeError("not what it was")
+
+
+# ---- seeing every operation
+
+
+def _find_skip_compiler() -> bool:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    _check(TorchDispatchMode._should_skip_dynamo() is True)
+    return True
+
+
+def _find_dispatch_mode() -> Callable[[See], AbstractContextManager[Any]]:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    SKIP_COMPILER.get()
+
+    class Seeing(TorchDispatchMode):
+        # torch would keep its compiler away from the method below, and import it for that, which takes a second.
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False
+
+        def __init__(self, see: See) -> None:
+            super().__init__()
+            self._see = see
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return self._see(function, args, kwargs or {})
+
+    seen: list[str] = []
+
+    def see(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        seen.append(str(function))
+        return function(*args, **kwargs)
+
+    weight = torch.ones(2, requires_grad=True)
+    with Seeing(see):
+        (gradient,) = torch.autograd.grad((weight * 3).sum(), weight)
+    _check(gradient.tolist() == [3, 3] and seen[:2] == ["aten.mul.Tensor", "aten.sum.default"] and len(seen) > 3)
+    return Seeing
+
+
+def _find_schema() -> Callable[[Any], Any]:
+    aten: Any = torch.ops.aten
+    plain, in_place, writing = aten.add.Tensor._schema, aten.add_.Tensor._schema, aten.add.out._schema
+    _check(plain.name == "aten::add" and not plain.is_mutable and in_place.is_mutable)
+    _check([str(each.type) for each in plain.returns] == ["Tensor"])
+    _check([argument.name for argument in plain.arguments] == ["self", "other", "alpha"])
+    _check(plain.arguments[2].default_value == 1 and plain.arguments[0].alias_info is None)
+    _check(in_place.arguments[0].alias_info.is_write)
+    _check([argument.is_out for argument in writing.arguments] == [False, False, False, True])
+    return lambda function: function._schema
+
+
+def _find_direct_call() -> Callable[[Any], Callable[..., Any]]:
+    _check(torch.ops.aten.mul.Tensor._op(torch.ones(1), torch.full((1,), 3.0)).tolist() == [3])
+    return lambda function: function._op
+
+
+def seeing_possible() -> bool:
+    """Return whether operations can be seen at all, and what they do to their arguments be told."""
+    return SEEING.get() is not None and SCHEMA.get() is not None
+
+
+def seeing(see: See) -> AbstractContextManager[Any]:
+    """Return a context in which `see` is called in place of every operation of this thread. Only where
+    seeing_possible."""
+    return SEEING.get()(see)
+
+
+def schema(function: Any) -> Any:
+    """Return the declaration of an operation: its name, arguments and results. Only where seeing_possible."""
+    return SCHEMA.get()(function)
+
+
+def direct(function: Any) -> Callable[..., Any]:
+    """Return what an operation calls, without the Python code around it."""
+    find = DIRECT_CALL.get()
+    return find(function) if find else function
+
+
+# ---- a list of operations as a program of torch's own
+
+_TRIAL = "def program(tensors: List[Tensor]) -> None:\n    t0, t1, = tensors\n    torch.ops.aten.add_(t0, t1)\n"
+
+
+def _runs(listed: Callable[[list[Tensor]], Any], script: Any) -> bool:
+    place = torch.ones(2)
+    with torch.jit.optimized_execution(False):
+        script.program(listed([place, torch.full((2,), 4.0)]))
+    return place.tolist() == [5, 5]
+
+
+def _find_script() -> Callable[[str], Any]:
+    _check(_runs(list, torch.jit.CompilationUnit(_TRIAL)))
+    return torch.jit.CompilationUnit
+
+
+def _find_script_list() -> Callable[[list[Tensor]], Any]:
+    _check(_runs(torch._C.ScriptList, torch.jit.CompilationUnit(_TRIAL)))
+    return torch._C.ScriptList
+
+
+def _find_unoptimized() -> Callable[[], AbstractContextManager[None]]:
+    before = torch.jit.optimized_execution
+    with before(False):
+        pass
+    return lambda: before(False)
+
+
+def scripting_possible() -> bool:
+    """Return whether torch can run a program without Python, and without optimizing it, which could change bits."""
+    return UNOPTIMIZED.get() is not None and SCRIPT.get() is not None
+
+
+def script(text: str) -> Any:
+    """Compile TorchScript. Only where scripting_possible; RuntimeError where torch does not take the text."""
+    # torch holds on to all that the calling function knows, so this one knows nothing else.
+    return SCRIPT.get()(text)
+
+
+def script_list(tensors: list[Tensor]) -> Any:
+    """Return the tensors as an argument of a script, in a list that torch holds without Python where it can."""
+    make = SCRIPT_LIST.get()
+    return make(tensors) if make else tensors
+
+
+def unoptimized() -> AbstractContextManager[None]:
+    """Return a context in which this thread runs scripts as they are written."""
+    make = UNOPTIMIZED.get()
+    return make() if make else nullcontext()
+
+
+# ---- operations on whole lists of tensors: one call for many, with the bits of the operation on each
+
+
+def _find_foreach_norm() -> Callable[[list[Tensor], float], Sequence[Tensor]]:
+    _check([norm.item() for norm in torch._foreach_norm([torch.full((4,), 3.0), torch.ones(1)], 2)] == [6, 1])
+    return torch._foreach_norm
+
+
+def _find_foreach_mul() -> Callable[[list[Tensor], list[Tensor]], object]:
+    places = [torch.ones(2), torch.ones(1)]
+    torch._foreach_mul_(places, [torch.tensor(3.0), torch.tensor(5.0)])
+    _check([place.tolist() for place in places] == [[3, 3], [5]])
+    return torch._foreach_mul_
+
+
+def _find_foreach_copy() -> Callable[[list[Tensor], list[Tensor]], object]:
+    places = [torch.zeros(2), torch.zeros(1)]
+    torch._foreach_copy_(places, [torch.ones(2), torch.full((1,), 2.0)])
+    _check([place.tolist() for place in places] == [[1, 1], [2]])
+    return torch._foreach_copy_
+
+
+def norms(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the L2 norm of each tensor: (tensors,), on their device."""
+    norm = FOREACH_NORM.get()
+    each = norm(list(tensors), 2) if norm else [torch.linalg.vector_norm(tensor) for tensor in tensors]
+    return torch.stack(list(each))
+
+
+def multiply_(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
+    """Multiply each tensor with its factor, in place."""
+    if multiply := FOREACH_MUL.get():
+        multiply(list(tensors), list(factors))
+        return
+    for tensor, factor in zip(tensors, factors, strict=True):
+        tensor.mul_(factor)
+
+
+def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy each source to its target."""
+    if targets and (copy := FOREACH_COPY.get()):
+        copy(list(targets), list(sources))
+        return
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+
+
+# ---- optimizers and the loss scaler
+
+
+def _check_without_compiler(call: Callable[[], object]) -> None:
+    before = "torch._dynamo" in sys.modules
+    call()
+    _check(before or "torch._dynamo" not in sys.modules)
+
+
+def _strip_groups(kind: type[torch.optim.Optimizer]) -> OptimizerClass:
+    return type(kind.__name__, (kind,), {"add_param_group": inspect.unwrap(kind.add_param_group)})
+
+
+def _find_plain_groups() -> Callable[[type[torch.optim.Optimizer]], OptimizerClass]:
+    weight, kind = nn.Parameter(torch.ones(1)), _strip_groups(torch.optim.SGD)
+    _check_without_compiler(lambda: _check(kind([weight]).param_groups[0]["params"][0] is weight))
+    return _strip_groups
+
+
+def _find_plain_step() -> Callable[[torch.optim.Optimizer], Callable[..., object]]:
+    weight = nn.Parameter(torch.ones(1), requires_grad=False)
+    weight.grad = torch.ones(1)
+    optimizer = without_compiler(torch.optim.SGD)([weight], lr=0.5, foreach=False)
+    step = inspect.unwrap(type(optimizer).step)
+    _check_without_compiler(lambda: step(optimizer))
+    _check(weight.tolist() == [0.5])
+    called: list[int] = []
+
+    def count(closure: Any = None) -> Any:
+        called.append(1)
+
+    optimizer.step = count
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    scaler.scale(weight.sum())
+    scaler.step(optimizer)
+    _check(called == [1])  # a GradScaler calls the method that was put in place of torch's
+    return lambda of: inspect.unwrap(type(of).step)
+
+
+@cache
+def without_compiler(kind: type[torch.optim.Optimizer]) -> OptimizerClass:
+    """Return the same kind of optimizer. torch wraps a method of it so that its compiler leaves that alone, and the
+    first call imports the compiler for it."""
+    strip = PLAIN_GROUPS.get()
+    return strip(kind) if strip else kind
+
+
+def plain_step(optimizer: torch.optim.Optimizer) -> Callable[..., object] | None:
+    """Return the function that makes an update, to be called with the optimizer; None where only optimizer.step() can.
+
+    torch wraps it for its profiler and for differentiable optimizers, which takes as long as an update of a small
+    model. Where it is returned, a GradScaler also calls a method that is put in place of optimizer.step."""
+    strip = PLAIN_STEP.get()
+    return strip(optimizer) if strip else None
+
+
+def _find_scaler_states() -> Callable[[torch.amp.GradScaler], bool]:
+    weight = torch.ones(1, requires_grad=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(weight.sum()).backward()
+    _check(not scaler._per_optimizer_states)
+    scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))  # pyright: ignore[reportArgumentType]
+    _check(bool(scaler._per_optimizer_states))
+    return lambda of: bool(of._per_optimizer_states)
+
+
+def scaler_in_mid_step(scaler: torch.amp.GradScaler) -> bool:
+    """Return whether a step broke off between its unscale and its update. True where that cannot be told."""
+    look = SCALER_STATES.get()
+    return look(scaler) if look else True
+
+
+# ---- autograd, sums of segments, fresh memory
+
+
+def _find_node_at_work() -> Callable[[], Any]:
+    seen: list[tuple[str, str]] = []
+
+    def note(gradient: Tensor) -> None:
+        node: Any = torch._C._current_autograd_node()
+        seen.append((node.name(), node.metadata.get("module", "")))
+
+    weight = torch.ones(1, requires_grad=True)
+    product = weight * 2
+    made: Any = product.grad_fn
+    made.metadata["module"] = "trial"
+    weight.register_hook(note)
+    product.register_hook(note)
+    product.sum().backward()
+    _check(torch._C._current_autograd_node() is None and ("MulBackward0", "trial") in seen)
+    return torch._C._current_autograd_node
+
+
+def node_at_work() -> Callable[[], Any]:
+    """Return a function that gives the node of autograd's graph which is at work in this thread, None without any."""
+    return NODE_AT_WORK.get() or (lambda: None)
+
+
+def _find_segment_reduce() -> Callable[..., Tensor]:
+    def reduce(data: Tensor, how: str, offsets: Tensor) -> Tensor:
+        return torch.segment_reduce(data, how, offsets=offsets, unsafe=True)
+
+    data, offsets = torch.tensor([1.0, -4, 2, 8], dtype=torch.float64), torch.tensor([0, 3, 4])
+    _check(reduce(data, "sum", offsets).tolist() == [-1, 8] and reduce(data, "max", offsets).tolist() == [2, 8])
+    return reduce
+
+
+def segment_sums_possible() -> bool:
+    """Return whether segment_reduce can be called."""
+    return SEGMENT_REDUCE.get() is not None
+
+
+def segment_reduce(data: Tensor, how: str, offsets: Tensor) -> Tensor:
+    """Sum (or take the largest of) the entries between each offset and the next, without the host waiting for the
+    device. Only where segment_sums_possible."""
+    return SEGMENT_REDUCE.get()(data, how, offsets)
+
+
+def _find_fill() -> Callable[[bool], None]:
+    _check(isinstance(torch.utils.deterministic.fill_uninitialized_memory, bool))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def fill(wanted: bool) -> None:
+        torch.utils.deterministic.fill_uninitialized_memory = wanted  # pyright: ignore[reportAttributeAccessIssue]
+
+    return fill
+
+
+def leave_fresh_memory_alone() -> None:
+    """Keep torch from filling every fresh tensor with NaN, which costs time and finds only faults in torch itself."""
+    if fill := FILL.get():
+        fill(False)
+
+
+# ---- the table
+
+_SLOWER = "training is slower, with the same numbers"
+_SLOW_START = "a run starts a second later, with the same numbers"
+
+SKIP_COMPILER = Internal(
+    "TorchDispatchMode._should_skip_dynamo", "torch's compiler may be loaded", _SLOW_START, _find_skip_compiler
+)
+SEEING = Internal(
+    "torch.utils._python_dispatch", "Recorded passes and NaN provenance are off", _SLOWER, _find_dispatch_mode
+)
+SCHEMA = Internal("OpOverload._schema", "Recorded passes and NaN provenance are off", _SLOWER, _find_schema)
+DIRECT_CALL = Internal("OpOverload._op", "Recorded passes call torch the long way", _SLOWER, _find_direct_call)
+SCRIPT = Internal("torch.jit.CompilationUnit", "Recorded passes go through Python", _SLOWER, _find_script)
+UNOPTIMIZED = Internal("torch.jit.optimized_execution", "Recorded passes go through Python", _SLOWER, _find_unoptimized)
+SCRIPT_LIST = Internal(
+    "torch._C.ScriptList", "Recorded passes hold Python's lock", "the window may react later", _find_script_list
+)
+FOREACH_NORM = Internal("torch._foreach_norm", "Clipping takes tensor by tensor", _SLOWER, _find_foreach_norm)
+FOREACH_MUL = Internal("torch._foreach_mul_", "Clipping takes tensor by tensor", _SLOWER, _find_foreach_mul)
+FOREACH_COPY = Internal("torch._foreach_copy_", "Gradients are copied tensor by tensor", _SLOWER, _find_foreach_copy)
+PLAIN_GROUPS = Internal(
+    "Optimizer.add_param_group.__wrapped__", "torch's compiler is loaded", _SLOW_START, _find_plain_groups
+)
+PLAIN_STEP = Internal("Optimizer.step.__wrapped__", "Updates go through torch's wrappers", _SLOWER, _find_plain_step)
+SCALER_STATES = Internal(
+    "GradScaler._per_optimizer_states", "A rewind in fp16 records its passes again", _SLOWER, _find_scaler_states
+)
+NODE_AT_WORK = Internal(
+    "torch._C._current_autograd_node",
+    "NaN provenance does not name the module in the backward pass",
+    "training is as it was",
+    _find_node_at_work,
+)
+SEGMENT_REDUCE = Internal(
+    "torch.segment_reduce", "A GPU waits for the CPU at every step", "training on a GPU is slower", _find_segment_reduce
+)
+FILL = Internal(
+    "torch.utils.deterministic.fill_uninitialized_memory", "torch may fill fresh memory", _SLOWER, _find_fill
+)
+
+INTERNALS = (
+    SKIP_COMPILER, SEEING, SCHEMA, DIRECT_CALL, SCRIPT, UNOPTIMIZED, SCRIPT_LIST, FOREACH_NORM, FOREACH_MUL,
+    FOREACH_COPY, PLAIN_GROUPS, PLAIN_STEP, SCALER_STATES, NODE_AT_WORK, SEGMENT_REDUCE, FILL,
+)  # fmt: skip
+
+
+def problems() -> list[str]:
+    """Try every part, and return what is lost, a sentence each."""
+    return [problem for each in INTERNALS if (problem := each.problem())]
+
+
+def forget() -> None:
+    """Try every part again at its next use."""
+    without_compiler.cache_clear()
+    for each in INTERNALS:
+        each.forget()

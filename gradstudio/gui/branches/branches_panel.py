@@ -1,0 +1,208 @@
+"""The page Branches: the branches of a run as a small tree, to show, name, draw over the plots in a colour, delete."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtGui import QIcon, QPainter, QPixmap, QShowEvent
+from PySide6.QtWidgets import QAbstractItemView, QLabel, QMenu, QVBoxLayout, QWidget
+
+from gradstudio.core.text import plural
+from gradstudio.gui.branches.branch_list import BranchList, Member
+from gradstudio.gui.branches.branch_painter import BranchPainter
+from gradstudio.gui.drawing.overlay import LETTERS, MOST, Overlays, color
+from gradstudio.gui.runs.run_list_view import RunListView, list_button
+from gradstudio.gui.widgets.flow_layout import FlowLayout
+from gradstudio.gui.widgets.list_keys import key
+from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.session.record.branches import Family
+from gradstudio.session.record.run import Run
+
+SWATCH = 16  # px
+EMPTY = (
+    "A branch is the run that continues from one of its steps with a change. There is none yet.\n\n"
+    "Drag the timeline back, or click a plot and then “Rewind to step …”. Change a knob, and press Run: "
+    "the new branch is drawn over the run that it came from, and both are listed here."
+)
+ABOUT_KEYS = (
+    f"{key('open')} goes to a branch, {key('rename')} renames it, {key('draw')} draws it over the plots, "
+    f"{key('delete')} deletes it with its own branches"
+)
+
+
+class BranchesPanel(QWidget):
+    look_asked = Signal()
+    go_asked, delete_asked = Signal(str), Signal(str)
+    colour_asked = Signal(str, int)
+    undo_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.rows = BranchList(), BranchPainter()
+        self.list, self.count = RunListView(self.model, self.rows, "Branches", ABOUT_KEYS, EMPTY), QLabel()
+        self.empty = self.list.empty
+        self._places: dict[int, str] = {}  # titles of what is drawn over the plots, by place
+        self._current = ""
+        self._build_list()
+        self._build_buttons()
+        self._lay_out()
+        self._show_state()
+
+    # ---- what is shown
+
+    def take(self, family: Family, run: Run, overlays: Overlays) -> None:
+        """List this family, of which the plots show `run` and these over it."""
+        if not self.model.take(family if len(family.members) > 1 else Family([]), run, overlays):
+            return
+        self._places = {place: overlaid.title for place, overlaid in overlays.places.items()}
+        moved, self._current = run.id != self._current, run.id
+        if self.list.state() != QAbstractItemView.State.EditingState and (moved or self.chosen is None):
+            self.choose(run.id)
+        self._show_state()
+
+    @property
+    def chosen(self) -> Member | None:
+        """Selected run."""
+        indexes = self.list.selectionModel().selectedIndexes()
+        return indexes[0].data(BranchList.MEMBER) if indexes else None
+
+    def choose(self, run: str) -> None:
+        """Select a run, if it is listed."""
+        self.list.choose(self.model.row_of(run))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.look_asked.emit()
+
+    # ---- what a person does
+
+    def _go(self) -> None:
+        if (member := self.chosen) is not None:
+            self.go_asked.emit(member.id)
+
+    def _rename(self) -> None:
+        if self.chosen is not None:
+            self.list.edit(self.list.currentIndex())
+
+    def _tick(self) -> None:
+        if self.chosen is not None:
+            self.list.tick_current()
+
+    def _delete(self) -> None:
+        if (member := self.chosen) is not None and member.depth:
+            self.delete_asked.emit(member.id)
+
+    def _offer_colours(self) -> None:
+        self._fill_colours(self.colours)
+        self.colours.popup(self.colour.mapToGlobal(self.colour.rect().bottomLeft()))
+
+    def _fill_colours(self, menu: QMenu) -> None:
+        """List the places over the plots, each with its colour, its letter and the run that has it."""
+        menu.clear()
+        member = self.chosen
+        if member is None:
+            return
+        for place in range(MOST):
+            who = "this one" if place == member.slot else self._places.get(place, "")[:40]
+            action = menu.addAction(_swatch(place), f"{LETTERS[place]}   {who}".rstrip().replace("&", "&&"))
+            action.triggered.connect(lambda _=False, place=place: self.colour_asked.emit(member.id, place))
+
+    # ---- inside
+
+    def _show_state(self) -> None:
+        """Show the count and the possible commands for the run that is chosen."""
+        member, branches = self.chosen, sum(bool(listed.depth) for listed in self.model.members)
+        elsewhere = member is not None and not member.current
+        own_place = member is not None and (member.slot is None or member.slot < MOST)
+        for button, fits in (
+            (self.go, elsewhere),
+            (self.rename, member is not None),
+            (self.show_over, elsewhere),
+            (self.colour, elsewhere and own_place),
+            (self.delete, member is not None and member.depth > 0),
+        ):
+            button.setEnabled(fits)
+        self.show_over.setText("Hide" if member is not None and member.shown else "Show")
+        self.count.setText(
+            plural(branches, "branch", "branches") if branches else plural(len(self.model.members), "run", "runs")
+        )
+        self.list.show_empty(not self.model.members)
+        self.foot.setVisible(bool(self.model.members))
+
+    def _build_list(self) -> None:
+        view = self.list
+        view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        view.customContextMenuRequested.connect(self._menu)
+        view.doubleClicked.connect(lambda _: self._go())
+        view.selectionModel().selectionChanged.connect(lambda *_: self._show_state())
+        view.undo_asked.connect(self.undo_asked)
+        view.add_keys({"open": self._go, "rename": self._rename, "delete": self._delete})
+
+    def _build_buttons(self) -> None:
+        self.go = list_button(
+            "Go to",
+            f"Shows the chosen branch in the plots and stops a run that goes ({key('open')}, double click)",
+            self._go,
+        )
+        self.rename = list_button("Rename", f"Gives the chosen branch a name ({key('rename')})", self._rename)
+        self.show_over = list_button(
+            "Show", f"Draws the chosen branch over the plots, or takes it off ({key('draw')})", self._tick
+        )
+        self.colour = list_button(
+            f"Colour {ARROW}", "Chooses the colour, letter and dash of the branch over the plots", self._offer_colours
+        )
+        self.delete = list_button(
+            "Delete",
+            f"Deletes the chosen branch with its own branches ({key('delete')}); {key('undo')} undoes it",
+            self._delete,
+        )
+        self.colours = QMenu(self.colour)
+
+    def _menu(self, place: QPoint) -> None:
+        """Show what can be done with the chosen run as a menu at the pointer."""
+        menu = QMenu(self.list)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        member = self.chosen
+        if member is not None:
+            menu.addAction(f"Go to ({key('open')})", self._go).setEnabled(self.go.isEnabled())
+            menu.addAction(f"Rename ({key('rename')})", self._rename)
+            draw = "Take off plots" if member.shown else "Draw over plots"
+            menu.addAction(f"{draw} ({key('draw')})", self._tick).setEnabled(self.show_over.isEnabled())
+            colours = menu.addMenu("Colour")
+            self._fill_colours(colours)
+            colours.setEnabled(self.colour.isEnabled())
+            menu.addAction(f"Delete ({key('delete')})", self._delete).setEnabled(self.delete.isEnabled())
+            menu.addSeparator()
+        menu.addAction(f"Undo deletion ({key('undo')})", self.undo_asked.emit)
+        menu.popup(self.list.viewport().mapToGlobal(place))
+
+    def _lay_out(self) -> None:
+        buttons, foot = QWidget(), QVBoxLayout()
+        row = FlowLayout(buttons)
+        for button in (self.go, self.rename, self.show_over, self.colour, self.delete):
+            row.addWidget(button)
+        self.count.setProperty("role", "dim")
+        foot.setContentsMargins(12, 0, 12, 10)
+        foot.setSpacing(6)
+        foot.addWidget(self.count)
+        foot.addWidget(buttons)
+        self.foot = QWidget()
+        self.foot.setLayout(foot)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 4, 0, 0)
+        column.setSpacing(6)
+        column.addWidget(self.list, 1)
+        column.addWidget(self.foot)
+
+
+def _swatch(place: int) -> QIcon:
+    """Return the colour of a place over the plots."""
+    drawn = QPixmap(2 * SWATCH, 2 * SWATCH)
+    drawn.setDevicePixelRatio(2)
+    drawn.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(drawn)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(color(place))
+    painter.drawRoundedRect(1, 1, SWATCH - 2, SWATCH - 2, 4, 4)
+    painter.end()
+    return QIcon(drawn)

@@ -1,0 +1,137 @@
+"""The page Code: the knobs as a plain PyTorch program, with marks at the lines that the latest knob change altered."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRect, Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.knobs import format_value
+from gradstudio.core.presets import Preset
+from gradstudio.core.text import plural
+from gradstudio.gui.code.code_view import Changed, CodeView, changed
+from gradstudio.session.simulator import Simulator
+
+CAPTION = "The knobs as plain PyTorch: prints step, loss and grad_norm, repeats the run."
+OF_RESTART = "The program of a restart. “Export script” in the Export menu writes this run{}."
+SAVING = "Runs by itself: python train.py."
+COPIED = 1500  # ms for which the button says that it has copied
+MAY_BREAK = "\u200b"  # a space without width, at which a long name may break
+
+
+class CodePanel(QWidget):
+    save_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.caption = QLabel()
+        self.caption.setWordWrap(True)
+        self.caption.setProperty("role", "dim")
+        self.view = CodeView()
+        self.view.setAccessibleName("Program")
+        self.note = QLabel()
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self.note.setProperty("role", "note")
+        self.note.setWordWrap(True)
+        self.copy = QPushButton("Copy")
+        self.copy.setToolTip("Copies the whole program to the clipboard")
+        self.copy.clicked.connect(self._copy)
+        self.save = QPushButton("Save as train.py…")
+        self.save.clicked.connect(self.save_asked)
+        for button in (self.copy, self.save):
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._shown: Experiment | None = None
+        self._preset: Preset | None = None
+        self._base, self._base_text = Experiment(), ""  # what the marks compare with
+        self._marks = Changed()
+        foot = QHBoxLayout()
+        foot.setContentsMargins(12, 6, 12, 8)
+        foot.addWidget(self.note, 1)
+        foot.addWidget(self.copy)
+        foot.addWidget(self.save)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        self.caption.setContentsMargins(12, 0, 12, 0)
+        column.addWidget(self.caption)
+        column.addWidget(self.view, 1)
+        column.addLayout(foot)
+        self._say(CAPTION, f"{SAVING} Export writes the program of the run as it went, with its changes.")
+
+    @property
+    def text(self) -> str:
+        return self.view.toPlainText()
+
+    def refresh(self, simulator: Simulator) -> None:
+        """Show the program of the knobs as they are set; do nothing while the page is hidden."""
+        if not self.isVisible():
+            return
+        self._describe_program(simulator)
+        wanted, preset, before = simulator.requested, simulator.preset, self._shown
+        if wanted is before and preset is self._preset:
+            return
+        other = preset is not self._preset
+        self._shown, self._preset = wanted, preset
+        text = simulator.script()
+        if before is None or other:
+            self._base, self._base_text = wanted, text
+        elif set(differing(before, wanted)) != set(
+            differing(self._base, before)
+        ):  # another knob than the one that is being moved
+            self._base, self._base_text = before, self.text
+        self._marks = changed(self._base_text, text)
+        self.view.show_code(text, self._marks)
+        self._show_changes()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._show_changes()
+
+    def _describe_program(self, simulator: Simulator) -> None:
+        """Say whether the program repeats the run. It does not once a knob was changed after the run began, because it
+        contains no timeline but the preset's."""
+        run = simulator.run
+        own = any(change not in run.planned for change in list(run.timeline))
+        if simulator.started and (own or simulator.requested != run.experiment):
+            changes = f" with its {plural(len(run.timeline), 'change', 'changes')}" if run.timeline else " as it began"
+            caption = OF_RESTART.format(changes)
+            self._say(caption, f"{SAVING} {caption}")
+        else:
+            self._say(CAPTION, f"{SAVING} Export writes the program of the run as it went, with its changes.")
+
+    def _say(self, caption: str, about_file: str) -> None:
+        if caption != self.caption.text():
+            self.caption.setText(caption)
+            self.view.setAccessibleDescription(caption)
+            self.save.setToolTip(about_file)
+
+    def _show_changes(self) -> None:
+        """Say which knobs the marks are for, by name where the names fit beside the buttons."""
+        new = differing(self._base, self._shown) if self._shown else {}
+        self.note.setToolTip("\n".join(f"{name} = {format_value(value)}" for name, value in new.items()))
+        if len(new) == 1:
+            [(name, value)] = new.items()
+            self.note.setText(self._marked(f"{name} {format_value(self._base[name])} → {format_value(value)}"))
+            return
+        named = self._marked(", ".join(f"{name} {format_value(value)}" for name, value in new.items()))
+        self.note.setText(named if self._fits(named) else self._marked(f"{len(new)} knobs"))
+
+    def _marked(self, what: str) -> str:
+        """Return the text behind the sign of the marks, with places to break."""
+        if not what:
+            return ""
+        sign = "▌" if self._marks.lines else "▶ "
+        text = f"{what}: no line changed" if self._marks.first is None else sign + what
+        return text.replace("_", "_" + MAY_BREAK).replace(".", "." + MAY_BREAK)
+
+    def _fits(self, text: str) -> bool:
+        """Return whether a text takes two lines at most."""
+        metrics = self.note.fontMetrics()
+        room = QRect(0, 0, self.note.width(), 1000)
+        return metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, text).height() <= 2 * metrics.lineSpacing()
+
+    def _copy(self) -> None:
+        QApplication.clipboard().setText(self.text)
+        self.copy.setText("Copied")
+        QTimer.singleShot(COPIED, self.copy, lambda: self.copy.setText("Copy"))

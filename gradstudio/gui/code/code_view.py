@@ -1,0 +1,190 @@
+"""A program to read: coloured as code, with marks at the lines that changed. It cannot be edited."""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+import re
+from typing import NamedTuple
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontDatabase,
+    QKeyEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QSyntaxHighlighter,
+    QTextBlock,
+    QTextCharFormat,
+    QTextCursor,
+    QTextFormat,
+)
+from PySide6.QtWidgets import QPlainTextEdit, QTextEdit
+
+from gradstudio.gui.theme import theme
+from gradstudio.session.script.mistake_lines import MARK
+
+MARGIN = 12  # px around the text; the marks stand in it
+NOTCH = 5  # px; half the height of the mark at a gap
+SIZE = 0.87  # size of the text, relative to the window's
+_QUOTES = '"""'
+_PARTS = re.compile(
+    rf"(?P<comment>#.*)|(?P<string>{_QUOTES}.*?{_QUOTES}|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')"
+    rf"|(?P<keyword>\b(?:{'|'.join(keyword.kwlist)})\b)"
+)
+_ROLES = {"comment": "dim", "string": "good", "keyword": "accent"}
+
+
+class Changed(NamedTuple):
+    """Numbers of new lines, from 0 on, and of the lines before which others were removed."""
+
+    lines: tuple[int, ...] = ()
+    gaps: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> int | None:
+        return min((*self.lines, *self.gaps), default=None)
+
+    def to_look_at(self, text: str) -> int | None:
+        """Return the line that a person wants to see: the first with a mistake in it, or else the first."""
+        written = text.splitlines()
+        return next((line for line in self.lines if MARK in written[line]), self.first)
+
+
+def changed(before: str, after: str) -> Changed:
+    """Return the lines of `after` that are new, and where lines of `before` were removed."""
+    matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
+    lines, gaps = [], []
+    for kind, _, _, start, stop in matcher.get_opcodes():
+        if kind == "delete":
+            gaps.append(start)
+        elif kind != "equal":
+            lines += range(start, stop)
+    return Changed(tuple(lines), tuple(gaps))
+
+
+class Colors(QSyntaxHighlighter):
+    """Colours comments, strings and keywords of Python, and lines with a mistake as a warning."""
+
+    def highlightBlock(self, text: str) -> None:
+        inside = self.previousBlockState() == 1  # inside a docstring of several lines
+        start = 0
+        if inside:
+            end = text.find(_QUOTES)
+            start = len(text) if end < 0 else end + len(_QUOTES)
+            self.setFormat(0, start, _format("string"))
+            inside = end < 0
+        if MARK in text:
+            self.setFormat(0, len(text), _format("mistake"))
+            start = len(text)
+        for part in _PARTS.finditer(text, start):
+            kind = str(part.lastgroup)
+            if kind == "string" and part[0] == '""' and text.startswith(_QUOTES, part.start()):
+                self.setFormat(part.start(), len(text) - part.start(), _format("string"))
+                inside = True
+                break
+            self.setFormat(part.start(), len(part[0]), _format(kind))
+        self.setCurrentBlockState(1 if inside else 0)
+
+
+def _format(kind: str) -> QTextCharFormat:
+    form = QTextCharFormat()
+    form.setForeground(theme.color(_ROLES.get(kind, "warning")))
+    if kind == "mistake":
+        form.setFontWeight(QFont.Weight.Bold)
+    return form
+
+
+class CodeView(QPlainTextEdit):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("code")
+        self.setReadOnly(True)
+        self.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        self.setTabChangesFocus(True)
+        self.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.document().setDocumentMargin(MARGIN)
+        self.changed = Changed()
+        self._colors = Colors(self.document())
+        theme.changed.connect(self._restyle)
+        self._restyle()
+
+    def show_code(self, text: str, marks: Changed) -> None:
+        """Show a program with marks, the first of them in sight; scroll no further than that needs."""
+        places = [bar.value() for bar in (self.verticalScrollBar(), self.horizontalScrollBar())]
+        if text != self.toPlainText():
+            self.setPlainText(text)
+        self.changed = marks
+        self._mark()
+        for bar, place in zip((self.verticalScrollBar(), self.horizontalScrollBar()), places, strict=True):
+            bar.setValue(place)
+        line = marks.to_look_at(text)
+        if line is not None:
+            self._bring_into_sight(line)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Space:  # runs and pauses, wherever the focus is
+            event.ignore()
+            return
+        super().keyPressEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        accent = theme.color("accent")
+        for line in self.changed.lines:
+            top, height = self._place(self.document().findBlockByNumber(line))
+            painter.fillRect(QRectF(0, top, 4, height), accent)
+        for line in self.changed.gaps:
+            painter.fillPath(self._notch(line), accent)
+        painter.end()
+
+    def _place(self, block: QTextBlock) -> tuple[float, float]:
+        place = self.blockBoundingGeometry(block).translated(self.contentOffset())
+        return place.top(), place.height()
+
+    def _notch(self, line: int) -> QPainterPath:
+        """Return a triangle in the margin that points between two lines, to where others were removed."""
+        last = self.blockCount() - 1
+        top, height = self._place(self.document().findBlockByNumber(min(line, last)))
+        gap = top + height if line > last else top
+        path = QPainterPath(QPointF(0, gap - NOTCH))
+        path.lineTo(QPointF(NOTCH + 2, gap))
+        path.lineTo(QPointF(0, gap + NOTCH))
+        return path
+
+    def _bring_into_sight(self, line: int) -> None:
+        """Scroll only as far as a line needs to stand well inside."""
+        bar = self.verticalScrollBar()
+        shown = max(bar.pageStep(), 1)
+        if not bar.value() + 1 <= line <= bar.value() + shown - 3:
+            bar.setValue(line - shown // 3)
+
+    def _mark(self) -> None:
+        marks = []
+        for line in self.changed.lines:
+            mark = QTextEdit.ExtraSelection()
+            mark.format.setBackground(theme.color("tint"))
+            mark.format.setProperty(QTextFormat.Property.FullWidthSelection, True)
+            mark.cursor = QTextCursor(self.document().findBlockByNumber(line))
+            marks.append(mark)
+        self.setExtraSelections(marks)
+        self.viewport().update()
+
+    def _restyle(self) -> None:
+        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        font.setStyleHint(QFont.StyleHint.Monospace)
+        font.setPointSizeF(theme.font(SIZE).pointSizeF())
+        self.setFont(font)
+        palette = self.palette()
+        palette.setColor(palette.ColorRole.Highlight, QColor(theme.colors.accent))
+        palette.setColor(palette.ColorRole.HighlightedText, QColor(theme.colors.on_accent))
+        self.setPalette(palette)
+        self._colors.rehighlight()
+        self._mark()

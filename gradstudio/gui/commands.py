@@ -1,0 +1,263 @@
+"""Every command of the window in one table: its label, its keys, what it does, when it is possible.
+
+Menus, tooltips of buttons and the list of keys are made from it (shell/menus.py, `attach`, shell/help_dialogs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtGui import QKeySequence
+from PySide6.QtWidgets import QAbstractButton, QMenu, QWidget
+
+from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.export import file_dialogs
+from gradstudio.gui.knobs import preset_menu, preset_text
+from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
+from gradstudio.gui.knobs.twins_dialog import TwinsDialog
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.shell import device_menu, help_dialogs
+from gradstudio.gui.shell.columns import Columns
+from gradstudio.gui.shell.pages import PAGE_HELP, Page
+from gradstudio.gui.shell.speed_slider import SpeedSlider
+from gradstudio.gui.theme import Mode, theme
+from gradstudio.session.machine.device_search import Machine
+
+if TYPE_CHECKING:
+    from gradstudio.gui.plots.plot_stack import PlotStack  # pyqtgraph, for which the first paint does not wait
+
+StandardKey = QKeySequence.StandardKey
+
+
+@dataclass(frozen=True)
+class Command:
+    """One thing that a person can ask of the window."""
+
+    id: str
+    label: str
+    call: Callable[[], object]
+    keys: str | StandardKey = ""
+    help: str = ""
+    enabled: Callable[[], bool] = lambda: True  # asked when a menu opens; the keys always work
+    checked: Callable[[], bool] | None = None  # for a choice among several
+    more_keys: str = ""  # keys that the window hears itself, because a shortcut would take them from text fields
+
+    @property
+    def key_names(self) -> str:
+        own = QKeySequence(self.keys).toString(QKeySequence.SequenceFormat.NativeText)
+        return ", ".join(keys for keys in (self.more_keys, own) if keys)
+
+    @property
+    def tooltip(self) -> str:
+        return f"{self.help or self.label} ({self.key_names})" if self.key_names else self.help
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """Entries of a menu that are made anew each time that it opens."""
+
+    fill: Callable[[QMenu], object]
+
+
+@dataclass(frozen=True)
+class Submenu:
+    label: str
+    entries: tuple[Entry, ...]
+
+
+Entry = Command | Dynamic | Submenu | None  # None is a line between two groups
+Menus = dict[str, tuple[Entry, ...]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The menus by their titles, and the commands by their ids."""
+
+    menus: Menus
+    button_menus: Menus  # of the buttons of the top bar
+    commands: dict[str, Command]
+
+    def attach(self, button: QAbstractButton, command: str) -> None:
+        """Make a button carry out a command and say what it does."""
+        button.clicked.connect(lambda _=False: self.commands[command].call())
+        self.explain(button, command)
+
+    def explain(self, widget: QWidget, command: str) -> None:
+        """Give a widget the tooltip of a command that it carries out by other means."""
+        widget.setToolTip(self.commands[command].tooltip)
+        widget.setAccessibleDescription(self.commands[command].tooltip)
+
+    def keys(self, *commands: str) -> str:
+        return ", ".join(self.commands[command].key_names for command in commands)
+
+
+def table(
+    context: Context, *, machine: Machine, columns: Columns, speed: SpeedSlider, knobs: KnobPanel,
+    plots: Callable[[], PlotStack],
+) -> Table:  # fmt: skip
+    """Return every command of the window. `plots` is asked when a command needs them: they are made later."""
+    edit, export, presets = _edit(context), _export(context), _presets(context)
+    devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
+    menus: Menus = {
+        "&File": (*presets[:2], None, *export, None, Command("quit", "Quit", context.parent.close, StandardKey.Quit)),
+        "&Edit": edit,
+        "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
+        "&View": (*_plots_and_theme(plots), None, *_panels(context, columns, knobs)),
+        "&Presets": (
+            Dynamic(lambda menu: preset_menu.fill(menu, context)),
+            None,
+            edit[1],
+            *presets[:2],
+            None,
+            *presets[2:],
+        ),
+    }
+    rows = {command.id: command for entries in menus.values() for command in _commands(entries)}
+    menus["&Help"] = helps = _help(context, rows)
+    rows |= {command.id: command for command in helps}
+    return Table(menus, {"preset": menus["&Presets"], "device": devices, "export": export}, rows)
+
+
+def _commands(entries: tuple[Entry, ...]) -> Iterator[Command]:
+    for entry in entries:
+        if isinstance(entry, Submenu):
+            yield from _commands(entry.entries)
+        elif isinstance(entry, Command):
+            yield entry
+
+
+def _presets(context: Context) -> tuple[Command, ...]:
+    return (
+        Command("open_preset", "Open preset…", partial(file_dialogs.open_preset, context), StandardKey.Open,
+                "Loads a preset from a file"),
+        Command("save_preset", "Save knobs as preset…", partial(file_dialogs.save_preset, context), StandardKey.Save,
+                "Saves the knobs as they are set as a preset of your own"),
+        Command("copy_preset", "Copy preset as text", partial(preset_text.copy, context),
+                help="Copies the knobs as they are set, as one line to paste into a chat"),
+        Command("paste_preset", "Open preset from text…", partial(preset_text.ask, context),
+                help="Loads a preset that somebody has copied as text"),
+    )  # fmt: skip
+
+
+def _export(context: Context) -> tuple[Command, ...]:
+    def command(file: str, label: str, help: str, keys: str = "", *, always: bool = False) -> Command:
+        possible = (lambda: True) if always else (lambda: context.controls.measured)
+        return Command(f"export_{file}", label, partial(file_dialogs.export, context, file), keys, help, possible)
+
+    return (
+        command("report.html", "Export report (HTML)…", "Writes a report of the run for a web browser", "Ctrl+E"),
+        command("report.pdf", "Export report (PDF)…", "Writes a report of the run to print"),
+        command("train.py", "Export script (train.py)…", "Writes a PyTorch program that repeats the run", always=True),
+        command("experiment.toml", "Export experiment (TOML)…", "Writes the knobs and the timeline of the run",
+                always=True),
+        command("metrics.csv", "Export measurements (CSV)…", "Writes what was measured, one row for each step"),
+        Command("export_events", "Export to TensorBoard…", partial(file_dialogs.export_events, context),
+                help="Writes an event file of the run into a folder", enabled=lambda: context.controls.measured),
+    )  # fmt: skip
+
+
+def _edit(context: Context) -> tuple[Command, ...]:
+    return (
+        Command("undo", "Undo knob change", context.controls.undo, StandardKey.Undo,
+                "Undoes the latest change of a knob; a change that has not taken effect yet leaves no trace in the "
+                "timeline"),
+        Command("reset_knobs", "Reset knobs to preset", context.controls.reset_knobs,
+                help="Sets every knob to the preset's value"),
+    )  # fmt: skip
+
+
+def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
+    controls, simulator = context.controls, context.simulator
+
+    def ask_step() -> None:
+        rewind_dialogs.ask_step(context, plots().timeline.reach, plots().step_cursor.step)
+
+    def rewind_to_healthy() -> None:
+        step = controls.healthy_step
+        ask_step() if step is None else controls.rewind(step)
+
+    return (
+        Command("run", "Run or pause", controls.run_or_pause, "F5", "Runs, or pauses after the current step",
+                lambda: controls.can_run, more_keys="Space"),
+        Command("step", "Make one step", controls.step, "F10", "Makes one optimizer step, then pauses",
+                lambda: controls.can_step),
+        Command("restart", "Restart run", controls.restart, "Ctrl+R",
+                "Begins again from step 0 with the knobs as they are set", lambda: controls.started),
+        Command("stop", "Stop run", controls.stop, "Ctrl+.", "Ends the run where it stands",
+                lambda: not simulator.run.over),
+        None,
+        Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
+                lambda: controls.started),
+        Command("rewind_to_healthy", "Rewind to healthy step", rewind_to_healthy, "Ctrl+Shift+G",
+                "Rewinds a run that diverged to its last healthy step, and any other run to a step you choose; "
+                "dragging the timeline rewinds too", lambda: controls.started),
+        Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
+                help="Skips batches from the next step on, for example those that caused a loss spike"),
+        Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
+        None,
+        Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
+                "Starts two runs with the same seed and batches, side by side; they differ in one knob"),
+        Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
+                lambda: not simulator.run.over),
+    )  # fmt: skip
+
+
+def _speed(speed: SpeedSlider) -> tuple[Command, ...]:
+    return (
+        Command("slower", "Slow down", speed.slow_down, "Ctrl+Down", "Makes fewer steps in a second"),
+        Command("faster", "Speed up", speed.speed_up, "Ctrl+Up", "Makes more steps in a second"),
+    )
+
+
+def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
+    def use(mode: Mode, label: str) -> Command:
+        return Command(f"theme_{mode}", label, partial(theme.set_mode, mode), checked=lambda: theme.mode == mode)
+
+    return (
+        Command("fit", "Show whole run", lambda: plots().fit(), "Home", "Shows every step of the run in the plots"),
+        None,
+        use("system", "Follow system theme"),
+        use("light", "Use light theme"),
+        use("dark", "Use dark theme"),
+        None,
+        Command("larger_text", "Enlarge text", lambda: theme.set_zoom(theme.zoom * 1.1), StandardKey.ZoomIn),
+        Command("smaller_text", "Shrink text", lambda: theme.set_zoom(theme.zoom / 1.1), StandardKey.ZoomOut),
+        Command("normal_text", "Reset text size", lambda: theme.set_zoom(1.0), "Ctrl+0"),
+    )
+
+
+def _panels(context: Context, columns: Columns, knobs: KnobPanel) -> tuple[Entry, ...]:
+    def page(name: Page, keys: str) -> Command:
+        return Command(
+            f"page_{name}", f"Show or hide {name}", lambda: columns.toggle_page(name), keys, PAGE_HELP[name]
+        )  # fmt: skip
+
+    return (
+        Command("find_knob", "Find knob", knobs.start_search, StandardKey.Find, "Searches the knobs"),
+        Command("knobs", "Show or hide knobs", columns.toggle_knobs, "Ctrl+1"),
+        page("diagnosis", "Ctrl+2"),
+        page("code", "Ctrl+3"),
+        page("runs", "Ctrl+4"),
+        page("branches", "Ctrl+5"),
+        page("gauges", "Ctrl+6"),
+        Command("full_screen", "Toggle full screen", partial(_toggle_full_screen, context.parent), "F11"),
+        Command("reset_layout", "Reset layout", columns.reset, help="Shows every column, as wide as at first"),
+    )
+
+
+def _help(context: Context, rows: dict[str, Command]) -> tuple[Command, ...]:
+    def show_keys() -> None:
+        keys = [(command.key_names, command.label) for command in rows.values() if command.key_names]
+        help_dialogs.show_keys(context.parent, keys)
+
+    return (
+        Command("list_keys", "List keys and gestures", show_keys, StandardKey.HelpContents),
+        Command("about", "About GradStudio", partial(help_dialogs.show_about, context.parent)),
+    )
+
+
+def _toggle_full_screen(window: QWidget) -> None:
+    window.showNormal() if window.isFullScreen() else window.showFullScreen()

@@ -1,0 +1,69 @@
+"""The page Diagnosis: state and findings above, the lesson below. The lesson stays in sight however many findings there
+are."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+
+from gradstudio.gui.diagnosis.findings_panel import FindingsPanel
+from gradstudio.gui.diagnosis.lesson_panel import LessonPanel
+
+LESSON_SHARE = 0.45  # largest share of the height that the lesson keeps where not everything fits
+
+
+class DiagnosisPanel(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self.findings, self.lesson = FindingsPanel(), LessonPanel()
+        self._above, self._below = _scrolled(self.findings, "State and findings"), _scrolled(self.lesson, "The lesson")
+        line = QFrame()
+        line.setObjectName("rule")
+        line.setFixedHeight(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self._above)
+        layout.addWidget(line)
+        layout.addWidget(self._below, 1)
+
+    def balance_soon(self) -> None:
+        """Balance once Qt has laid out new texts, which it does without the interpreter lock: their height is known
+        then."""
+        QTimer.singleShot(1, self, self.balance)
+
+    def balance(self) -> None:
+        """Give the findings the height that they need, as far as the lesson can spare it."""
+        height, spare = self._height(self._above), int(LESSON_SHARE * self.height())
+        if height > self.height() - spare:  # only then is the lesson measured: to lay texts out takes long
+            height = min(height, self.height() - min(self._height(self._below), spare))
+        height = max(height, 0)
+        if height != self._above.height():
+            self._above.setFixedHeight(height)
+
+    def bring_into_view(self, part: QWidget) -> None:
+        """Scroll to a part of the findings once it is laid out."""
+        self.balance()
+        QTimer.singleShot(0, self, lambda: self._above.ensureWidgetVisible(part, 0, 8))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.balance()
+
+    def _height(self, area: QScrollArea) -> int:
+        """Return the height that the texts need at their width, for which Qt remembers it where they did not change."""
+        panel = area.widget()
+        layout = panel.layout() if panel else None
+        assert layout is not None
+        return layout.totalHeightForWidth(self.width() - (area.width() - area.viewport().width()))
+
+
+def _scrolled(panel: QWidget, name: str) -> QScrollArea:
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(panel)
+    area.setAccessibleName(name)
+    area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    return area

@@ -1,0 +1,184 @@
+"""The state of the run and the findings of the rules, each a card with the remedies that it suggests."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from gradstudio.gui.diagnosis.fixes_panel import FixesPanel
+from gradstudio.gui.diagnosis.provenance_card import ProvenanceCard
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.flow_layout import FlowLayout
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
+from gradstudio.session.words.run_state import State
+
+_TONES = {"idle": "dim", "busy": "dim", "good": "good", "warning": "warning", "bad": "bad"}
+_SEVERITIES = {"critical": "bad", "warning": "warning", "info": "dim"}
+
+TRY_FIXES = "Tries each remedy in the background, with the same seed and batches, and shows which one holds"
+REWIND = "Rewinds to the last healthy step; a knob that you change there starts a branch"
+
+
+class Card(QFrame):
+    """A title, a time, a text, and a coloured edge that shows the severity."""
+
+    remedy_chosen = Signal(str)
+    step_chosen = Signal(int)
+    fixes_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self._role = "dim"
+        self._said: tuple[str, ...] = ()
+        self.title = QLabel()
+        self.title.setProperty("role", "title")
+        self.title.setWordWrap(True)
+        self.when = QLabel()
+        self.when.setProperty("role", "dim")
+        self.when.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignRight)
+        self.text = QLabel()
+        self.text.setWordWrap(True)
+        self.meaning = QLabel()
+        self.meaning.setWordWrap(True)
+        self.meaning.setProperty("role", "dim")
+        for label in (self.title, self.text, self.meaning):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self.title, 1)
+        head.addWidget(self.when)
+        self.remedies = QWidget()
+        self._remedy_row = FlowLayout(self.remedies)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(15, 9, 11, 10)
+        layout.setSpacing(5)
+        layout.addLayout(head)
+        layout.addWidget(self.text)
+        layout.addWidget(self.meaning)
+        layout.addWidget(self.remedies)
+        layout.addLayout(self._way_out())
+        self._step: int | None = None
+        self._offered: tuple[str, ...] = ()
+        self.remedies.hide()
+
+    def _way_out(self) -> QHBoxLayout:
+        """Return the row of buttons that lead out of a run that diverged."""
+        self.try_fixes, self.back = QPushButton("Try fixes"), QPushButton("Rewind")
+        row = QHBoxLayout()
+        row.setSpacing(6)
+        for button, role, about in ((self.try_fixes, "try", TRY_FIXES), (self.back, "remedy", REWIND)):
+            button.setProperty("role", role)
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            button.setToolTip(about)
+            button.hide()
+            row.addWidget(button)
+        row.addStretch(1)
+        self.try_fixes.clicked.connect(self.fixes_asked)
+        self.back.clicked.connect(lambda: self.step_chosen.emit(self._step))
+        return row
+
+    def show_text(self, role: str, title: str, when: str, text: str, meaning: str = "") -> None:
+        said = (role, title, when, text, meaning)
+        if said == self._said:
+            return
+        self._said = said
+        self.title.setText(title)
+        self.when.setText(when)
+        self.text.setText(text)
+        self.text.setVisible(bool(text))
+        self.meaning.setText(meaning)
+        self.meaning.setVisible(bool(meaning))
+        self.setAccessibleName(f"{title}. {text}")
+        if role != self._role:
+            self._role = role
+            self.update()
+
+    def offer(self, remedies: tuple[str, ...]) -> None:
+        """Show a button for each remedy."""
+        if remedies == self._offered:
+            return
+        self._offered = remedies
+        self._remedy_row.clear()
+        for remedy in remedies:
+            button = QPushButton(remedy.replace("=", " = ").replace(" model.", ", model."))
+            button.setProperty("role", "remedy")
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            button.setToolTip("Sets these knobs: a live knob takes effect at the next step, any other on restart")
+            button.setAccessibleName(f"Set {remedy}")
+            button.clicked.connect(lambda _=False, remedy=remedy: self.remedy_chosen.emit(remedy))
+            self._remedy_row.addWidget(button)
+        self.remedies.setVisible(bool(remedies))
+
+    def offer_step(self, step: int | None) -> None:
+        """Show a button that rewinds to this step, or none."""
+        if step != self._step:
+            self._step = step
+            self.back.setText(f"Rewind to step {step or 0:,}")
+            self.back.setVisible(step is not None)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(theme.color(self._role))
+        painter.setClipRect(0, 0, 4, self.height())
+        painter.drawRoundedRect(self.rect().adjusted(0, 0, 0, 0), 7, 7)
+        painter.end()
+
+
+class FindingsPanel(QWidget):
+    """The state of the run, its findings by severity, where the NaN was born, and the fixes that were tried."""
+
+    remedy_chosen = Signal(str)
+    step_chosen = Signal(int)
+    fixes_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        heading = QLabel("STATE AND FINDINGS")
+        heading.setProperty("role", "heading")
+        self.state = Card()
+        self.state.step_chosen.connect(self.step_chosen)
+        self.state.fixes_asked.connect(self.fixes_asked)
+        self.cards: list[Card] = []
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(12, 12, 12, 10)
+        self._column.setSpacing(9)
+        self._column.addWidget(heading)
+        self._column.addWidget(self.state)
+        self.provenance = ProvenanceCard()
+        self.fixes = FixesPanel()
+        self._column.addWidget(self.fixes)
+        self._column.addWidget(self.provenance)
+        self._column.addStretch(1)
+        theme.changed.connect(self.update)
+
+    def refresh(self, run: Run, state: State, healthy: int | None) -> None:
+        """Show the run's state and findings; `healthy` is the last healthy step of a run that diverged."""
+        self.state.offer_step(healthy)
+        self.provenance.show_provenance(run.provenance)
+        self.state.show_text(
+            _TONES[state.tone], state.headline, "now" if run.history and not run.over else "", state.text
+        )
+        found = ranked(run)
+        while len(self.cards) < len(found):
+            card = Card()
+            card.remedy_chosen.connect(self.remedy_chosen)
+            self.cards.append(card)
+            self._column.insertWidget(self._column.count() - 1, card)
+        for card, finding in zip(self.cards, found, strict=False):
+            card.show_text(
+                _SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, finding.meaning
+            )
+            card.offer(finding.remedies)
+        for index, card in enumerate(self.cards):
+            card.setVisible(index < len(found))
+
+    def offer_fixes(self, wanted: bool) -> None:
+        """Show or hide the button that tries the fixes, on the first card, which is always in sight."""
+        self.state.try_fixes.setVisible(wanted)

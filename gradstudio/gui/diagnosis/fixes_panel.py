@@ -1,0 +1,280 @@
+"""The fixes that were tried: a row for each, the best first, with its loss as a small curve and a button that applies
+it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from PySide6.QtCore import QPointF, QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gradstudio.gui.drawing.smoothing import Smoother
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+from gradstudio.session.running import fix_trials
+from gradstudio.session.running.fix_trials import Trial, Trials
+from gradstudio.session.words.fix_results import reached
+
+SPARK = QSize(62, 26)  # px at normal size
+LOG_FROM = 20.0  # ratio of the highest to the lowest loss above which the small curves are logarithmic
+CROSS = 3.0  # px from its centre to its ends
+
+BRANCH = "Rewinds to where the fixes were tried, sets these knobs, and continues as a branch"
+RESTART = "Sets these knobs and begins again from step 0, because they take effect on restart"
+
+_MARKS = {
+    "held": ("✓", "good"),
+    "broke again": ("✕", "bad"),
+    "no effect": ("–", "dim"),
+    "failed": ("✕", "bad"),
+    "not tried": ("·", "dim"),
+}
+
+
+class Sparkline(QWidget):
+    """Loss of a trial from its first to its last step, on the scales of all trials. A NaN is a gap; a cross marks where
+    the trial diverged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._losses, self._steps = np.empty(0), 1
+        self._range, self._broke, self._role = (0.0, 1.0), -1, "dim"
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        theme.changed.connect(self.updateGeometry)
+
+    def sizeHint(self) -> QSize:
+        return SPARK * theme.zoom
+
+    def show_losses(self, losses: np.ndarray, steps: int, bounds: tuple[float, float], broke: int, role: str) -> None:
+        self._losses, self._steps = losses, max(steps - 1, 1)
+        self._range, self._broke, self._role = bounds, broke, role
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(theme.color("line"), 1))
+        painter.drawLine(QPointF(0, self.height() - 0.5), QPointF(self.width(), self.height() - 0.5))
+        painter.setPen(QPen(theme.color(self._role), 1))
+        for stretch in self._stretches():
+            painter.drawPolyline(stretch) if stretch.size() > 1 else painter.drawPoint(stretch.first())
+        if self._broke >= 0:
+            at = QPointF(min(max(self._x(self._broke), CROSS + 1), self.width() - CROSS - 1), CROSS + 1.5)
+            painter.setPen(QPen(theme.color("bad"), 1.5))
+            for way in (-1, 1):
+                painter.drawLine(at + QPointF(-CROSS, -CROSS * way), at + QPointF(CROSS, CROSS * way))
+        painter.end()
+
+    def _x(self, step: float) -> float:
+        return 1 + (self.width() - 2) * step / self._steps
+
+    def _stretches(self) -> list[QPolygonF]:
+        """Return the curve in pieces, cut where there is no number, with one point for each pixel at most."""
+        low, high = self._range
+        scaled = _scaled(np.clip(self._losses, low, high), low, high)
+        every = max(len(scaled) // max(self.width(), 1), 1)
+        points, pieces = [], []
+        for start in range(0, len(scaled), every):
+            part = scaled[start : start + every]
+            part = part[np.isfinite(part)]
+            if len(part):
+                points.append(QPointF(self._x(start), 2 + (self.height() - 5) * (1 - float(part.mean()))))
+            elif points:
+                pieces.append(points)
+                points = []
+        return [QPolygonF(piece) for piece in (*pieces, points) if piece]
+
+
+class FixRow(QFrame):
+    """One fix, and what came of it."""
+
+    apply_asked = Signal(object)
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__()
+        self.trial = trial
+        self._said: tuple[str, ...] = ()
+        self._role = "dim"
+        self.mark, self.name, self.what = QLabel("·"), QLabel(fix_trials.in_words(trial.remedy)), QLabel()
+        self.sparkline, self.apply = Sparkline(), QPushButton("Apply")
+        self.mark.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignHCenter)
+        self.mark.setFixedWidth(14)
+        for label in (self.name, self.what):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setWordWrap(True)
+        self.what.setProperty("role", "dim")
+        self.apply.setProperty("role", "small")
+        self.apply.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.apply.setAccessibleName(f"Apply {self.name.text()}")
+        self.apply.setToolTip(BRANCH if fix_trials.acts_live(trial.remedy) else RESTART)
+        self.apply.clicked.connect(lambda: self.apply_asked.emit(self.trial))
+        keep = self.apply.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)
+        self.apply.setSizePolicy(keep)
+        self.apply.hide()
+        words = QVBoxLayout()
+        words.setSpacing(0)
+        words.addWidget(self.name)
+        words.addWidget(self.what)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 3, 0, 4)
+        row.setSpacing(6)
+        row.addWidget(self.mark)
+        row.addLayout(words, 1)
+        row.addWidget(self.sparkline, 0, Qt.AlignmentFlag.AlignVCenter)
+        row.addWidget(self.apply, 0, Qt.AlignmentFlag.AlignVCenter)
+
+    def show_trial(self, trials: Trials, bounds: tuple[float, float]) -> None:
+        trial = self.trial
+        mark, role = _MARKS.get(trial.outcome or "not tried", ("·", "dim"))
+        if trial.outcome == "broke again" and trial.remedy and _later(trials, trial):
+            mark, role = "–", "dim"  # it helped, but too little
+        if trial.outcome == "held" and not trial.learns:
+            role = "warning"
+        text = _text(trials, trial)
+        if (mark, role, text) != self._said:
+            self._said, self._role = (mark, role, text), role
+            self.mark.setText(mark)
+            self.what.setText(text)
+            self.what.setToolTip(trial.message)
+            self.setAccessibleName(f"{self.name.text()}: {' '.join(text.split())}")
+            self.restyle()
+        self.apply.setVisible(trial.outcome == "held" and bool(trial.remedy))
+        if trial.run is not None and trial.run.replayed is None:
+            losses = _curve(trial.run, trials)
+            at = -1 if trial.broke_at is None else max(trial.broke_at - trials.step, 0)
+            self.sparkline.show_losses(losses, trials.end - trials.step, bounds, at, role)
+
+    def restyle(self) -> None:
+        self.mark.setStyleSheet(f"color: {theme.color(self._role).name()}; font-weight: 600")
+        self.name.setStyleSheet(f"color: {theme.color(self._role).name()}" if self._role in ("good", "warning") else "")
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(QPen(theme.color("line"), 1))
+        painter.drawLine(0, self.height() - 1, self.width(), self.height() - 1)
+        painter.end()
+
+
+class FixesPanel(QWidget):
+    """Shows the trials while they run and when they are done."""
+
+    apply_asked = Signal(object)
+    stop_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heading, self.progress, self.stop = QLabel(), QLabel(), QPushButton("Stop")
+        self.heading.setProperty("role", "heading")
+        self.progress.setProperty("role", "dim")
+        self.stop.setProperty("role", "small")
+        self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.stop.setToolTip("Tries no further fixes and keeps the results")
+        self.stop.setAccessibleName("Stop trying fixes")
+        self.stop.clicked.connect(self.stop_asked)
+        for label in (self.heading, self.progress):
+            label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.PlainText)
+        self.rows: list[FixRow] = []
+        self._trials: Trials | None = None
+        below = QHBoxLayout()
+        below.setSpacing(8)
+        below.addWidget(self.progress, 1)
+        below.addWidget(self.stop, 0, Qt.AlignmentFlag.AlignTop)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(2, 2, 0, 4)
+        self._column.setSpacing(0)
+        self._column.addWidget(self.heading)
+        self._column.addSpacing(3)
+        self._first = self._column.count()
+        self._column.addSpacing(4)
+        self._column.addLayout(below)
+        theme.changed.connect(self._restyle)
+        self.hide()
+
+    def clear(self) -> None:
+        for row in self.rows:
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self._trials, self.rows = None, []
+
+    def take(self, trials: Trials) -> None:
+        """Show these trials from now on."""
+        self.clear()
+        self._trials = trials
+        self.heading.setText(f"FIXES TRIED FROM STEP {trials.step:,} · same seed, same batches")
+        self.rows = [FixRow(trial) for trial in trials.trials]
+        for place, row in enumerate(self.rows):
+            row.apply_asked.connect(self.apply_asked)
+            self._column.insertWidget(self._first + place, row)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show how far the trials are."""
+        trials = self._trials
+        if trials is None:
+            return
+        order = {id(trial): place for place, trial in enumerate(trials.ranked)}
+        rows = sorted(self.rows, key=lambda row: order[id(row.trial)])
+        if rows != self.rows:
+            self.rows = rows
+            for place, row in enumerate(rows):
+                self._column.insertWidget(self._first + place, row)  # Qt takes it from where it was
+            for row, after in pairwise(rows):
+                QWidget.setTabOrder(row.apply, after.apply)
+        limits = bounds(trials)
+        for row in rows:
+            row.show_trial(trials, limits)
+        over = trials.over
+        self.stop.setVisible(not over)
+        text = fix_trials.headline(trials) if over else f"Trying: {trials.progress}" if trials.progress else "Trying"
+        if text != self.progress.text():
+            self.progress.setText(text)
+
+    def _restyle(self) -> None:
+        for row in self.rows:
+            row.restyle()
+
+
+def bounds(trials: Trials) -> tuple[float, float]:
+    """Return the range of losses of the small curves: of the fixes that held, or else of the steps before the run
+    diverged."""
+    held = [trial for trial in trials.trials if trial.outcome == "held" and trial.run]
+    before = trials.tried.history.column("loss", trials.step - fix_trials.LAST, trials.step + 1)
+    losses = np.concatenate([Smoother().smoothed(before), *(_curve(trial.run, trials) for trial in held if trial.run)])
+    losses = losses[np.isfinite(losses)]
+    if not len(losses):
+        return 0.0, 1.0
+    low, high = (float(value) for value in np.percentile(losses, (0, 99)))  # a single spike would flatten every curve
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def _curve(run: Run, trials: Trials) -> np.ndarray:
+    """Return the loss of a trial, smoothed as in the plot of the loss: at this size, the raw loss is only noise."""
+    return Smoother().smoothed(run.history.column("loss", trials.step, trials.end))
+
+
+def _scaled(losses: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return losses as shares of the height, logarithmic where they differ much."""
+    if low > 0 and high > LOG_FROM * low:
+        losses, low, high = np.log(losses), float(np.log(low)), float(np.log(high))
+    return (losses - low) / (high - low)
+
+
+def _later(trials: Trials, trial: Trial) -> bool:
+    unchanged = trials.trials[0].broke_at
+    return unchanged is not None and trial.broke_at is not None and trial.broke_at > unchanged
+
+
+def _text(trials: Trials, trial: Trial) -> str:
+    """Return what came of a trial, to stand below its name."""
+    if trial.outcome is None:
+        return "being tried" if trials.now is trial else "waits"
+    parts = [fix_trials.told(trial)]
+    if trial.outcome == "held" and (told := reached(trial)):
+        parts.append(told)
+    began = f"\nfrom step {trial.from_step:,}" if trial.run is not None and trial.from_step != trials.step else ""
+    return " · ".join(parts) + began

@@ -1,0 +1,18 @@
+"""Canvas, curves, axes, marks, overlays and the heatmap: what plots are drawn with.
+Nothing here knows a plot or which quantity it draws; gui/plots does. How a frame is kept cheap: cheap_frame.py.
+May use core, the theme, pyqtgraph and Qt; of session only the type of a run, which an overlay holds.
+"""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+
+from gradstudio.gui.theme import theme
+
+
+def _dress() -> None:
+    pg.setConfigOptions(background=theme.colors.plot, foreground=theme.colors.dim, antialias=False)
+
+
+theme.changed.connect(_dress)  # before any plot exists that asks for it
+_dress()

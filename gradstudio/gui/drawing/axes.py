@@ -1,0 +1,199 @@
+"""Axes that write numbers as people do: 1, 10, 10⁴; 2¹⁶; and steps as whole numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPainter, QPixmap
+from PySide6.QtWidgets import QGraphicsPixmapItem
+
+from gradstudio.core.text import number, power, short_name
+from gradstudio.gui.drawing import pyqtgraph_internals
+from gradstudio.gui.drawing.cheap_frame import leave_unpainted
+
+LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
+RIGHT_WIDTH = 64
+LONGEST = 18  # letters of a layer's name that fit there
+
+
+class Axis(pg.AxisItem):
+    """An axis that is drawn once into a picture, which Qt shows until the axis changes."""
+
+    _values_shown, _grid_shown = True, False
+
+    def __init__(self, orientation: str) -> None:
+        super().__init__(orientation)
+        self._is_picture = pyqtgraph_internals.axes_are_pictures()  # else pyqtgraph paints it
+        leave_unpainted(self, self._is_picture)
+        self.enableAutoSIPrefix(False)  # there is no label, which would be laid out at every change of range
+        self._shown = QGraphicsPixmapItem(self)
+        self._shown.setShapeMode(QGraphicsPixmapItem.ShapeMode.BoundingRectShape)
+        self._scale = 0.0  # pixels of the screen for one of Qt's
+
+    def settle(self, scale: float) -> None:
+        """Draw the axis anew if it has changed; `scale` is pixels of the screen for one of Qt's."""
+        if not self._is_picture or (scale == self._scale and not pyqtgraph_internals.is_stale(self)):
+            return
+        if self._is_empty:
+            self._shown.hide()
+            self._mark_drawn(scale)
+            return
+        bounds = self.boundingRect().toAlignedRect()
+        if bounds.isEmpty():
+            return
+        picture = QPixmap(bounds.size() * scale)
+        picture.setDevicePixelRatio(scale)
+        picture.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(picture)
+        painter.translate(-bounds.topLeft())
+        pyqtgraph_internals.draw_axis(self, painter)
+        painter.end()
+        self._mark_drawn(scale)
+        self._shown.setPixmap(picture)
+        self._shown.setOffset(bounds.topLeft())
+        self._shown.show()
+
+    def draw_anew(self, anew: bool) -> None:
+        """Have pyqtgraph draw the axis as lines and letters, for a figure; or show the picture again, from the next
+        call of `settle` on."""
+        if not self._is_picture or self._is_empty:
+            return
+        leave_unpainted(self, not anew)
+        self._shown.setVisible(not anew)
+        self.drop_picture()
+
+    def drop_picture(self) -> None:
+        """Have the axis drawn anew."""
+        self.setTickSpacing()  # which changes nothing, as each axis chooses its own ticks
+
+    def setStyle(self, **kwargs: object) -> None:
+        self._values_shown = bool(kwargs.get("showValues", self._values_shown))
+        super().setStyle(**kwargs)
+
+    def setGrid(self, grid: float | bool) -> None:
+        self._grid_shown = grid is not False
+        super().setGrid(grid)
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self._values_shown and not self._grid_shown
+
+    def _mark_drawn(self, scale: float) -> None:
+        self._scale = scale
+        pyqtgraph_internals.mark_drawn(self)
+
+
+class LogAxis(Axis):
+    """An axis whose positions are log10 of the values. Ticks stand on decades, and on 2 and 5 where there are few."""
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        low, high = math.floor(minVal), math.ceil(maxVal)
+        every = max(1, math.ceil((high - low) * 22 / max(size, 1)))
+        decades = [float(d) for d in range(low, high + 1) if d % every == 0]
+        inside = [d for d in decades if minVal <= d <= maxVal]
+        if len(inside) >= 3 or maxVal - minVal > 3:
+            return [(float(every), inside)]
+        if maxVal - minVal > 0.5:
+            places = [d + math.log10(m) for d in range(low, high + 1) for m in (1, 2, 5)]
+            return [(1.0, [place for place in places if minVal <= place <= maxVal])]
+        values = _round_steps(10**minVal, 10**maxVal, max(int(size / 40), 2))
+        return [(0.1, [math.log10(value) for value in values if value > 0])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [self._text(value) for value in values]
+
+    @staticmethod
+    def _text(position: float) -> str:
+        exponent = round(position)
+        if abs(position - exponent) < 1e-6 and not -3 <= exponent <= 3:
+            return power(10, exponent)
+        return number(10.0**position) if -300 < position < 300 else power(10, exponent)
+
+
+class LossAxis(LogAxis):
+    """A log axis, or a linear one for a loss that may be negative."""
+
+    linear = False
+
+    def make_linear(self, linear: bool) -> None:
+        if linear != self.linear:
+            self.linear = linear
+            self.drop_picture()
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        if self.linear:
+            return [(1.0, _round_steps(minVal, maxVal, max(int(size / 40), 2)))]
+        return super().tickValues(minVal, maxVal, size)
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [number(value) for value in values] if self.linear else super().tickStrings(values, scale, spacing)
+
+
+class Log2Axis(Axis):
+    """An axis whose positions are log2 of the values; ticks stand on whole powers."""
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        every = max(1, math.ceil((maxVal - minVal) * 18 / max(size, 1)))
+        return [(float(every), [float(p) for p in range(math.ceil(minVal), math.floor(maxVal) + 1) if p % every == 0])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [power(2, round(value)) for value in values]
+
+
+class LinearAxis(Axis):
+    """An axis with ticks at round numbers."""
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        return [(1.0, _round_steps(minVal, maxVal, max(int(size / 22), 2)))]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [number(value) for value in values]
+
+
+class StepAxis(Axis):
+    """An axis of optimizer steps: whole numbers only."""
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        values = [
+            value
+            for value in _round_steps(minVal, maxVal, max(int(size / 90), 2))
+            if value == int(value) and value >= 0
+        ]
+        return [(1.0, values)]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [f"{int(value):,}" for value in values]
+
+
+class LayerAxis(Axis):
+    """An axis with the name of each layer at the middle of its row; where rows are too low, only every second, third,
+    ..."""
+
+    names: tuple[str, ...] = ()
+
+    def show_names(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.drop_picture()
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        every = max(1, math.ceil(14 * len(self.names) / max(size, 1)))
+        return [(1.0, [row + 0.5 for row in range(0, len(self.names), every)])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        names = [self.names[int(value)] if 0 <= value < len(self.names) else "" for value in values]
+        return [short_name(name, LONGEST) for name in names]
+
+
+def _round_steps(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` round numbers between two values, 1, 2 or 5 times a power of ten apart."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = unit * next(m for m in (1, 2, 5, 10) if m * unit >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [float(v) for v in np.arange(first, last + 1) * step][:50]

@@ -1,0 +1,30 @@
+"""Bins of steps that are filled as rows arrive and never computed anew: when they are full, neighbours are merged and
+each covers twice the steps. What a bin holds is for the subclass: an envelope of curves, or the largest of each row of
+the heatmap."""
+
+from __future__ import annotations
+
+
+class Bins:
+    """At most `capacity` bins of equal width, from step `start` on."""
+
+    def __init__(self, capacity: int, start: int) -> None:
+        self.start = start
+        self.width = 1  # steps in a bin
+        self.count = 0  # steps taken in
+        self._capacity = capacity
+
+    @property
+    def used(self) -> int:
+        """Number of bins that have a value."""
+        return -(-self.count // self.width)
+
+    def _make_room(self, new: int) -> None:
+        """Merge neighbours until so many new steps fit."""
+        while self.count + new > self._capacity * self.width:
+            self._merge()
+            self.width *= 2
+
+    def _merge(self) -> None:
+        """Put each pair of bins into one; the second half of them is then empty."""
+        raise NotImplementedError

@@ -1,0 +1,128 @@
+"""The inside of a plot, and the lines and labels that stand on it; its marks are in marks.py."""
+
+from __future__ import annotations
+
+from typing import overload
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QFont, QPainterPath
+from PySide6.QtWidgets import (
+    QGraphicsItem,
+    QGraphicsLineItem,
+    QGraphicsPathItem,
+    QGraphicsRectItem,
+    QGraphicsSimpleTextItem,
+)
+
+from gradstudio.gui.drawing.cheap_frame import leave_unpainted
+
+LONG = 1e5  # px: longer than any window is high
+
+
+class Canvas:
+    """The inside of a plot. `frame` is in pixels and cuts off what leaves it; in it are `data`, in the coordinates of
+    the view box, and `columns`, with steps across and pixels down."""
+
+    def __init__(self, box: pg.ViewBox) -> None:
+        self.box = box
+        self.sharp = 0  # pixels of a figure for one of Qt's, while one is drawn; 0 for the screen
+        self.frame = _group(box)
+        self.frame.setFlag(QGraphicsItem.GraphicsItemFlag.ItemClipsChildrenToShape)
+        self.data, self.columns = _group(self.frame), _group(self.frame)
+        self.columns.setZValue(50)
+        self.size = (0.0, 0.0)  # pixels, across and down
+        self._step_wide, self._left = 1.0, 0.0  # pixels: width of one step, and place of the first
+        box.sigTransformChanged.connect(self._follow)
+
+    def settle(self) -> None:
+        """Bring the canvas up to date with the ranges and the size of the view box."""
+        self.box.childTransform()  # which signals a change, and _follow is called
+
+    def _follow(self) -> None:
+        transform = self.box.childTransform()
+        frame = self.box.rect()
+        self.size, self._step_wide, self._left = (frame.width(), frame.height()), transform.m11(), transform.dx()
+        self.frame.setRect(frame)
+        self.data.setTransform(transform)
+        self.columns.setTransform(type(transform)(self._step_wide, 0, 0, 1, self._left, 0))
+
+    @overload
+    def across(self, steps: float) -> float: ...
+    @overload
+    def across(self, steps: np.ndarray) -> np.ndarray: ...
+    def across(self, steps: np.ndarray | float) -> np.ndarray | float:
+        """Return the pixels of steps from the left edge of the frame."""
+        return self._step_wide * steps + self._left
+
+
+def _group(parent: QGraphicsItem) -> QGraphicsRectItem:
+    group = QGraphicsRectItem(parent)
+    group.setPen(Qt.PenStyle.NoPen)
+    leave_unpainted(group)
+    return group
+
+
+class Upright(QGraphicsLineItem):
+    """A line from top to bottom at one step."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__(0, 0, 0, LONG, canvas.columns)
+
+    def value(self) -> float:
+        return self.x()
+
+
+class Uprights(QGraphicsPathItem):
+    """Lines from top to bottom at any number of steps."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__(canvas.columns)
+
+    def show_at(self, steps: np.ndarray) -> None:
+        path = QPainterPath()
+        for step in steps.tolist():
+            path.moveTo(step, 0)
+            path.lineTo(step, LONG)
+        self.setPath(path)
+        self.setVisible(bool(len(steps)))
+
+
+class Label(QGraphicsRectItem):
+    """A line of text on a ground that keeps it legible."""
+
+    def __init__(self, canvas: Canvas, z: float, margin: float = 1) -> None:
+        super().__init__(canvas.frame)
+        self._margin = margin
+        self._text = QGraphicsSimpleTextItem(self)
+        self._text.setPos(margin, margin)
+        self.setPen(Qt.PenStyle.NoPen)
+        self.setZValue(z)
+
+    @property
+    def fill(self) -> QBrush:
+        return self.brush()
+
+    def dress(self, color: QColor, ground: QColor, font: QFont) -> None:
+        self._text.setBrush(color)
+        self._text.setFont(font)
+        self.setBrush(ground)
+        self._fit()
+
+    def toPlainText(self) -> str:
+        return self._text.text()
+
+    def setText(self, text: str) -> None:
+        if text != self._text.text():
+            self._text.setText(text)
+            self._fit()
+
+    def place(self, x: float, y: float, anchor: tuple[float, float]) -> None:
+        """Put the point at `anchor` (shares of the label's width and height) to a pixel of the frame."""
+        self.setPos(round(x - anchor[0] * self.rect().width()), round(y - anchor[1] * self.rect().height()))
+
+    def _fit(self) -> None:
+        inner = self._text.boundingRect()
+        around = 2 * self._margin
+        self.setRect(QRectF(0, 0, inner.width() + around if self._text.text() else 0, inner.height() + around))

@@ -1,0 +1,82 @@
+"""A level line that a person drags, with its label: pyqtgraph's for the mouse, Qt's own to be seen."""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+from pyqtgraph.GraphicsScene.mouseEvents import HoverEvent
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtGui import QColor, QPen
+from PySide6.QtWidgets import QGraphicsLineItem
+
+from gradstudio.gui.drawing.canvas import Canvas, Label
+from gradstudio.gui.drawing.cheap_frame import leave_unpainted
+from gradstudio.gui.theme import theme
+
+
+class DragLine(pg.InfiniteLine):
+    """A level line to drag. `dragged` tells whether a person holds it just now."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__(angle=0, movable=True)
+        leave_unpainted(self)
+        self._canvas = canvas
+        self._line = QGraphicsLineItem(canvas.frame)
+        self.label = Label(canvas, z=20)
+        self.setZValue(20)  # over the curves, for its label
+        self._line.setZValue(20)
+        self.setCursor(Qt.CursorShape.SizeVerCursor)
+        self._usual = self._hovered = QPen()
+        self.dragged = self._under_mouse = False
+        self.sigDragged.connect(self._hold)
+        self.sigPositionChangeFinished.connect(self._let_go)
+        self.sigPositionChanged.connect(self.follow)
+        canvas.box.sigTransformChanged.connect(self.follow)
+
+    @property
+    def level(self) -> float:
+        """Its place on the y axis, in the units of the axis."""
+        return self.pos().y()
+
+    def dress(self, color: QColor, under_text: QColor) -> None:
+        self._usual = QPen(color, 0, Qt.PenStyle.DotLine)
+        faint = QColor(color)
+        faint.setAlpha(90)
+        self._hovered = QPen(faint, 13)  # as wide as what can be grabbed
+        self.setHoverPen(self._hovered)
+        self.label.dress(color, under_text, theme.font(0.8))
+        self.follow()
+
+    def show_at(self, level: float | None, text: str) -> None:
+        """Move the line to a level; None hides it."""
+        for item in (self, self._line, self.label):
+            if item.isVisible() != (level is not None):
+                item.setVisible(level is not None)
+        if level is not None:
+            self.setPos(level)
+            self.write(text)
+
+    def write(self, text: str) -> None:
+        if text != self.label.toPlainText():
+            self.label.setText(text)
+            self.follow()
+
+    def hoverEvent(self, ev: HoverEvent) -> None:
+        super().hoverEvent(ev)
+        under_mouse = ev.dragItems().get(Qt.MouseButton.LeftButton) is self
+        if under_mouse != self._under_mouse:
+            self._under_mouse = under_mouse
+            self.follow()
+
+    def follow(self) -> None:
+        """Bring what is seen to where the mouse finds it."""
+        y = self._canvas.data.transform().map(QPointF(0, self.level)).y()
+        width = self._canvas.size[0]
+        self._line.setLine(0, y, width, y)
+        self._line.setPen(self._hovered if self._under_mouse else self._usual)
+        self.label.place(0.99 * width, y, (1, 1))
+
+    def _hold(self) -> None:
+        self.dragged = True
+
+    def _let_go(self) -> None:
+        self.dragged = False

@@ -1,0 +1,155 @@
+"""Curves of any length as at most a few thousand points: the least and the greatest value of each bin of steps.
+
+NaN, Inf and zero leave a flag in their bin, so that none is lost to drawing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gradstudio.core.compiled import READ_ONLY, compiled
+from gradstudio.gui.drawing.bins import Bins
+
+NAN, INF, ZERO = 1, 2, 4
+CAPACITY = 2048  # bins, at the most
+PLACES = np.arange(2 * CAPACITY + 1)  # made once: np.arange would release the interpreter lock in every frame
+
+
+@compiled(
+    f"void({READ_ONLY.format('float64', 2)}, int64, int64, int64, float64[:, ::1], float64[:, ::1], float64[:, ::1], "
+    "uint8[:, ::1], uint8[::1])"
+)
+def _take(
+    values: np.ndarray, count: int, width: int, changed: int, points: np.ndarray, positive: np.ndarray,
+    ranges: np.ndarray,
+    flags: np.ndarray, flagged: np.ndarray,
+) -> None:  # fmt: skip
+    """Put the values of the steps after `count`, (curves, steps), into bins of `width`. `positive` gets the points of
+    the bins from `changed` on, NaN where they are not above 0; the other arrays are those of an Envelope."""
+    curves, steps = values.shape
+    for curve in range(curves):
+        least, greatest = ranges[curve]
+        for step in range(steps):
+            value, place = values[curve, step], (count + step) // width
+            if not math.isfinite(value):
+                flag = NAN if math.isnan(value) else INF
+            else:
+                flag = ZERO if value == 0 else 0
+            flags[curve, place] |= flag
+            flagged[curve] |= flag
+            if flag & (NAN | INF):
+                continue
+            least, greatest = min(least, value), max(greatest, value)
+            if not points[curve, 2 * place] <= value:  # or nothing is there yet, which is NaN
+                points[curve, 2 * place] = value
+            if not points[curve, 2 * place + 1] >= value:
+                points[curve, 2 * place + 1] = value
+        ranges[curve, 0], ranges[curve, 1] = least, greatest
+        for point in range(2 * changed, 2 * ((count + steps - 1) // width + 1)):
+            positive[curve, point] = points[curve, point] if points[curve, point] > 0 else math.nan
+
+
+@compiled("UniTuple(float64, 2)(float64[::1], int64, int64, boolean)")
+def _extremes(points: np.ndarray, first: int, last: int, positive: bool) -> tuple[float, float]:
+    """Return the least and the greatest value of the bins first to last of one curve, only of values above 0 where
+    `positive`; inf and -inf without any."""
+    least, greatest = math.inf, -math.inf
+    for place in range(first, last):
+        low, high = points[2 * place], points[2 * place + 1]
+        if positive and not low > 0:
+            low = high  # something above 0 that the bin has
+        if low < least and (low > 0 or not positive):
+            least = low
+        if high > greatest and (high > 0 or not positive):
+            greatest = high
+    return least, greatest
+
+
+class Envelope(Bins):
+    """One or more curves over the same steps, whose new values arrive together."""
+
+    def __init__(self, curves: int = 1, capacity: int = CAPACITY, start: int = 0) -> None:
+        super().__init__(capacity, start)
+        # the least value of each bin and then its greatest, in the order in which they are drawn
+        self._points = np.full((curves, 2 * capacity), np.nan)
+        self._low, self._high = self._points[:, 0::2], self._points[:, 1::2]
+        self._logs = np.full((curves, 2 * capacity), np.nan)  # log10 of the points
+        self._flags = np.zeros((curves, capacity), np.uint8)
+        self.flags = np.zeros(curves, np.uint8)  # of all bins
+        self._ranges = np.tile([math.inf, -math.inf], (curves, 1))
+        self.least, self.greatest = self._ranges.T  # of the finite values of each curve so far
+        self._steps: tuple = ((), np.empty(0))  # of the bins drawn last
+
+    def append(self, values: np.ndarray) -> None:
+        """Add the values of the next steps, (curves, steps)."""
+        curves, new = values.shape
+        if curves != len(self._points):
+            raise ValueError(f"{curves} curves where there are {len(self._points)}")
+        if not new:
+            return
+        width = self.width
+        self._make_room(new)
+        changed = self.count // width if self.width == width else 0  # the first bin that is
+        _take(values, self.count, self.width, changed, self._points, self._logs, self._ranges, self._flags, self.flags)
+        self.count += new
+        logs = self._logs[:, 2 * changed : 2 * self.used]
+        np.log10(logs, out=logs)
+
+    def curve(
+        self, curve: int = 0, first: int = 0, last: int | None = None, *, log: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what to draw of the bins first to last: steps, and values or their log10. It is one point a step, or
+        two a bin: its least and its greatest value. From the second bin on, the last point before them comes first. The
+        arrays are not to be changed."""
+        last = self.used if last is None else min(last, self.used)
+        points = (self._logs if log else self._points)[curve]
+        drawn = (first, last, self.width)
+        if self.width == 1:
+            bins = slice(max(first - 1, 0), last)
+            points = points[1::2][bins]
+        else:
+            bins = slice(max(2 * first - 1, 0), 2 * last)
+            points = points[bins]
+        if self._steps[0] != drawn:
+            self._steps = (drawn, self.start + PLACES[bins] * (self.width / 2 if self.width > 1 else 1.0))
+        return self._steps[1], points
+
+    def whole(self, curve: int, *, positive: bool) -> bool:
+        """Return whether all values so far were finite, and above 0 where `positive`."""
+        return not self.flags[curve] & (NAN | INF) and not (positive and self.least[curve] <= 0)
+
+    def flagged(self, flag: int, curve: int = 0) -> np.ndarray:
+        """Return the first step of every bin that has a value of this kind: NAN, INF or ZERO."""
+        if not self.flags[curve] & flag:
+            return np.empty(0)
+        return self.start + np.flatnonzero(self._flags[curve, : self.used] & flag).astype(float) * self.width
+
+    def above_zero(self, curve: int = 0) -> np.ndarray:
+        """Return the first step of every bin that has a value above 0."""
+        return self.start + np.flatnonzero(self._high[curve, : self.used] > 0).astype(float) * self.width
+
+    def range(self, first: float, last: float, *, positive: bool, curve: int = 0) -> tuple[float, float] | None:
+        """Return the least and the greatest finite value (above 0 where `positive`) between two steps; None without
+        any."""
+        if not self.count:  # and numba may not be there yet
+            return None
+        bins = (
+            max(int((first - self.start) // self.width), 0),
+            min(int((last - self.start) // self.width) + 1, self.used),
+        )
+        least, greatest = _extremes(self._points[curve], *bins, positive)
+        return (least, greatest) if greatest > -math.inf else None
+
+    def typical(self, share: float, curve: int = 0) -> float:
+        """Return the value that this share of all bins never exceed; NaN without any."""
+        high = self._high[curve, : self.used]
+        high = high[np.isfinite(high)]
+        index = int(share * (len(high) - 1))
+        return float(np.partition(high, index)[index]) if len(high) else float("nan")
+
+    def _merge(self) -> None:
+        half = self._capacity // 2
+        for each, merged in ((self._low, np.fmin), (self._high, np.fmax), (self._flags, np.bitwise_or)):
+            each[:, :half] = merged(each[:, 0::2], each[:, 1::2])
+        self._points[:, 2 * half :], self._flags[:, half:] = np.nan, 0

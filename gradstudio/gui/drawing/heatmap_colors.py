@@ -1,0 +1,57 @@
+"""The heatmap's colours: viridis from the lowest to the highest level, and one of its own for NaN and Inf."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtGui import QColor
+
+from gradstudio.core.compiled import compiled
+from gradstudio.gui.theme import theme
+
+TOP, NONFINITE, NOTHING = 253, 254, 255  # places in the table: 0 to TOP is viridis, and the last is transparent
+
+
+@lru_cache(maxsize=4)
+def _table(nonfinite: str) -> np.ndarray:
+    viridis = pg.colormap.get("viridis")
+    assert viridis is not None
+    colors = np.asarray(viridis.getLookupTable(nPts=TOP + 1))
+    bad = QColor(nonfinite)
+    red, green, blue = np.vstack([colors, [[bad.red(), bad.green(), bad.blue()]]]).astype(np.uint32).T
+    return np.append(0xFF000000 | red << 16 | green << 8 | blue, np.uint32(0))
+
+
+def lookup_table() -> np.ndarray:
+    """Return 256 colours, (256,) uint32, as Qt packs them: 0xAARRGGBB."""
+    return _table(theme.colors.bad)
+
+
+@lru_cache(maxsize=8)
+def _edges(low: float, high: float, linear: bool) -> np.ndarray:
+    edges = np.linspace(low, high, TOP + 1)[1:]
+    return np.append(edges if linear else 10**edges, np.inf)
+
+
+@compiled("void(float64[::1], float64[::1], uint8[::1])")
+def _search(values: np.ndarray, edges: np.ndarray, found: np.ndarray) -> None:
+    """Count the edges that each value has reached. The last edge is Inf; a NaN has reached all."""
+    for place in range(values.size):
+        low, high = 0, edges.size
+        while low < high:
+            middle = (low + high) // 2
+            if values[place] < edges[middle]:
+                high = middle
+            else:
+                low = middle + 1
+        found[place] = low
+
+
+def indices(values: np.ndarray, levels: tuple[float, float], *, linear: bool) -> np.ndarray:
+    """Return the places in the table of values that are not below 0. `levels` are the two ends of the scale, as log10
+    unless `linear`. A value under the scale, such as 0, has its first colour, and one over it the last."""
+    found = np.empty(values.shape, np.uint8)
+    _search(values.astype(float).ravel(), _edges(*levels, linear), found.ravel())
+    return found

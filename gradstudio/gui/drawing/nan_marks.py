@@ -1,0 +1,51 @@
+"""The marks of a curve for values that a line cannot show: a cross for NaN and a triangle for Inf at the top, and a
+triangle for zero at the foot of a log axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradstudio.gui.drawing.canvas import Canvas
+from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
+from gradstudio.gui.drawing.marks import Marks
+from gradstudio.gui.theme import theme
+
+SYMBOLS = {NAN: "cross", INF: "up", ZERO: "down"}
+SIZE = 9  # px
+_SIGNS = {NAN: "× NaN", INF: "▲ Inf"}
+
+
+class NanMarks:
+    """The marks of one curve."""
+
+    def __init__(self, canvas: Canvas, z: float) -> None:
+        self.of = {
+            flag: Marks(canvas, name, SIZE, z, height=0.96 if flag == ZERO else 0.04) for flag, name in SYMBOLS.items()
+        }
+        self._shown = False  # whether any of them may be
+
+    def dress(self) -> None:
+        for flag, marks in self.of.items():
+            marks.dress(None, theme.color("dim" if flag == ZERO else "bad"))
+
+    def clear(self) -> None:
+        for marks in self.of.values():
+            marks.show_at(np.empty(0))
+
+    def draw(self, envelope: Envelope, curve: int, *, log: bool) -> None:
+        """Show the marks of a curve of the envelope; zero has one only where the axis is `log`."""
+        if not envelope.flags[curve] and not self._shown:
+            return
+        self._shown = bool(envelope.flags[curve])
+        for flag, marks in self.of.items():
+            steps = envelope.flagged(flag, curve) if flag != ZERO or log else np.empty(0)
+            if len(steps) != len(marks.steps) or not np.array_equal(steps, marks.steps):
+                marks.show_at(steps)
+
+
+def legend(flags: int, *, log: bool) -> str:
+    """Return what the marks for these flags mean, as rich text; empty without any."""
+    told = [f"<span style='color:{theme.colors.bad}'>{sign}</span>" for flag, sign in _SIGNS.items() if flags & flag]
+    if log and flags & ZERO:
+        told.append("▼ 0: not on a log axis")
+    return " &nbsp; ".join(told)

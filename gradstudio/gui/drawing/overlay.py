@@ -1,0 +1,162 @@
+"""Overlays: which runs are drawn over the one that the plots show, and how each is told from the others by its letter,
+its colour and its dash. Their curves are in overlay_curves.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PySide6.QtCore import QObject, QPointF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
+
+from gradstudio.core.colors import SERIES_DARK, SERIES_LIGHT
+from gradstudio.gui.theme import theme
+
+if TYPE_CHECKING:
+    from gradstudio.session.record.run import Run
+
+MOST = 6  # overlays that a person chooses
+PARENT, TWIN = MOST, MOST + 1  # places of their own: the run that this one branched from, and its twin
+LETTERS = "ABCDEFPT"
+SAMPLE = QSize(26, 12)  # px of a piece of line, as in a chip
+# One for each place, so that no overlay is told by its colour alone.
+DASHES = ([7, 3], [2, 2], [8, 3, 2, 3], [12, 4], [6, 2, 2, 2, 2, 2], [3, 5], [5, 3], [9, 2, 1, 2])
+
+
+@dataclass(frozen=True, eq=False)
+class Overlaid:
+    """A run, or a curve from elsewhere, to draw as an overlay. `columns` are steps, which grow, and values, by the name
+    of the column."""
+
+    id: str
+    title: str
+    tip: str  # rich text
+    columns: dict[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
+    run: Run | None = field(default=None, repr=False)  # None for a curve from elsewhere
+    length: int = field(init=False)  # steps
+
+    def __post_init__(self) -> None:
+        ends = [int(steps[-1]) + 1 for steps, _ in self.columns.values() if len(steps)]
+        object.__setattr__(self, "length", max(ends, default=0))
+
+    def take(self, other: Overlaid) -> None:
+        """Take over the rows of another one: the run has gone on."""
+        object.__setattr__(self, "columns", other.columns)
+        self.__post_init__()
+
+    def at(self, column: str, step: int) -> float | None:
+        """Return the value at a step, or the last one before it; None outside of the curve."""
+        steps, values = self.rows(column)
+        place = int(np.searchsorted(steps, step, "right")) - 1
+        return float(values[place]) if place >= 0 and step <= steps[-1] else None
+
+    def rows(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps and values of a column; two empty arrays where there is none of this name."""
+        return self.columns.get(column, _NOTHING)
+
+
+class Overlays(QObject):
+    """The overlays, each in a place that has a letter, a colour and a dash; and those that are hidden just now."""
+
+    changed = Signal()
+    grown = Signal()  # a run that still trains has new rows
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[int, Overlaid] = {}
+        self.hidden: set[int] = set()
+
+    @property
+    def full(self) -> bool:
+        return all(place in self.places for place in range(MOST))
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Places by the id of the overlay."""
+        return {overlaid.id: place for place, overlaid in self.places.items()}
+
+    @property
+    def shown(self) -> dict[int, Overlaid]:
+        return {place: overlaid for place, overlaid in sorted(self.places.items()) if place not in self.hidden}
+
+    @property
+    def longest(self) -> int:
+        """Number of steps of the longest overlay on view."""
+        return max((overlaid.length for overlaid in self.shown.values()), default=0)
+
+    def add(self, overlaid: Overlaid) -> None:
+        """Add an overlay in the first free place, unless it is there or all places are taken."""
+        if overlaid.id not in self.slots and not self.full:
+            place = next(place for place in range(MOST) if place not in self.places)
+            self.places[place] = overlaid
+            self.changed.emit()
+
+    def put(self, place: int, overlaid: Overlaid | None) -> None:
+        """Put an overlay into this place, or none, instead of the one that is there."""
+        if self.places.get(place) is not overlaid:
+            self.places.pop(place, None)
+            if overlaid is not None:
+                self.places[place] = overlaid
+            else:
+                self.hidden.discard(place)
+            self.changed.emit()
+
+    def grow(self, place: int, overlaid: Overlaid) -> None:
+        """Give the overlay in this place the rows of `overlaid`."""
+        self.places[place].take(overlaid)
+        self.grown.emit()
+
+    def move(self, run: str, place: int) -> None:
+        """Move an overlay to another place, and so to another colour; the one that is there takes its place."""
+        at = self.slots.get(run)
+        if at is not None and at != place:
+            swapped = {at: place, place: at}
+            self.places = {swapped.get(old, old): overlaid for old, overlaid in self.places.items()}
+            self.hidden = {swapped.get(old, old) for old in self.hidden}
+            self.changed.emit()
+
+    def remove(self, *ids: str) -> None:
+        """Remove the overlays with these ids."""
+        gone = [place for place, overlaid in self.places.items() if overlaid.id in ids]
+        for place in gone:
+            del self.places[place]
+            self.hidden.discard(place)
+        if gone:
+            self.changed.emit()
+
+    def toggle(self, place: int) -> None:
+        """Hide the overlay in this place, or show it again."""
+        self.hidden ^= {place}
+        self.changed.emit()
+
+
+def color(place: int) -> QColor:
+    """Return the colour of a place."""
+    if place >= MOST:
+        return theme.color("dim" if place == PARENT else "warning")
+    return QColor((SERIES_DARK if theme.dark else SERIES_LIGHT)[place])
+
+
+def pen(place: int, width: float = 1.0) -> QPen:
+    """Return the pen of a place, with its colour and its dash."""
+    drawn = QPen(color(place), width)
+    drawn.setDashPattern(DASHES[place])
+    drawn.setCapStyle(Qt.PenCapStyle.FlatCap)
+    return drawn
+
+
+def sample(place: int, shown: bool = True) -> QIcon:
+    """Return a piece of the line of a place."""
+    drawn = QPixmap(SAMPLE * 2)
+    drawn.setDevicePixelRatio(2)
+    drawn.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(drawn)
+    painter.setOpacity(1.0 if shown else 0.3)
+    painter.setPen(pen(place, 2.0))
+    painter.drawLine(QPointF(0, SAMPLE.height() / 2), QPointF(SAMPLE.width(), SAMPLE.height() / 2))
+    painter.end()
+    return QIcon(drawn)
+
+
+_NOTHING = (np.empty(0), np.empty(0))

@@ -1,0 +1,98 @@
+"""The area of a plot as one widget: its axes, its view box with the ranges, and its canvas."""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+
+from gradstudio.gui.drawing.axes import LEFT_WIDTH, RIGHT_WIDTH, Axis, StepAxis
+from gradstudio.gui.drawing.canvas import Canvas
+from gradstudio.gui.drawing.cheap_frame import PlotView, grid_of
+from gradstudio.gui.drawing.view_box import StepViewBox
+from gradstudio.gui.theme import theme
+
+
+class PlotArea(PlotView):
+    """Axes around a view box. `right_width` is the width of the right axis in pixels at normal text."""
+
+    def __init__(self, box: StepViewBox, left: Axis, right: Axis | None, right_width: int = RIGHT_WIDTH) -> None:
+        self._sides = {"left": left, "bottom": StepAxis("bottom"), "right": right or Axis("right")}
+        self._right_width = right_width
+        self._values_shown: dict[str, bool] = {}
+        super().__init__(box, dict(self._sides))
+        self.box, self.canvas = box, Canvas(box)
+        self.plot.hideButtons()
+        self.set_margins(top=4)
+        for name, width in (("left", LEFT_WIDTH), ("right", RIGHT_WIDTH)):
+            self.plot.showAxis(name)
+            self._sides[name].setWidth(width)
+            self._sides[name].setZValue(-110)  # its grid lies under the curves
+        self._sides["right"].setStyle(showValues=False)
+        self._sides["bottom"].unlinkFromView()  # the steps are written once, under the last plot
+        self._sides["bottom"].setHeight(4)
+        self._sides["bottom"].setStyle(showValues=False, hideOverlappingLabels=False)
+        self.plot.showGrid(y=True, alpha=1)
+        self._sides["right"].setGrid(False)
+
+    def write_steps(self) -> None:
+        """Write the steps under this plot."""
+        self._sides["bottom"].linkToView(self.box)
+        self._sides["bottom"].setStyle(showValues=True)
+        self.fit_steps()
+
+    def fit_steps(self) -> None:
+        """Make room for the steps at the size of their text."""
+        self._sides["bottom"].setHeight(None)
+
+    def set_margins(self, *, top: int) -> None:
+        """Leave so many pixels free above the axes."""
+        grid_of(self.plot).setContentsMargins(0, top, 0, 0)
+
+    def dress(self) -> None:
+        """Take on the colours and the text size of the theme."""
+        self.setBackground(theme.colors.plot)
+        for axis in self._sides.values():
+            axis.setTextPen(theme.color("dim"))
+            axis.setPen(pg.mkPen(None))
+            axis.setTickPen(theme.color("grid"))
+            axis.setStyle(tickFont=theme.font(0.8), tickLength=0, tickTextOffset=6)
+        self._sides["left"].setWidth(LEFT_WIDTH * theme.zoom)
+        self._sides["right"].setWidth(self._right_width * theme.zoom)
+
+    def show_values(self, side: str, shown: bool) -> bool:
+        """Write numbers at an axis or not; return whether that is a change. An axis is told only of a change, as it
+        would be drawn anew."""
+        if self._values_shown.get(side) == shown:
+            return False
+        self._values_shown[side] = shown
+        self._sides[side].setStyle(showValues=shown)
+        return True
+
+    def settle(self) -> float:
+        """Draw the axes that have changed. Return the pixels of the screen for one of Qt's."""
+        scale = self.devicePixelRatioF()
+        for axis in self._sides.values():
+            axis.settle(scale)
+        return scale
+
+    def draw_anew(self, anew: bool) -> None:
+        """Draw the axes as lines and letters, for a figure, or as pictures again."""
+        for axis in self._sides.values():
+            axis.draw_anew(anew)
+
+    @property
+    def held_y(self) -> tuple[float, float]:
+        """Range of the y axis, in its own units."""
+        low, high = self.box.viewRange()[1]
+        return low, high
+
+    def set_y(self, low: float, high: float, *, least: float) -> None:
+        """Move the y axis only when the data leave it or fill less than a third of it, and then with a quarter to
+        spare. It is never shorter than `least`."""
+        now_low, now_high = self.held_y
+        if high - low < least:
+            middle = (low + high) / 2
+            low, high = middle - least / 2, middle + least / 2
+        spare = (high - low) / 8
+        fits = now_low <= low and high <= now_high and (now_high - now_low) < 3 * (high - low + 2 * spare)
+        if not fits:
+            self.box.set_range(y=(float(low - spare), float(high + spare)))

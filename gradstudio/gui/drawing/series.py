@@ -1,0 +1,152 @@
+"""A curve of a plot: which one of a source, on which scale, in which colour, with the marks for NaN and Inf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPen
+
+from gradstudio.core.history import History
+from gradstudio.gui.drawing import nan_marks
+from gradstudio.gui.drawing.canvas import Canvas
+from gradstudio.gui.drawing.curve import Curve
+from gradstudio.gui.drawing.curve_source import Source
+from gradstudio.gui.drawing.envelope import Envelope
+from gradstudio.gui.drawing.nan_marks import NanMarks
+from gradstudio.gui.theme import theme
+
+Scale = Callable[[np.ndarray], np.ndarray]
+
+LONGEST_READ = 1 << 17  # rows read anew for a close look; beyond that the envelope serves
+PART = 64  # bins of a curve that are drawn anew when one of them changes
+LOG2_OF_10 = math.log2(10)
+
+
+def log10(values: np.ndarray) -> np.ndarray:
+    """Return log10, with a gap where there is none."""
+    logs = np.empty(values.shape, values.dtype)
+    logs.fill(np.nan)
+    return np.log10(values, out=logs, where=values > 0)
+
+
+def log2(values: np.ndarray) -> np.ndarray:
+    """Return log2, with a gap where there is none."""
+    return np.log2(values, out=np.full_like(values, np.nan), where=values > 0)
+
+
+def linear(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+class Series:
+    """One curve. It has a gap where a value is not finite, and a mark that says what stood there. A `stateful` one
+    depends on all values before, so that no part of it can be read anew."""
+
+    def __init__(
+        self, canvas: Canvas, source: Source, name: str, role: str, *, alpha: int = 255, dashed: bool = False,
+        z: int = 10, marked: bool = True, stateful: bool = False,
+    ) -> None:  # fmt: skip
+        self.canvas, self.source, self._name = canvas, source, name
+        self.index = source.names.index(name)
+        self._stateful = stateful
+        self._role, self._alpha, self._dashed = role, alpha, dashed
+        self.scale: Scale = linear
+        self.curve = Curve(canvas, z)
+        self._drawn: tuple = ()  # what is on the curve, and the bin up to which that stays
+        self._extremes: tuple = ()  # least and greatest value when it was last asked
+        self.marks = NanMarks(canvas, z + 20) if marked else None
+        self.restyle()
+
+    def restyle(self) -> None:
+        style = Qt.PenStyle.DashLine if self._dashed else Qt.PenStyle.SolidLine
+        pen = QPen(theme.color(self._role, self._alpha), self.canvas.sharp, style)
+        pen.setCosmetic(True)
+        self.curve.dress(pen)
+        if self.marks is not None:
+            self.marks.dress()
+
+    @property
+    def envelope(self) -> Envelope:
+        return self.source.envelope
+
+    def clear(self) -> None:
+        self.curve.cut(0)
+        self._drawn, self._extremes = (), ()
+        if self.marks is not None:
+            self.marks.clear()
+
+    def range(self, first: float, last: float, *, above: float = math.inf) -> tuple[float, float] | None:
+        """Return the range that the y axis needs, in its own units; None where nothing can be drawn. A value more than
+        `above` over nearly all of the curve leaves the plot, so that an explosion does not flatten the steps before
+        it."""
+        found = self.envelope.range(first, last, positive=self._log, curve=self.index)
+        if found is None:
+            return None
+        low, high, usual = self.scale(np.array([*found, self.envelope.typical(0.95, self.index)])).tolist()
+        return low, max(low, min(high, usual + above))
+
+    def outgrew(self) -> bool:
+        """Return whether a value outside of the y axis has come since the last call."""
+        envelope = self.source.envelope
+        extremes = (envelope.least[self.index], envelope.greatest[self.index])
+        if extremes == self._extremes:
+            return False
+        self._extremes = extremes
+        (low, high), held = self.scale(np.array(extremes)).tolist(), self.canvas.box.viewRange()[1]
+        return not (held[0] <= low and high <= held[1])
+
+    def draw(self, history: History, first: float, last: float) -> None:
+        """Draw what has changed since the last call."""
+        envelope = self.envelope
+        if self._wants_close_look(first, last):
+            start, stop = max(int(first) - 1, 0), min(int(last) + 2, envelope.count)
+            if self._drawn != (start, stop, self.scale):
+                self._drawn = (start, stop, self.scale)
+                close = Envelope(start=start)
+                close.append(self.source.read(self._name, history, start, stop)[None])
+                self.curve.cut(1)
+                self._put(0, close, 0, 0, close.used)
+            return
+        shown = (envelope, envelope.width, self.scale)
+        same = self._drawn[:3] == shown
+        done, count = self._drawn[3:] if same else (0, -1)
+        if count == envelope.count:
+            return
+        parts = -(-envelope.used // PART)
+        if not same:
+            self.curve.cut(parts)
+        for part in range(done // PART, parts):
+            self._put(part, envelope, self.index, part * PART, (part + 1) * PART)
+        self._drawn = (*shown, envelope.count // envelope.width, envelope.count)
+
+    def draw_marks(self) -> None:
+        if self.marks is not None:
+            self.marks.draw(self.envelope, self.index, log=self._log)
+
+    def marks_legend(self) -> str:
+        """Return what the marks in the plot mean, as rich text; empty without any."""
+        return nan_marks.legend(int(self.envelope.flags[self.index]), log=self._log)
+
+    @property
+    def _log(self) -> bool:
+        return self.scale is not linear
+
+    def _wants_close_look(self, first: float, last: float) -> bool:
+        width = self.envelope.width
+        return not (self._stateful or width == 1 or last - first > LONGEST_READ or (last - first) / width > 700)
+
+    def _put(self, part: int, envelope: Envelope, curve: int, first: int, last: int) -> None:
+        log = self._log
+        steps, values = envelope.curve(curve, first, last, log=log)
+        if self.scale is log2:
+            values = values * LOG2_OF_10
+        self.curve.put(part, steps, values, whole=envelope.whole(curve, positive=log))
+
+
+def joined(*spans: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return the range that holds all of these; None where there is none."""
+    there = [span for span in spans if span is not None]
+    return (min(low for low, _ in there), max(high for _, high in there)) if there else None

@@ -1,0 +1,37 @@
+"""Smoothing: an exponential moving average that starts without a bias and lets a NaN pass."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gradstudio.core.compiled import READ_ONLY, compiled
+
+SMOOTHING = 0.6  # weight of the mean so far against the new value
+
+
+@compiled(f"void({READ_ONLY.format('float64', 1)}, float64[::1], float64[::1])")
+def _smooth(values: np.ndarray, state: np.ndarray, smoothed: np.ndarray) -> None:
+    mean, weight = state
+    for index in range(values.size):
+        value = values[index]
+        if math.isfinite(value):
+            mean = SMOOTHING * mean + (1 - SMOOTHING) * value
+            weight = SMOOTHING * weight + (1 - SMOOTHING)
+            value = mean / weight
+        smoothed[index] = value
+    state[0], state[1] = mean, weight
+
+
+class Smoother:
+    """A debiased exponential moving average, as TensorBoard's. A non-finite value passes and leaves no trace."""
+
+    def __init__(self) -> None:
+        self._state = np.zeros(2)  # the mean of what was there, 0 before it, and its weight
+
+    def smoothed(self, values: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
+        """Return the smoothed values of the steps that follow those of the last call, (steps,)."""
+        means = np.empty(len(values)) if into is None else into
+        _smooth(values, self._state, means)
+        return means

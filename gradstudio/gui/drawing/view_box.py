@@ -1,0 +1,65 @@
+"""How the mouse moves a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyqtgraph as pg
+from pyqtgraph.GraphicsScene.mouseEvents import MouseClickEvent, MouseDragEvent
+from PySide6.QtCore import QPointF, Qt, Signal
+from PySide6.QtWidgets import QGraphicsSceneMouseEvent, QGraphicsSceneWheelEvent
+
+from gradstudio.gui.drawing.shared_cursor import StepRange
+
+
+class StepViewBox(pg.ViewBox):
+    """A view box that wheel and drag move along the steps only. A double click shows the whole run again; a single one
+    is told with its place."""
+
+    clicked = Signal(QPointF)  # in the scene
+
+    def __init__(self, steps: StepRange, whole: Callable[[], None]) -> None:
+        super().__init__(enableMenu=False, defaultPadding=0)
+        self._steps, self._whole = steps, whole
+        self.setMouseEnabled(x=False, y=False)
+        self.disableAutoRange()
+
+    def set_range(self, x: tuple[float, float] | None = None, y: tuple[float, float] | None = None) -> None:
+        """Set one of the two ranges or both, each from its least to its greatest value."""
+        self.setRange(xRange=x, yRange=y, padding=0, disableAutoRange=False)  # it is off
+
+    def wheelEvent(self, ev: QGraphicsSceneWheelEvent, axis: int | None = None) -> None:
+        center = self.mapSceneToView(ev.scenePos()).x()
+        factor = 0.85 ** (ev.delta() / 120)
+        first, last = self._steps.first, self._steps.last
+        self._steps.zoom(center - (center - first) * factor, center + (last - center) * factor)
+        ev.accept()
+
+    def mouseDragEvent(self, ev: MouseDragEvent, axis: int | None = None) -> None:
+        ev.accept()
+        moved = self.mapSceneToView(ev.lastScenePos()).x() - self.mapSceneToView(ev.scenePos()).x()
+        first, last = self._steps.first, self._steps.last
+        shift = max(moved, -first)
+        self._steps.zoom(first + shift, last + shift)
+
+    def mouseClickEvent(self, ev: MouseClickEvent) -> None:
+        if ev.button() == Qt.MouseButton.LeftButton and not ev.double():
+            ev.accept()
+            self.clicked.emit(ev.scenePos())
+
+    def mouseDoubleClickEvent(self, event: QGraphicsSceneMouseEvent) -> None:
+        self._whole()
+        event.accept()
+
+
+class RewindBox(StepViewBox):
+    """The view box of the timeline: dragging it rewinds the run."""
+
+    dragged = Signal(int, bool)  # the step, and whether the button was released there
+
+    def mouseDragEvent(self, ev: MouseDragEvent, axis: int | None = None) -> None:
+        if ev.button() != Qt.MouseButton.LeftButton:
+            super().mouseDragEvent(ev, axis)
+            return
+        ev.accept()
+        self.dragged.emit(round(self.mapSceneToView(ev.scenePos()).x()), ev.isFinish())

@@ -1,0 +1,87 @@
+"""Dialogs that ask for a file: to open a preset, to save one, to export a run. None of them blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QSettings
+from PySide6.QtWidgets import QFileDialog, QInputDialog
+
+from gradstudio.gui.services.context import Context
+
+NOTHING_YET = "There is nothing to export yet: press Run first."
+
+
+def open_preset(context: Context) -> None:
+    """Ask which preset to load."""
+
+    def opened(path: str) -> None:
+        remember(path)
+        context.controls.open_preset(Path(path))
+
+    dialog = QFileDialog(context.parent, "Open preset", folder(), "Presets (*.toml);;All files (*)")
+    dialog.fileSelected.connect(opened)
+    dialog.open()
+
+
+def save_preset(context: Context) -> None:
+    """Ask for the title under which the knobs are saved as a preset."""
+    dialog = QInputDialog(context.parent)
+    dialog.setWindowTitle("Save knobs as preset")
+    dialog.setLabelText("Name of the preset")
+    preset = context.simulator.preset
+    dialog.setTextValue("" if preset.bundled else preset.title)
+    dialog.textValueSelected.connect(context.controls.save_preset_as)
+    dialog.open()
+
+
+def export(context: Context, name: str) -> None:
+    """Ask where to write one of the run's files: report.html, report.pdf, experiment.toml, train.py or metrics.csv."""
+    run = context.simulator.run
+    if not len(run.history) and name not in ("experiment.toml", "train.py"):
+        context.message.show_error(NOTHING_YET)
+        return
+    ask_where(context, f"Export {name}", f"{run.preset.id}-{name}", partial(context.jobs.export, run, name))
+
+
+def export_events(context: Context) -> None:
+    """Ask for the folder into which the run's event file for TensorBoard is written."""
+    run = context.simulator.run
+    if not len(run.history):
+        context.message.show_error(NOTHING_YET)
+        return
+    dialog = QFileDialog(context.parent, "Folder for TensorBoard", folder())
+    dialog.setFileMode(QFileDialog.FileMode.Directory)
+    dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+    dialog.fileSelected.connect(partial(context.jobs.export_events, run))
+    dialog.open()
+
+
+def save_code(context: Context, program: str) -> None:
+    """Ask where to write the program as the page Code shows it."""
+    name = f"{context.simulator.preset.id}-train.py"
+    ask_where(context, "Save program", name, partial(context.jobs.write_program, lambda: program))
+
+
+def ask_where(context: Context, title: str, name: str, chosen: Callable[[str], object]) -> None:
+    """Ask for the file to write, and call `chosen` with its path. It gets the suffix of `name`."""
+    suffix = Path(name).suffix
+    dialog = QFileDialog(context.parent, title, folder(), f"*{suffix}")
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setDefaultSuffix(suffix[1:])
+    dialog.selectFile(name)
+    dialog.fileSelected.connect(remember)
+    dialog.fileSelected.connect(chosen)
+    dialog.open()
+
+
+def folder() -> str:
+    """Return the folder of the file that was chosen last."""
+    return str(QSettings().value("folder", str(Path.home())))
+
+
+def remember(path: str) -> None:
+    """Keep the folder of this file for the next dialog."""
+    QSettings().setValue("folder", str(Path(path).parent))

@@ -1,0 +1,147 @@
+"""The menu of a plot: copy or save its figure and its data, and import curves of other programs as overlays."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QMenu
+
+from gradstudio.core import files
+from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
+from gradstudio.gui.export import file_dialogs, plot_figure
+from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.services.context import Context
+from gradstudio.session.files.curve_import import Curve
+from gradstudio.session.words import run_texts
+
+LARGEST_COPY = 50_000_000  # characters on the clipboard; a larger table has to go to a file
+_NAMES = {
+    "Loss": "loss",
+    "Layers × steps": "layers",
+    "Loss scale · learning rate": "scale",
+    "Timeline": "events",
+    "Difference of the twins": "difference",
+}
+
+
+def attach(context: Context, plots: PlotStack) -> None:
+    """Give every plot its menu, for the right button and for the keys that open one."""
+    for plot in plots.every:
+        for widget in (plot, plot.widget):
+            widget.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+            widget.customContextMenuRequested.connect(
+                lambda place, plot=plot, widget=widget: _open(context, plots, plot, widget.mapToGlobal(place))
+            )
+
+
+def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> None:
+    step = plot.step_cursor.step
+    menu = QMenu(plot)
+    if step is not None and 0 <= step < plots.timeline.reach:
+        menu.addAction(f"Rewind to step {step:,}", lambda: context.controls.rewind(step))
+        menu.addSeparator()
+    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    fill(context, plots.overlays, plot, menu)
+    menu.popup(place)
+
+
+def fill(context: Context, overlays: Overlays, plot: StepPlot, menu: QMenu) -> None:
+    """Add the commands of a plot to its menu."""
+    measured = bool(len(context.simulator.run.history))
+    menu.addAction("Copy figure", lambda: _copy_figure(context, plot))
+    menu.addAction("Save figure as PNG…", lambda: _save(context, plot, "png"))
+    menu.addAction("Save figure as SVG…", lambda: _save(context, plot, "svg"))
+    menu.addSeparator()
+    menu.addAction("Copy data as CSV", lambda: _copy_data(context, plot)).setEnabled(measured)
+    menu.addAction("Save data as CSV…", lambda: _save(context, plot, "csv")).setEnabled(measured)
+    if plot.overlay is not None:
+        menu.addSeparator()
+        menu.addAction("Import curve… (CSV or TensorBoard)", lambda: _ask_curve(context, overlays, plot))
+
+
+def _copy_figure(context: Context, plot: StepPlot) -> None:
+    plot.step_cursor.move(None)
+    QApplication.clipboard().setImage(plot_figure.image(plot))
+    context.message.show_news(f"Copied: the figure “{plot.title}”.")
+
+
+def _copy_data(context: Context, plot: StepPlot) -> None:
+    content, history = plot_figure.data(plot, context.simulator.run), context.simulator.run.history
+    columns = 1 + len(plot.columns) + (len(history.layers) if plot.shown_metric else 0)
+    if callable(content) and 20 * len(history) * columns > LARGEST_COPY:
+        context.message.show_error("These data are too large for the clipboard: save them as a file.")
+        return
+    if callable(content):
+        buffer = io.BytesIO()
+        content(buffer)
+        content = buffer.getvalue()
+    text = content if isinstance(content, str) else content.decode()
+    QApplication.clipboard().setText(text)
+    context.message.show_news(f"Copied: the data of “{plot.title}” as CSV.")
+
+
+def _save(context: Context, plot: StepPlot, suffix: str) -> None:
+    """Ask for a file, then write it in the background. The figure is drawn before the dialog opens."""
+    plot.step_cursor.move(None)
+    run = context.simulator.run
+    content: files.Content
+    if suffix == "png":
+        drawn = plot_figure.image(plot)
+        made = partial(plot_figure.png, drawn)
+    else:
+        content = plot_figure.svg(plot) if suffix == "svg" else plot_figure.data(plot, run)
+        made = partial(_as_it_is, content)
+    name = _NAMES.get(plot.title, "gradient-norm")
+    file_dialogs.ask_where(
+        context, f"Save {name}.{suffix}", f"{run.preset.id}-{name}.{suffix}", partial(context.jobs.write, made)
+    )
+
+
+def _as_it_is(content: files.Content) -> files.Content:
+    return content
+
+
+def _ask_curve(context: Context, overlays: Overlays, plot: StepPlot) -> None:
+    """Ask for a file, then for one of its curves."""
+
+    def chosen(path: str) -> None:
+        file_dialogs.remember(path)
+        context.jobs.read_curves(Path(path), lambda curves: _choose(context, overlays, plot, Path(path), curves))
+
+    dialog = QFileDialog(
+        context.parent,
+        "Import curve",
+        file_dialogs.folder(),
+        "Tables and TensorBoard logs (*.csv *.tsv *.txt *tfevents*);;All files (*)",
+    )
+    dialog.fileSelected.connect(chosen)
+    dialog.open()
+
+
+def _choose(context: Context, overlays: Overlays, plot: StepPlot, path: Path, curves: list[Curve]) -> None:
+    if len(curves) == 1:
+        _draw_over(context, overlays, plot, path, curves[0])
+        return
+    names = {curve.name: curve for curve in curves}
+    dialog = QInputDialog(context.parent)
+    dialog.setWindowTitle("Import curve")
+    dialog.setLabelText(f"Curve of {path.name} to draw over “{plot.title}”")
+    dialog.setOption(QInputDialog.InputDialogOption.UseListViewForComboBoxItems)
+    dialog.setComboBoxItems(list(names))
+    dialog.textValueSelected.connect(lambda name: _draw_over(context, overlays, plot, path, names[name]))
+    dialog.open()
+
+
+def _draw_over(context: Context, overlays: Overlays, plot: StepPlot, path: Path, curve: Curve) -> None:
+    if overlays.full:
+        context.message.show_error(f"The plots have room for {MOST} overlays: remove one first.")
+        return
+    assert plot.overlay is not None
+    title = f"{curve.name} ({path.name})"
+    tip = f"<p><b>{run_texts.rich(curve.name)}</b><br>{run_texts.rich(str(path))}</p>"
+    columns = dict.fromkeys(plot.overlay.columns, (curve.steps, curve.values))
+    overlays.add(Overlaid(f"{path} {curve.name} {plot.title}", title, tip, columns))

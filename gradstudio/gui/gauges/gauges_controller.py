@@ -1,0 +1,29 @@
+"""Connects the page Gauges to the simulator: gauges are measured only while a person looks at them."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject
+
+from gradstudio.core.gauge_samples import NAMES
+from gradstudio.gui.gauges.gauges_panel import GaugesPanel
+from gradstudio.session.simulator import Simulator
+
+
+class GaugesController(QObject):
+    """Asks the simulator for the gauges that are on view."""
+
+    def __init__(self, simulator: Simulator, panel: GaugesPanel) -> None:
+        super().__init__(panel)
+        self._simulator, self._panel = simulator, panel
+        self._wanted: tuple[str, ...] = ()
+        panel.seen_changed.connect(self.refresh)
+
+    def refresh(self) -> None:
+        """Tell the simulator which gauges are on view, and show their latest samples."""
+        seen = self._panel.isVisible() and not self._panel.window().isMinimized()
+        wanted = NAMES if seen else ()
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._simulator.watch_gauges(wanted)
+        if seen:
+            self._panel.refresh(self._simulator.run)

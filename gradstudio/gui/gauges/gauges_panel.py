@@ -1,0 +1,255 @@
+"""The gauges on demand, a card each: the gradient's exponents against fp16, sharpness, noise scale, overshoot, and the
+outputs of activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+
+from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sample, Sharpness
+from gradstudio.core.history import Activations
+from gradstudio.core.text import number, short_name
+from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Picture, Sparkline
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.session.record.run import Run
+from gradstudio.session.words import gauge_readings
+
+MUCH = 0.5  # share of a layer, dead or saturated, from which on it is bold
+LONGEST_NAME = 24  # letters
+
+WAITING = "Measured at the next step of the run."
+
+
+class GaugeCard(QFrame):
+    """A card with a title, the latest value, a picture and a sentence."""
+
+    def __init__(self, title: str, about: str, picture: Picture | None = None) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self.setToolTip(about)
+        self.title, self.figure, self.when, self.text = QLabel(title), QLabel(), QLabel(), QLabel()
+        self.picture = picture
+        self.title.setProperty("role", "title")
+        self.figure.setProperty("role", "title")
+        self.when.setProperty("role", "dim")
+        self.text.setWordWrap(True)
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self.title)
+        head.addStretch(1)
+        head.addWidget(self.figure)
+        head.addWidget(self.when)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(12, 9, 12, 10)
+        column.setSpacing(6)
+        column.addLayout(head)
+        if picture is not None:
+            picture.hide()
+            column.addWidget(picture)
+        column.addWidget(self.text)
+        self._watch = ChangeWatch()
+        self.say("", "", WAITING)
+
+    def is_new(self, *things: object) -> bool:
+        """Return whether any of these differs from what the card shows, and take them as shown."""
+        return self._watch.changed(*things)
+
+    def show_picture(self, shown: bool) -> None:
+        if self.picture is not None:
+            self.picture.setVisible(shown)
+
+    def say(self, figure: str, when: str, text: str) -> None:
+        """Show the latest value, its step and the sentence; screen readers get them too."""
+        self.figure.setText(figure)
+        self.when.setText(when)
+        self.text.setText(text)
+        self.setAccessibleName(f"{self.title.text()}. {text}")
+        self.setAccessibleDescription(self.toolTip())
+        if self.picture is not None:
+            self.picture.setAccessibleDescription(text)
+
+
+class GaugesPanel(QWidget):
+    """All cards under each other, with a note on when they are measured."""
+
+    seen_changed = Signal()  # the page is shown or hidden
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.note = QLabel()
+        self.note.setWordWrap(True)
+        self.note.setProperty("role", "dim")
+        bars, steepness, noise, past = (
+            ExponentBars(), Sparkline("Sharpness over the steps"), Sparkline("Noise scale over the steps"),
+            Sparkline("Overshoot over the steps"),
+        )  # fmt: skip
+        self.exponents = GaugeCard(
+            "Gradient exponents",
+            "Sizes of the gradient's entries, by powers of two, against the range of fp16. Entries to the left of the "
+            "shaded range are lost; a loss scale moves all of them to the right.",
+            bars,
+        )
+        self.sharpness = GaugeCard(
+            "Sharpness",
+            "The largest curvature of the loss: the largest eigenvalue of the Hessian, on a fixed batch. Above 2/lr "
+            "(38/lr for Adam) a step ends further from the minimum than it started.",
+            steepness,
+        )
+        self.noise_scale = GaugeCard(
+            "Noise scale",
+            "The batch size above which a larger batch helps little: the scatter of the gradients of single examples, "
+            "divided by their mean.",
+            noise,
+        )
+        self.overshoot = GaugeCard(
+            "Overshoot",
+            "Whether the last update went past the minimum in its direction: its length, divided by the length that "
+            "reaches the minimum of a parabola through the losses along it, on a fixed batch.",
+            past,
+        )
+        self.activations = GaugeCard(
+            "Activations",
+            "For each layer, the share of outputs where the slope of the activation is almost zero (saturated), and "
+            "the share of units whose output is zero for a whole batch (dead).",
+        )
+        self.activations.text.setTextFormat(Qt.TextFormat.RichText)
+        self.cards = (self.exponents, self.sharpness, self.noise_scale, self.overshoot, self.activations)
+        self._bars, self._steepness, self._noise, self._past = bars, steepness, noise, past
+        self._run: Run | None = None
+        self._lay_out()
+        theme.changed.connect(self._restyle)
+
+    def refresh(self, run: Run) -> None:
+        """Show the latest samples of a run. Cards without a new sample stay as they are."""
+        self._run = run
+        self._note(run)
+        shows: dict[str, tuple[GaugeCard, Callable[[Run, Sequence[Sample]], None]]] = {
+            "exponents": (self.exponents, self._show_exponents),
+            "sharpness": (self.sharpness, self._show_sharpness),
+            "noise_scale": (self.noise_scale, self._show_noise_scale),
+            "overshoot": (self.overshoot, self._show_overshoot),
+        }
+        for name, (card, show) in shows.items():
+            samples, problem = run.gauge_samples.get(name), run.gauge_problems.get(name, "")
+            if not card.is_new(run, samples, problem, run.over):
+                continue
+            card.show_picture(bool(samples) and not problem)
+            if problem:
+                card.say("", "", problem)
+            elif samples:
+                show(run, samples)
+            else:
+                card.say("", "", "This gauge was not measured in this run." if run.over else WAITING)
+        latest = run.history.activations[-1] if run.history.activations else None
+        if self.activations.is_new(run, latest):
+            self._show_activations(latest)
+
+    # ---- each gauge
+
+    def _show_exponents(self, run: Run, samples: Sequence[Sample]) -> None:
+        step, found = samples[-1]
+        assert isinstance(found, Exponents)
+        self._bars.show_of(found)
+        self.exponents.say("", _at(step), gauge_readings.exponents(found, run))
+
+    def _show_sharpness(self, run: Run, samples: Sequence[Sample]) -> None:
+        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Sharpness)), strict=True)
+        self._steepness.show_of(
+            steps, [each.value for each in found], [each.limit for each in found], gauge_readings.rule(found[-1])
+        )
+        self.sharpness.say(number(found[-1].value), _at(steps[-1]), gauge_readings.sharpness(found[-1], run))
+
+    def _show_noise_scale(self, run: Run, samples: Sequence[Sample]) -> None:
+        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, NoiseScale)), strict=True)
+        self._noise.show_of(steps, [each.value for each in found], [each.batch for each in found], "batch")
+        self.noise_scale.say(number(found[-1].value, 2), _at(steps[-1]), gauge_readings.noise_scale(found[-1]))
+
+    def _show_overshoot(self, run: Run, samples: Sequence[Sample]) -> None:
+        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Overshoot)), strict=True)
+        self._past.show_of(steps, [each.ratio for each in found], [1.0] * len(found), "minimum")
+        ratio = found[-1].ratio
+        self.overshoot.say(
+            "uphill" if ratio == math.inf else number(ratio, 2), _at(steps[-1]), gauge_readings.overshoot(found[-1])
+        )
+
+    def _show_activations(self, found: Activations | None) -> None:
+        if found is None:
+            self.activations.say("", "", WAITING)
+            return
+        dim = theme.colors.dim
+        head = f"<tr style='color:{dim}'><td>layer</td><td align='right'>saturated</td><td align='right'>dead</td></tr>"
+        rows = "".join(
+            f"<tr><td>{escape(short_name(each.layer.removesuffix('.weight'), LONGEST_NAME))}</td>"
+            f"{_share(each.saturated)}{_share(each.dead)}</tr>"
+            for each in found.layers
+        )
+        self.activations.say(
+            "", _at(found.step), f"<table width='100%' cellspacing='0' cellpadding='1'>{head}{rows}</table>"
+        )
+        told = [
+            f"{each.layer}: {number(100 * each.saturated, 2)} % saturated, {number(100 * each.dead, 2)} % dead"
+            for each in found.layers
+        ]
+        self.activations.setAccessibleName(f"Activations. {'; '.join(told)}")
+
+    # ---- inside
+
+    def _note(self, run: Run) -> None:
+        if run.over:
+            text = "The run is over, and these are its last values. To measure at another step, rewind to it."
+        else:
+            text = (
+                "Gauges are measured while this page is shown, in at most a tenth of the time. They do not change the "
+                "run."
+            )
+        if text != self.note.text():
+            self.note.setText(text)
+
+    def _lay_out(self) -> None:
+        inside = QWidget()
+        column = QVBoxLayout(inside)
+        column.setContentsMargins(12, 6, 12, 12)
+        column.setSpacing(9)
+        column.addWidget(self.note)
+        for card in self.cards:
+            column.addWidget(card)
+        column.addStretch(1)
+        area = QScrollArea()
+        area.setWidgetResizable(True)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        area.setAccessibleName("Gauges")
+        area.setWidget(inside)
+        around = QVBoxLayout(self)
+        around.setContentsMargins(0, 0, 0, 0)
+        around.addWidget(area)
+
+    def _restyle(self) -> None:
+        if self._run is not None and self._run.history.activations:
+            self._show_activations(self._run.history.activations[-1])
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.seen_changed.emit()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.seen_changed.emit()
+
+
+def _at(step: int) -> str:
+    return f"step {step:,}"
+
+
+def _share(value: float) -> str:
+    """Return a cell with a share in percent, bold where it is MUCH."""
+    text = f"{number(100 * value, 2)} %" if value else "–"
+    return f"<td align='right'>{f'<b>{text}</b>' if value >= MUCH else text}</td>"

@@ -1,0 +1,145 @@
+"""One knob of the form: its label, its editor, and a note below."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QPushButton, QVBoxLayout, QWidget
+
+from gradstudio.core import mistakes
+from gradstudio.core.knobs import Knob, Value, format_value
+from gradstudio.gui.knobs.editors import editor_for
+from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
+from gradstudio.gui.widgets.roles import role_label, set_role
+from gradstudio.session.simulator import Simulator
+from gradstudio.session.words.knob_hints import Hint, applies_to, hint
+
+ON_RESTART = "\u21ba"  # an arrow in a circle: takes effect on restart
+
+
+class KnobRow(QWidget):
+    """One knob: a dot where it differs from the preset, its label, its editor, and a line for a note."""
+
+    asked = Signal(str, object)
+    slid = Signal(str, object, bool)
+
+    def __init__(self, knob: Knob, *, mixed: bool) -> None:
+        super().__init__()
+        self.knob = knob
+        self._preset_value: Value = knob.default
+        self.editor = editor_for(knob)
+        self.editor.changed.connect(lambda value: self.asked.emit(knob.name, value))
+        self.editor.slid.connect(lambda value, by_keys: self.slid.emit(knob.name, value, by_keys))
+        self.editor.wrong.connect(self._show_error)
+        self.dot = QPushButton("●")
+        self.dot.setFixedWidth(12)
+        self.dot.setProperty("role", "flat")
+        self.dot.setStyleSheet("padding: 0; font-size: 7pt;")
+        self.dot.clicked.connect(lambda: self.asked.emit(knob.name, self._preset_value))
+        self.dot.setAccessibleName(f"Reset {knob.name} to the preset's value")
+        keep = self.dot.sizePolicy()
+        keep.setRetainSizeWhenHidden(True)
+        self.dot.setSizePolicy(keep)
+        self.label = QLabel(knob.label + (f" {ON_RESTART}" if mixed and not knob.live else ""))
+        self.label.setToolTip(knob_tooltip(knob))
+        self.label.setBuddy(self.editor.head)
+        self.note = role_label("", "note")
+        self.note.setWordWrap(True)
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
+        self._error = ""
+        self._hint, self._waiting = Hint(), False
+        self._lay_out()
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.customContextMenuRequested.connect(self._menu)
+
+    def matches(self, words: list[str]) -> bool:
+        knob = self.knob
+        text = " ".join((knob.name, knob.label, knob.group, knob.help, *knob.choices)).lower()
+        return all(word in text for word in words)
+
+    def show_state(self, simulator: Simulator, *, waiting: bool) -> None:
+        """Show the value that was asked for, the one in force, and whether the knob has an effect."""
+        name, requested = self.knob.name, simulator.requested
+        if self.editor.value != requested[name]:
+            self.editor.set_value(requested[name])
+        self._preset_value = simulator.preset.experiment[name]
+        self.dot.setVisible(requested[name] != self._preset_value)
+        self.dot.setToolTip(f"Resets the knob to the preset's value, {format_value(self._preset_value)}")
+        applies = requested.applies(name)
+        self.setEnabled(applies)
+        fixed = simulator.started and not simulator.run.over and not self.knob.live
+        set_role(self.label, "fixed" if fixed or not applies else "")
+        self._waiting = waiting
+        self._write(*self._note(simulator, applies))
+        if self.knob.section == "mistakes":
+            self.label.setToolTip(knob_tooltip(self.knob, mistakes.note(name, requested)))
+
+    def _note(self, simulator: Simulator, applies: bool) -> tuple[str, str]:
+        """Return the note below the knob and its role: the first that applies of an error, a reason why the knob has no
+        effect, a value that is not in force, and a hint."""
+        name, requested, run = self.knob.name, simulator.requested, simulator.run
+        text, grave = self._hint = hint(name, requested, run)
+        in_force = format_value(run.in_force[name])
+        if self._error:
+            return self._error, "error"
+        if not applies:
+            return applies_to(self.knob), "note"
+        if self._waiting:
+            when = "applies on restart" if not self.knob.live or run.over else "waits for the next step"
+            return f"{when}; in force: {in_force}", "waiting"
+        if simulator.started and run.in_force[name] != requested[name]:
+            text = f"set to {in_force} by the timeline"
+        return text, "waiting" if grave else "note"
+
+    def show_hint(self, simulator: Simulator) -> None:
+        """Show the hint as the latest steps of the run have changed it."""
+        if hint(self.knob.name, simulator.requested, simulator.run) != self._hint:
+            self.show_state(simulator, waiting=self._waiting)
+
+    def add_button(self, button: QPushButton) -> None:
+        """Put a button left of the value."""
+        self._head.insertWidget(2, button)
+
+    def _lay_out(self) -> None:
+        head = self._head = QHBoxLayout()
+        head.setContentsMargins(0, 0, 0, 0)
+        head.setSpacing(4)
+        head.addWidget(self.dot)
+        head.addWidget(self.label, 1)
+        head.addWidget(self.editor.head)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(6, 2, 12, 2)
+        layout.setSpacing(1)
+        layout.addLayout(head)
+        for part in (self.editor.foot, self.note):
+            if part is not None:
+                row = QHBoxLayout()
+                row.setContentsMargins(16, 0, 0, 2 if part is self.editor.foot else 0)
+                row.addWidget(part)
+                layout.addLayout(row)
+        self.note.hide()
+        if self.editor.foot is not None:
+            self.label.setBuddy(self.editor.foot)
+
+    def _write(self, text: str, role: str) -> None:
+        text = text.replace(" %", "\u00a0%")  # so that it never stands alone in a line
+        if self.note.text() != text:
+            self.note.setText(text)
+            self.note.setVisible(bool(text))
+        set_role(self.note, role)
+
+    def _show_error(self, text: str) -> None:
+        self._error = text
+        self._write(text, "error" if text else "note")
+
+    def _menu(self, position: QPoint) -> None:
+        menu = QMenu(self)
+        knob = self.knob
+        menu.addAction(
+            f"Preset's value: {format_value(self._preset_value)}",
+            lambda: self.asked.emit(knob.name, self._preset_value),
+        )
+        menu.addAction(f"Default: {format_value(knob.default)}", lambda: self.asked.emit(knob.name, knob.default))
+        menu.addSeparator()
+        text = f"{knob.name}={format_value(self.editor.value)}"
+        menu.addAction(f"Copy “{text}”", lambda: QApplication.clipboard().setText(text))
+        menu.popup(self.mapToGlobal(position))

@@ -1,0 +1,17 @@
+"""The tooltip of a knob."""
+
+from __future__ import annotations
+
+from html import escape
+
+from gradstudio.core.knobs import Knob, format_value
+
+
+def knob_tooltip(knob: Knob, note: str = "") -> str:
+    """Return what the knob does, a note on it, what it may be, and when it takes effect, as rich text."""
+    when = "acts at the next step" if knob.live else "acts on restart"
+    more = f"<p>{escape(note[0].upper() + note[1:])}.</p>" if note else ""
+    return (
+        f"<p><b>{knob.name}</b><br>{escape(knob.help)}</p>{more}<p>{escape(knob.allowed)}; default "
+        f"{escape(format_value(knob.default))}; {when}</p>"
+    )

@@ -1,0 +1,73 @@
+"""Presets as text: copied to the clipboard, and opened from a text that was pasted."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QDialog, QDialogButtonBox, QLabel, QPlainTextEdit, QVBoxLayout
+
+from gradstudio.core import preset_as_text
+from gradstudio.core.presets import Preset, PresetError
+from gradstudio.gui.services.context import Context
+
+
+def copy(context: Context) -> None:
+    """Copy the knobs as they are set with the preset's title and timeline, and with its lesson where no knob was
+    changed."""
+    simulator = context.simulator
+    preset = simulator.preset
+    if simulator.requested != preset.experiment:  # the lesson and the promise are about other knobs
+        preset = Preset(id=preset.id, title=preset.title, experiment=simulator.requested, timeline=preset.timeline)
+    try:
+        text = preset_as_text.to_text(preset)
+    except PresetError as fault:
+        context.message.show_error(str(fault))
+        return
+    QApplication.clipboard().setText(text)
+    context.message.show_news(
+        f"Copied: {preset.title}, as a text of {len(text):,} characters. Presets > Open preset from text… reads it."
+    )
+
+
+def ask(context: Context) -> None:
+    """Ask for the text of a preset."""
+    PastedPreset(context).open()
+
+
+class PastedPreset(QDialog):
+    """Stays open until its text can be read, and says what is wrong with it."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.parent)
+        self._controls = context.controls
+        self.setWindowTitle("Open preset from text")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        about = QLabel(f"Paste the text here. It begins with {preset_as_text.PREFIX}")
+        self.text = QPlainTextEdit()
+        self.text.setObjectName("note")
+        self.text.setAccessibleName("Text of the preset")
+        self.text.setTabChangesFocus(True)
+        self.problem = QLabel()
+        self.problem.setTextFormat(Qt.TextFormat.PlainText)
+        self.problem.setWordWrap(True)
+        self.problem.setProperty("role", "error")
+        clipboard = QApplication.clipboard().text()
+        if clipboard.strip().startswith(preset_as_text.PREFIX) and len(clipboard) <= preset_as_text.LONGEST:
+            self.text.setPlainText(clipboard.strip())
+            self.text.selectAll()
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Open | QDialogButtonBox.StandardButton.Cancel)
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        self.text.textChanged.connect(self.problem.clear)
+        column = QVBoxLayout(self)
+        for widget in (about, self.text, self.problem, buttons):
+            column.addWidget(widget)
+        self.resize(520, 260)
+
+    def accept(self) -> None:
+        try:
+            preset = preset_as_text.from_text(self.text.toPlainText())
+        except PresetError as fault:
+            self.problem.setText(str(fault))
+            return
+        super().accept()
+        self._controls.load(preset)

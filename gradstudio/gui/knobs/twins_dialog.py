@@ -1,0 +1,63 @@
+"""The dialog that starts twins: in which knob the twin differs, and its value."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QComboBox, QDialog, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
+
+from gradstudio.core.experiment import KNOBS, parse_assignment
+from gradstudio.core.knobs import KnobError, format_value
+from gradstudio.gui.services.context import Context
+
+ABOUT = (
+    "Both runs begin at step 0 with the same seed and see the same batches, step by step. They differ in one knob only."
+)
+
+
+class TwinsDialog(QDialog):
+    """Stays open until twins can be started, and says what is in the way."""
+
+    def __init__(self, context: Context, knob: str = "") -> None:
+        super().__init__(context.parent)
+        self.setWindowTitle("Start twins")
+        self._context = context
+        self.knob, self.value, self.problem = QComboBox(), QLineEdit(), QLabel()
+        self.knob.addItems([name for name in KNOBS if context.simulator.requested.applies(name)])
+        self.knob.setCurrentText(knob or "clipping.kind")
+        self.knob.setAccessibleName("Knob in which the twins differ")
+        self.knob.setToolTip("The knob in which the twin differs")
+        self.value.setAccessibleName("Value of the twin")
+        self.value.setToolTip("The twin's value; the run keeps the value that is set")
+        self.problem.setWordWrap(True)
+        self.problem.setProperty("role", "error")
+        about = QLabel(ABOUT)
+        about.setWordWrap(True)
+        about.setProperty("role", "dim")
+        form = QFormLayout()
+        form.addRow("Knob", self.knob)
+        form.addRow("Twin's value", self.value)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
+        buttons.button(QDialogButtonBox.StandardButton.Ok).setText("Start")
+        column = QVBoxLayout(self)
+        for part in (about, form, self.problem, buttons):
+            column.addLayout(part) if isinstance(part, QFormLayout) else column.addWidget(part)
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        self.knob.currentTextChanged.connect(self._show_value)
+        self._show_value(self.knob.currentText())
+        self.setMinimumWidth(420)
+        self.value.setFocus()
+
+    def accept(self) -> None:
+        try:
+            name, value = parse_assignment(f"{self.knob.currentText()}={self.value.text().strip()}")
+            self._context.controls.start_twins(name, value)
+        except KnobError as fault:
+            self.problem.setText(str(fault))
+        else:
+            super().accept()
+
+    def _show_value(self, name: str) -> None:
+        knob, now = KNOBS[name], self._context.simulator.requested[name]
+        allowed = " or ".join(choice for choice in knob.choices if choice != now) if knob.choices else ""
+        self.value.setPlaceholderText(f"not {format_value(now)}" + (f", but {allowed}" if allowed else ""))
+        self.problem.setText("")

@@ -1,0 +1,30 @@
+"""The line over a plot: its title, and the legend or what the cursor reads."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy
+
+
+class PlotHeader(QHBoxLayout):
+    """Title on the left, legend on the right."""
+
+    def __init__(self, title: str, about: str) -> None:
+        super().__init__()
+        self.title, self.legend = QLabel(title), QLabel()
+        self.title.setProperty("role", "title")
+        self.title.setToolTip(about)
+        self.legend.setProperty("role", "dim")
+        self.legend.setTextFormat(Qt.TextFormat.RichText)
+        self.legend.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.legend.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.setContentsMargins(10, 5, 12, 0)
+        self.addWidget(self.title)
+        self.addSpacing(10)
+        self.addWidget(self.legend, 1)
+
+    def say(self, text: str, more: str = "") -> None:
+        """Show a rich text, with more after it where there is room for both."""
+        self.legend.setText(" &nbsp;".join(filter(None, (text, more))))
+        if text and more and self.legend.sizeHint().width() > self.legend.width():
+            self.legend.setText(text)

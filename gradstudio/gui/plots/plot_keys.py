@@ -1,0 +1,29 @@
+"""The keys of a plot: + and - zoom, Page Up and Page Down scroll by half a view, Left and Right move the cursor."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+
+_Key = Qt.Key
+CURSOR: dict[int, int] = {_Key.Key_Left: -1, _Key.Key_Right: 1}  # steps
+
+
+def press(key: int, steps: StepRange, cursor: Cursor, last: int) -> bool:
+    """Do what a key says; `last` is the last step of the run. Return whether the key says anything."""
+    here = last if cursor.step is None else cursor.step
+    first, width = steps.first, steps.last - steps.first
+    views: dict[int, tuple[float, float]] = {
+        _Key.Key_Plus: (here - width / 4, here + width / 4),
+        _Key.Key_Minus: (first - width / 2, first + 1.5 * width),
+        _Key.Key_PageUp: (first - width / 2, first + width / 2),
+        _Key.Key_PageDown: (first + width / 2, first + 1.5 * width),
+    }
+    if key in views:
+        steps.zoom(*views[key])
+    elif key in CURSOR and last >= 0:
+        cursor.move(min(max(here + CURSOR[key], 0), last))
+    else:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""All plots, one under the other, with one step axis and one cursor."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, Signal
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from gradstudio.gui.drawing.overlay import Overlays
+from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
+from gradstudio.gui.plots.gradient_norm import GradientNormPlot
+from gradstudio.gui.plots.layers import LayersPlot
+from gradstudio.gui.plots.loss import LossPlot
+from gradstudio.gui.plots.overlay_chips import Chips
+from gradstudio.gui.plots.rewind_button import RewindButton
+from gradstudio.gui.plots.run_source import RunSource
+from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.plots.timeline import Timeline
+from gradstudio.gui.plots.twin_difference import DifferencePlot
+from gradstudio.session.record.run import Run
+from gradstudio.session.simulator import Simulator
+
+
+class PlotStack(QWidget):
+    """The plots of the run that the simulator shows."""
+
+    rewind_asked = Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, self.step_cursor = StepRange(), Cursor()
+        self.overlays = Overlays()
+        self.overlays.changed.connect(self._make_room)  # before the plots draw the change
+        self.overlays.grown.connect(self._follow_twin)
+        self.chips = Chips(self.overlays)
+        source = RunSource()
+        self.loss = LossPlot(self.steps, self.step_cursor, source, self.overlays)
+        self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, source, self.overlays)
+        self.difference = DifferencePlot(self.steps, self.step_cursor)
+        self.layers = LayersPlot(self.steps, self.step_cursor)
+        self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor, source)
+        self.timeline = Timeline(self.steps, self.step_cursor)
+        self._run: Run | None = None
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 10, 12, 8)
+        layout.setSpacing(8)
+        layout.addWidget(self.chips)
+        for plot, share in (
+            (self.loss, 26),
+            (self.gradient_norm, 28),
+            (self.difference, 20),
+            (self.layers, 28),
+            (self.scale_and_rate, 13),
+            (self.timeline, 0),
+        ):
+            layout.addWidget(plot, share)
+            plot.box.clicked.connect(lambda place, plot=plot: self._offer_rewind(plot, place))
+        self.rewind = RewindButton(self)
+        self.rewind.chosen.connect(self.rewind_asked)
+        self.steps.changed.connect(self.rewind.hide)  # another step is under it now
+        self.timeline.rewind_asked.connect(self.rewind_asked)
+
+    @property
+    def every(self) -> tuple[StepPlot, ...]:
+        return (self.loss, self.gradient_norm, self.difference, self.layers, self.scale_and_rate, self.timeline)
+
+    @property
+    def plots(self) -> tuple[StepPlot, ...]:
+        """The plots on view: the difference of the twins only where there are twins."""
+        return tuple(plot for plot in self.every if plot is not self.difference or self.difference.twins is not None)
+
+    def refresh(self, simulator: Simulator) -> None:
+        """Show the simulator's run as it is now."""
+        run, parent = simulator.run, simulator.family.parent(simulator.run)
+        if run is not self._run:
+            self._run = run
+            self._make_room()
+            self.fit()
+        beyond = len(parent.history) if parent and not run.own else 0
+        self.timeline.show_reach(max(len(run.history), beyond), simulator.snapshots.used, simulator.snapshots.budget)
+        self.steps.follow(len(run.history))
+        clipping = simulator.requested.clipping
+        if clipping.kind == "none":
+            self.gradient_norm.advise()
+        else:
+            limited = simulator.requested.applies("clipping.max_norm")
+            self.gradient_norm.show_limit(clipping.max_norm if limited else None)
+        self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
+        scale = self.devicePixelRatioF()
+        for plot in self.plots:
+            plot.refresh(run, scale)
+
+    def _offer_rewind(self, plot: StepPlot, place: QPointF) -> None:
+        """Offer to rewind to the step that was clicked."""
+        step = round(plot.box.mapSceneToView(place).x())
+        if self._run is not None and 0 <= step < self.timeline.reach:
+            self.rewind.offer(step, plot.widget, plot.widget.mapTo(self, plot.widget.mapFromScene(place)))
+        else:
+            self.rewind.hide()
+
+    def fit(self) -> None:
+        """Show the whole run and follow it again."""
+        self.steps.fit(len(self._run.history) if self._run else 0)
+
+    def _follow_twin(self) -> None:
+        self.steps.over = self.overlays.longest
+        self.steps.follow(self.steps.over)
+
+    def _make_room(self) -> None:
+        """Let the steps reach as far as the run and the overlays."""
+        self.steps.over = self.overlays.longest
+        planned = self._run.experiment.run.steps if self._run else 0
+        self.steps.most = max(1.05 * planned, 1.05 * self.steps.over, SHORTEST)
+        if self.steps.following:
+            self.fit()

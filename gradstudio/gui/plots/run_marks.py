@@ -1,0 +1,64 @@
+"""What a run leaves on every plot: dashed lines where knobs were changed or where it branched, and a line with words at
+its first non-finite step."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPen
+
+from gradstudio.gui.drawing.canvas import Canvas, Label, Upright, Uprights
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+
+_NEVER = -1
+
+
+def changed_at(run: Run) -> np.ndarray:
+    """Return where the lines of the run's changes and of its branch point stand, each between two steps."""
+    steps = {change.step for change in list(run.timeline)} | ({run.parent_step} if run.parent else set())
+    return np.array(sorted(steps), float) - 0.5
+
+
+class RunMarks:
+    """The lines of one plot."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+        self.changes = Uprights(canvas)
+        self.nonfinite_line, self.nonfinite_text = Upright(canvas), Label(canvas, z=50, margin=4)
+        self.shown_changes = _NEVER  # number of live changes that are drawn
+        self._shown_step: int | None = _NEVER  # first non-finite step that is drawn
+        for item in (self.changes, self.nonfinite_line, self.nonfinite_text):
+            item.hide()
+
+    def forget(self) -> None:
+        """Find the marks out of date, whatever the run."""
+        self.shown_changes = self._shown_step = _NEVER
+
+    def are_stale(self, run: Run) -> bool:
+        """Return whether the run has changed since it was shown."""
+        return len(run.timeline) != self.shown_changes or run.first_nonfinite_step != self._shown_step
+
+    def show(self, run: Run, words: str) -> None:
+        """Show the marks of a run, with these words at its first non-finite step."""
+        self.shown_changes, self._shown_step = len(run.timeline), run.first_nonfinite_step
+        self.changes.show_at(changed_at(run))
+        for item in (self.nonfinite_line, self.nonfinite_text):
+            item.setVisible(self._shown_step is not None)
+        if self._shown_step is not None:
+            self.nonfinite_line.setPos(self._shown_step, 0)
+            self.nonfinite_text.setText(words)
+
+    def place(self, middle: float) -> None:
+        """Put the words beside their line, on the side that has more room: left of it from step `middle` on."""
+        step = self._shown_step
+        if step is not None and step >= 0:
+            side = 1.04 if step > middle else -0.04
+            self.nonfinite_text.place(self._canvas.across(step), 0, (side, -0.1))
+
+    def restyle(self) -> None:
+        bad, font = theme.color("bad"), theme.font(0.85, weight=theme.font().Weight.DemiBold)
+        self.changes.setPen(QPen(theme.color("accent", 130), 0, Qt.PenStyle.DashLine))
+        self.nonfinite_line.setPen(QPen(bad, 0))
+        self.nonfinite_text.dress(bad, theme.color("plot"), font)

@@ -1,0 +1,111 @@
+"""The difference between twins. Why look: the step at which they part, and whether the difference grows, tell what the
+knob does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from PySide6.QtGui import QPen
+
+from gradstudio.core.history import History
+from gradstudio.core.text import number
+from gradstudio.gui.drawing.axes import LogAxis
+from gradstudio.gui.drawing.canvas import Label, Upright
+from gradstudio.gui.drawing.curve_source import Source
+from gradstudio.gui.drawing.series import Series, joined, log10
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.twins import Twins
+
+
+class DifferencePlot(StepPlot):
+    """A plot that is there only while there are twins."""
+
+    title = "Difference of the twins"
+    help = (
+        "Absolute difference of the loss and of the gradient norm between two runs of the same seed and batches "
+        "that differ in one knob."
+    )
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        super().__init__(steps, cursor, LogAxis("left"))
+        self.twins: Twins | None = None
+        self._source = Source(("loss", "grad_norm"), self._read)
+        self.loss = Series(self.canvas, self._source, "loss", "accent", z=12)
+        self.norm = Series(self.canvas, self._source, "grad_norm", "good", dashed=True, marked=False)
+        self.loss.scale = self.norm.scale = log10
+        self.series = (self.loss, self.norm)
+        self._parting, self._parting_text = Upright(self.canvas), Label(self.canvas, z=45)
+        self._parted: int | None = None
+        self.restyle()
+        self.hide()
+
+    def show_twins(self, twins: Twins | None) -> None:
+        """Show these twins, or nothing."""
+        if twins is not self.twins:
+            self.twins, self.run, self._parted = twins, None, None
+            self._source.clear()
+            self.setVisible(twins is not None)
+
+    def rows(self, run: Run) -> int:
+        return self.twins.steps if self.twins else 0
+
+    def fit_y(self, run: Run) -> None:
+        above = 3.0 if self.steps.following else math.inf
+        first, last = self.steps.first, self.steps.last
+        if found := joined(*(series.range(first, last, above=above) for series in self.series)):
+            self.widget.set_y(*found, least=1.0)
+
+    def draw(self, run: Run) -> None:
+        first, last = self.steps.first, self.steps.last
+        for series in self.series:
+            series.draw(run.history, first, last)
+        self.loss.draw_marks()
+        self._parted = self.twins.look() if self.twins else None
+        self._place_labels()
+
+    def own_data(self) -> str:
+        lines = ["step,loss_difference,grad_norm_difference"]
+        if self.twins is not None:
+            columns = [
+                self.twins.difference(name, self.twins.one.history, 0, self.twins.steps).tolist()
+                for name in ("loss", "grad_norm")
+            ]
+            lines += [f"{step},{loss!r},{norm!r}" for step, (loss, norm) in enumerate(zip(*columns, strict=True))]
+        return "\n".join(lines) + "\n"
+
+    def legend(self) -> str:
+        c = theme.colors
+        parted = "the same bits so far" if self._parted is None else f"first differ at step {self._parted:,}"
+        knob = f"twins differ in {self.twins.knob}" if self.twins else ""
+        loss = f"<span style='color:{c.accent}'>—— loss</span>"
+        norm = f"<span style='color:{c.good}'>- - - gradient norm</span>"
+        return f"{knob}, {parted} &nbsp; {loss} &nbsp; {norm} · log"
+
+    def reading(self, run: Run, step: int) -> str:
+        if self.twins is None or step >= self.twins.steps:
+            return "only one of the twins has made this step"
+        loss, norm = (float(self._read(name, run.history, step, step + 1)[0]) for name in ("loss", "grad_norm"))
+        return f"loss differs by {number(loss)}, gradient norm by {number(norm)}"
+
+    def restyle(self) -> None:
+        self._parting.setPen(QPen(theme.color("warning"), 0))
+        self._parting_text.dress(theme.color("warning"), theme.color("plot", UNDER_TEXT), theme.font(0.8))
+        super().restyle()
+
+    def _read(self, name: str, history: History, start: int, stop: int) -> np.ndarray:
+        assert self.twins is not None
+        return self.twins.difference(name, history, start, stop)
+
+    def _place_labels(self) -> None:
+        super()._place_labels()
+        for item in (self._parting, self._parting_text):
+            item.setVisible(self._parted is not None)
+        if self._parted is not None:
+            self._parting.setPos(self._parted, 0)
+            self._parting_text.setText(f"first differ at step {self._parted:,}")
+            side = 1.04 if self._parted > (self.steps.first + self.steps.last) / 2 else -0.04
+            self._parting_text.place(self.canvas.across(self._parted), self.canvas.size[1], (side, 1.1))

@@ -1,0 +1,78 @@
+"""The editor for a run's tags and note. It saves when a person leaves a field or chooses another run."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, Signal
+from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
+
+from gradstudio.gui.theme import theme
+from gradstudio.session.library.store import LONGEST_NOTE, Entry
+
+LINES = 3  # lines of a note in sight
+
+
+class NotesEditor(QWidget):
+    left = Signal(str, str, tuple)  # run, note, tags that a person has written
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entry: Entry | None = None
+        self.tags, self.note = QLineEdit(), QPlainTextEdit()
+        self.tags.setPlaceholderText("Tags, with commas between them")
+        self.tags.setAccessibleName("Tags of the chosen run")
+        self.tags.setToolTip("Tags to find the run by, with commas between them; saved when you leave the field")
+        self.note.setPlaceholderText("Note")
+        self.note.setObjectName("note")
+        self.note.setAccessibleName("Note on the chosen run")
+        self.note.setToolTip("Keeps what you want to remember of this run; saved when you leave the field")
+        self.note.setTabChangesFocus(True)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        for field in (self.tags, self.note):
+            field.installEventFilter(self)
+            column.addWidget(field)
+        self.tags.returnPressed.connect(self.save)
+        self.fit()
+
+    def fit(self) -> None:
+        """Make the note as high as its lines of text."""
+        self.note.setFixedHeight(LINES * self.note.fontMetrics().lineSpacing() + round(14 * theme.zoom))
+
+    def show_notes(self, entry: Entry | None) -> None:
+        """Show the tags and the note of a run; keep what a person is writing about the same run."""
+        same = entry is not None and self._entry is not None and entry.id == self._entry.id
+        if same and self._edited():
+            return
+        if not same:
+            self.save()
+        self._entry = entry
+        self.setEnabled(entry is not None)
+        tags, note = (", ".join(entry.tags), entry.note) if entry else ("", "")
+        if tags != self.tags.text():
+            self.tags.setText(tags)
+        if note != self.note.toPlainText():
+            self.note.setPlainText(note)
+
+    def save(self) -> None:
+        """Emit `left` if anything was written."""
+        if self._entry is None or not self._edited():
+            return
+        note, tags = self._written()
+        if len(note) > LONGEST_NOTE:
+            note = note[:LONGEST_NOTE]
+            self.note.setPlainText(note)
+        self._entry = Entry(**{**vars(self._entry), "note": note, "tags": tags})
+        self.left.emit(self._entry.id, note, tags)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.FocusOut:
+            self.save()
+        return False
+
+    def _edited(self) -> bool:
+        return self._entry is not None and self._written() != (self._entry.note, self._entry.tags)
+
+    def _written(self) -> tuple[str, tuple[str, ...]]:
+        tags = [" ".join(tag.split()) for tag in self.tags.text().split(",")]
+        return self.note.toPlainText(), tuple(dict.fromkeys(tag for tag in tags if tag))

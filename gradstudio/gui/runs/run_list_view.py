@@ -1,0 +1,88 @@
+"""What the lists of runs and of branches share: the view, and the buttons below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QAbstractItemModel, QEvent, QItemSelectionModel, Qt, Signal
+from PySide6.QtWidgets import QAbstractItemView, QLabel, QListView, QPushButton
+
+from gradstudio.gui.runs.run_painter import RunPainter
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.list_keys import add_keys, take_own_keys
+
+
+class RunListView(QListView):
+    """Rows that a RunPainter paints, with a text where there is none."""
+
+    undo_asked = Signal()
+
+    def __init__(self, model: QAbstractItemModel, painter: RunPainter, name: str, about: str, empty: str) -> None:
+        super().__init__()
+        self._painter = painter
+        self.setObjectName("runs")
+        self.setModel(model)
+        self.setItemDelegate(painter)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setMouseTracking(True)
+        self.setAccessibleName(name)
+        self.setAccessibleDescription(about)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.empty = QLabel(empty, self)
+        self.empty.setTextFormat(Qt.TextFormat.PlainText)
+        self.empty.setWordWrap(True)
+        self.empty.setProperty("role", "dim")
+        self.empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        theme.changed.connect(self._restyle)
+
+    def add_keys(self, calls: dict[str, Callable[[], object]]) -> None:
+        """Carry out these commands of LIST_KEYS by their keys."""
+        add_keys(self, calls)
+
+    def choose(self, row: int) -> None:
+        """Select a row, where it is one."""
+        if row >= 0:
+            index = self.model().index(row, 0)
+            self.selectionModel().setCurrentIndex(index, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+
+    def tick_current(self) -> None:
+        """Tick the box of the current row, or untick it."""
+        if self.currentIndex().isValid():
+            self._painter.tick(self.model(), self.currentIndex())
+
+    def show_empty(self, empty: bool, text: str | None = None) -> None:
+        """Show or hide the text that stands in for rows."""
+        if text is not None:
+            self.empty.setText(text)
+        self.empty.setVisible(empty)
+        self._place_empty()
+
+    def event(self, event: QEvent) -> bool:
+        if take_own_keys(event, self.undo_asked.emit):
+            return True
+        done = super().event(event)
+        if event.type() == QEvent.Type.Resize:
+            self._place_empty()
+        return done
+
+    def _place_empty(self) -> None:
+        width = max(self.width() - 24, 0)
+        self.empty.setGeometry(12, 12, width, self.empty.heightForWidth(width))
+
+    def _restyle(self) -> None:
+        self._painter.restyle()
+        self.scheduleDelayedItemsLayout()
+        self._place_empty()
+
+
+def list_button(text: str, about: str, call: Callable[[], object]) -> QPushButton:
+    """Return a button that stands below a list; `about` is its tooltip."""
+    button = QPushButton(text)
+    button.setProperty("role", "remedy")
+    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    button.setToolTip(about)
+    button.setAccessibleDescription(about)
+    button.clicked.connect(lambda _=False: call())
+    return button

@@ -1,0 +1,161 @@
+"""How a run is painted in the list: a box to draw it over the plots, title, outcome, date and length, tags."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QAbstractItemModel, QEvent, QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPen
+from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem
+
+from gradstudio.gui.drawing.overlay import LETTERS, color
+from gradstudio.gui.runs.run_list import RunList
+from gradstudio.gui.theme import theme
+from gradstudio.session.words import run_texts
+from gradstudio.session.words.run_texts import RowTexts
+
+BOX = 16  # px
+LEFT = 40  # px from the edge to the texts
+SPARE = 7  # px above and below the texts
+
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_CENTER = Qt.AlignmentFlag.AlignCenter
+_ELIDED = Qt.TextElideMode.ElideRight
+
+Index = QModelIndex | QPersistentModelIndex
+
+
+class RunPainter(QStyledItemDelegate):
+    def __init__(self) -> None:
+        super().__init__()
+        self.restyle()
+
+    def restyle(self) -> None:
+        """Use the theme's fonts."""
+        self._title, self._strong = theme.font(1.0, QFont.Weight.DemiBold), theme.font(1.0, QFont.Weight.Bold)
+        self._small, self._letter = theme.font(0.88), theme.font(0.8, QFont.Weight.Bold)
+        self._high, self._low = QFontMetrics(self._title).height(), QFontMetrics(self._small).height()
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
+        third = self._low + 4 if self._has_third(index) else 0
+        return QSize(160, 2 * SPARE + self._high + 3 + self._low + third)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        rect, state, current = option.rect, option.state, bool(index.data(RunList.CURRENT))
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if state & QStyle.StateFlag.State_Selected:
+            painter.fillRect(rect, theme.color("tint"))
+        elif state & QStyle.StateFlag.State_MouseOver:
+            painter.fillRect(rect, theme.color("grid"))
+        painter.fillRect(rect.left(), rect.bottom(), rect.width(), 1, theme.color("grid"))
+        if current:
+            painter.fillRect(rect.left(), rect.top(), 3, rect.height(), theme.color("accent"))
+        if state & QStyle.StateFlag.State_HasFocus:
+            painter.setPen(QPen(theme.color("accent"), 1))
+            painter.drawRect(QRectF(rect).adjusted(0.5, 0.5, -0.5, -1.5))
+        inner = rect.adjusted(self._indent(index), 0, 0, 0)
+        self._paint_mark(painter, inner, index)
+        self._paint_words(painter, inner.adjusted(LEFT, SPARE, -12, -SPARE), self._words(index), current)
+        painter.restore()
+
+    def editorEvent(self, event: QEvent, model: QAbstractItemModel, option: QStyleOptionViewItem, index: Index) -> bool:
+        """Tick the box by a click on it or close to it, and by Space."""
+        if isinstance(event, QMouseEvent) and event.button() == Qt.MouseButton.LeftButton:
+            around = self._box(option.rect.adjusted(self._indent(index), 0, 0, 0)).adjusted(-10, -10, 6, 10)
+            if not around.contains(event.position().toPoint()):
+                return False
+            if event.type() == QEvent.Type.MouseButtonRelease:
+                self.tick(model, index)
+            return True
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and event.key() == Qt.Key.Key_Space:
+            self.tick(model, index)
+            return True
+        return False
+
+    @staticmethod
+    def tick(model: QAbstractItemModel, index: Index) -> None:
+        """Tick the box of a row, or untick it."""
+        ticked = Qt.CheckState(index.data(Qt.ItemDataRole.CheckStateRole)) == Qt.CheckState.Checked
+        model.setData(
+            index, Qt.CheckState.Unchecked if ticked else Qt.CheckState.Checked, Qt.ItemDataRole.CheckStateRole
+        )
+
+    # ---- what a branch is painted otherwise in
+
+    def _indent(self, index: Index) -> int:
+        """Return the px by which a row is indented."""
+        return 0
+
+    def _has_third(self, index: Index) -> bool:
+        entry = index.data(RunList.ENTRY)
+        return bool(entry.tags or entry.note)
+
+    def _words(self, index: Index) -> RowTexts:
+        return run_texts.words(index.data(RunList.ENTRY), time.time())
+
+    def _paint_mark(self, painter: QPainter, rect: QRect, index: Index) -> None:
+        """Paint what stands left of the texts."""
+        self._paint_box(painter, self._box(rect), index.data(RunList.SLOT))
+
+    # ---- inside
+
+    def _box(self, rect: QRect) -> QRect:
+        return QRect(rect.left() + 13, rect.top() + SPARE + (self._high - BOX) // 2, BOX, BOX)
+
+    def _paint_box(self, painter: QPainter, box: QRect, slot: int | None, shown: bool = True) -> None:
+        """Paint the box: empty, or with the colour and letter of the run in the plots; without fill while it is hidden
+        there."""
+        painter.setPen(QPen(theme.color("dim") if slot is None else color(slot), 1))
+        painter.setBrush(color(slot) if slot is not None and shown else theme.color("panel"))
+        painter.drawRoundedRect(QRectF(box).adjusted(0.5, 0.5, -0.5, -0.5), 4, 4)
+        if slot is not None:
+            painter.setPen(QColor("#0c1116" if theme.dark else "#ffffff") if shown else color(slot))
+            painter.setFont(self._letter)
+            painter.drawText(box, _CENTER, LETTERS[slot])
+
+    def _paint_words(self, painter: QPainter, rect: QRect, words: RowTexts, current: bool) -> None:
+        word, role = words.outcome
+        painter.setFont(self._small)
+        metrics = painter.fontMetrics()
+        painter.setPen(theme.color(role))
+        line = QRect(rect.left(), rect.top(), rect.width(), self._high)
+        painter.drawText(line, _RIGHT, word)
+        taken = metrics.horizontalAdvance(word) + 18
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(theme.color(role))
+        painter.drawEllipse(QRectF(line.right() - taken + 8, line.center().y() - 2.5, 6, 6))
+        painter.setFont(self._strong if current else self._title)
+        painter.setPen(theme.color("accent" if current else "text"))
+        painter.drawText(line, _LEFT, _fitted(painter, words.title, line.width() - taken))
+        painter.setFont(self._small)
+        painter.setPen(theme.color("dim"))
+        line = QRect(rect.left(), line.bottom() + 4, rect.width(), self._low)
+        painter.drawText(line, _LEFT, _fitted(painter, words.line, line.width()))
+        if words.tags or words.note:
+            self._paint_own(painter, QRect(rect.left(), line.bottom() + 5, rect.width(), self._low), words)
+
+    def _paint_own(self, painter: QPainter, line: QRect, words: RowTexts) -> None:
+        """Paint what a person wrote: tags, each on a background of its own, then the note."""
+        left, metrics = line.left(), painter.fontMetrics()
+        for tag in words.tags:
+            if line.right() - left < 30:
+                return
+            width = min(metrics.horizontalAdvance(tag) + 10, line.right() - left)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.color("accent", 34))
+            painter.drawRoundedRect(QRectF(left, line.top(), width, line.height()), 4, 4)
+            painter.setPen(theme.color("text"))
+            painter.drawText(
+                QRect(left + 5, line.top(), width - 10, line.height()), _LEFT, _fitted(painter, tag, width - 9)
+            )
+            left += width + 5
+        painter.setPen(theme.color("dim"))
+        if words.note and line.right() - left > 30:
+            room = QRect(left + 1, line.top(), line.right() - left, line.height())
+            painter.drawText(room, _LEFT, _fitted(painter, " ".join(words.note[:200].split()), room.width()))
+
+
+def _fitted(painter: QPainter, text: str, width: int) -> str:
+    return painter.fontMetrics().elidedText(" ".join(text[:300].split()), _ELIDED, max(width, 0))

@@ -1,0 +1,45 @@
+"""The search of the run list: which runs are listed, and in which order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradstudio.session.library.store import Entry
+from gradstudio.session.words import run_texts
+
+SORTS: dict[str, tuple[str, Callable[[Entry], Any]]] = {
+    "newest": ("Newest", lambda entry: (-entry.started, entry.id)),
+    "loss": ("Lowest loss", lambda entry: (_loss(entry), -entry.started, entry.id)),
+    "steps": ("Most steps", lambda entry: (-entry.steps, -entry.started, entry.id)),
+    "title": ("Title", lambda entry: (entry.title.casefold(), -entry.started, entry.id)),
+}
+
+
+@dataclass(frozen=True)
+class RunSearch:
+    """What a person searches for. An empty filter lets every run through."""
+
+    words: str = ""
+    sort: str = "newest"
+    preset: str = ""
+    outcome: str = ""  # as the list shows it
+
+    def found(self, entries: Sequence[Entry], texts: Sequence[str]) -> list[Entry]:
+        """Return the runs that match, in order; `texts` holds the text of each run in which words are searched."""
+        words = self.words.casefold().split()
+        found = [
+            entry
+            for entry, text in zip(entries, texts, strict=True)
+            if (not self.preset or entry.preset == self.preset)
+            and (not self.outcome or run_texts.outcome(entry)[0] == self.outcome)
+            and all(word in text for word in words)
+        ]
+        return sorted(found, key=SORTS[self.sort][1])
+
+
+def _loss(entry: Entry) -> float:
+    """Return the loss to sort by: a run without a finite loss comes last."""
+    return entry.final_loss if entry.final_loss is not None and math.isfinite(entry.final_loss) else math.inf

@@ -1,0 +1,295 @@
+"""Between the page Runs, the library, the overlays of the plots and the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from gradstudio.core.text import plural
+from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
+from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
+from gradstudio.gui.runs.run_overlay import overlaid
+from gradstudio.gui.runs.runs_panel import RunsPanel
+from gradstudio.gui.services.context import Context
+from gradstudio.session.files import comparison
+from gradstudio.session.files.run_files import as_preset
+from gradstudio.session.library.store import Entry, Library, LibraryError
+from gradstudio.session.record.run import OVER, Run
+
+RETRY = 250  # ms
+TRIES = 40  # most looks whether a run that is to be deleted is written
+FAMILY = 12  # most runs of a family that are loaded to show one of them
+UNDO_FOR = 5 * 60_000  # ms after which a deletion cannot be undone
+FORGOTTEN = 3600.0  # seconds after which deleted runs of other windows are removed from the library
+OFFERED_FOR = 20_000  # ms for which the message bar offers to undo a deletion
+
+Found = tuple[int, list[Entry]]
+
+
+@dataclass(eq=False)
+class Deletion:
+    """Runs that were deleted together; `back` restores what the window knew of them."""
+
+    runs: list[str]
+    back: Callable[[], object]
+
+
+class RunsController(QObject):
+    member_asked = Signal(str)  # id of a run of the family on display that a person wants to see
+    member_ticked = Signal(str, bool)  # a run of this family is to be drawn over the plots, or no longer
+
+    def __init__(self, context: Context, panel: RunsPanel, overlays: Overlays) -> None:
+        super().__init__(panel)
+        self._context, self._library = context, context.library
+        self._panel, self._overlays = panel, overlays
+        self._version: int | None = None  # version of the library that the panel shows
+        self._looking = self._look_again = self._looked = False
+        self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
+        self._deleted: list[Deletion] = []  # deletions that can be undone, the latest last
+        panel.look_asked.connect(self.look)
+        panel.open_asked.connect(self.open)
+        panel.again_asked.connect(self.run_again)
+        panel.compare_asked.connect(self.compare_chosen)
+        panel.delete_asked.connect(self.delete)
+        panel.undo_asked.connect(self.undo)
+        panel.model.ticked.connect(self.tick)
+        panel.notes.left.connect(self._annotate)
+        self._overlays.changed.connect(self.mark)
+        self._library.failed.connect(context.message.show_error)
+
+    # ---- the list
+
+    def look(self) -> None:
+        """Bring the list up to date where the library has changed."""
+        if self._looking:
+            self._look_again = True
+            return
+        self._looking, self._look_again = True, False
+        known, first, self._looked = self._version, not self._looked, True
+        # A run that was killed is found to be interrupted only by another look.
+        alive = any(entry.outcome not in OVER for entry in self._panel.model.all)
+
+        def find(library: Library) -> Found | None:
+            version = library.version()
+            if first:
+                library.purge(older_than=FORGOTTEN)  # a window that was killed could not do so
+            return None if version == known and not alive else (version, library.entries())
+
+        def failed(why: str) -> None:
+            self._looking = False
+            self._context.message.show_error(why)
+
+        self._library.ask(find, self._found, failed)
+
+    def mark(self) -> None:
+        """Mark in the list the runs that the plots show."""
+        self._panel.model.mark(self._overlays.slots, self._context.simulator.run.id)
+
+    # ---- one run
+
+    def open(self, run: str, tries: int = 8) -> None:
+        """Show a run in the plots, with its knobs; a run that was just stopped may need a moment until it is
+        written."""
+        if run == self._context.simulator.run.id:
+            self._context.message.show_news("This run is shown in the plots already.")
+            return
+        if run in self._context.simulator.family.members:
+            self.member_asked.emit(run)
+            return
+
+        def load(library: Library) -> tuple[Run, list[Run]]:
+            opened = library.load(run)
+            return opened, relatives(library, opened) if opened.over else []
+
+        def loaded(found: tuple[Run, list[Run]]) -> None:
+            opened, family = found
+            if opened.over:
+                self._context.controls.show_stored(opened, family)
+            else:
+                later(f"{opened.title} is still running in another window; it can be drawn over the plots.")
+
+        def later(why: str) -> None:
+            if tries:
+                QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
+            else:
+                self._context.message.show_error(why)
+
+        self._library.ask(load, loaded, later)
+
+    def run_again(self, run: str) -> None:
+        """Begin a new run with the knobs and the timeline of a run."""
+
+        def begin(runs: list[Run]) -> None:
+            self._context.controls.run_again(as_preset(runs[0]))
+
+        self._load([run], begin)
+
+    def rename(self, run: Run) -> None:
+        """Store the title of a run that is over; a run that goes stores its own."""
+        if run.over:
+            self._library.ask(lambda library: library.rename(run.id, run.title), lambda _: self._look_anew())
+
+    # ---- several
+
+    def tick(self, run: str, wanted: bool) -> None:
+        """Draw a run over the plots, or take it off."""
+        if not wanted:
+            self._overlays.remove(run)
+        elif sum(place < MOST for place in self._overlays.places) + len(self._loading) >= MOST:
+            self._context.message.show_error(f"{MOST} runs can be drawn over the plots; take one off first.")
+        elif run in self._context.simulator.family.members:
+            self.member_ticked.emit(run, wanted)
+        elif run not in self._loading:
+            self._loading.add(run)
+
+            def failed(why: str) -> None:
+                self._loading.discard(run)
+                self._context.message.show_error(why)
+
+            self._library.ask(lambda library: overlaid(library.load(run)), self._draw_over, failed)
+
+    def compare_chosen(self, runs: list[str]) -> None:
+        """Compare these runs in a table."""
+        self._load(runs, self._compare)
+
+    def compare_drawn(self) -> None:
+        """Compare the run of the plots with the runs that are drawn over it."""
+        over = [drawn.run for drawn in self._overlays.shown.values() if drawn.run is not None]
+        current = self._context.simulator.run
+        here = [current] if self._context.simulator.started and current.id not in [run.id for run in over] else []
+        self._compare([*here, *over])
+
+    def delete(self, runs: list[str]) -> None:
+        """Delete runs; for some minutes that can be undone."""
+
+        def done(_: Any) -> None:
+            entry = self._panel.model.entry(runs[0])
+            what = f"“{entry.title}”" if entry and len(runs) == 1 else plural(len(runs), "run", "runs")
+            self._can_be_undone(Deletion(runs, lambda: None), f"Deleted: {what}.")
+            self._look_anew()
+
+        self._library.ask(lambda library: library.delete(runs), done)
+
+    def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
+        """Delete runs that may have been stopped just now, and so are not written yet. `told`: the message; `back`:
+        restores what the window knew of them."""
+        deletion = Deletion(runs, back)
+        self._can_be_undone(deletion, told)
+        self._delete_when_written(deletion, TRIES)
+
+    def undo(self, deletion: Deletion | None = None) -> None:
+        """Undo this deletion, or the latest."""
+        if deletion is None:
+            deletion = self._deleted[-1] if self._deleted else None
+        if deletion is None or deletion not in self._deleted:
+            self._context.message.show_news("There is no deletion left to undo.")
+            return
+        self._deleted.remove(deletion)
+        deletion.back()
+        runs = deletion.runs
+
+        def done(_: Any) -> None:
+            self._context.message.show_news(f"Restored: {plural(len(runs), 'run', 'runs')}.")
+            self._look_anew()
+
+        self._library.ask(lambda library: library.restore(runs), done)
+
+    def close(self, seconds: float) -> bool:
+        """Save notes and remove deleted runs for good before the window closes; return whether the thread has
+        ended."""
+        self._panel.notes.save()
+        for deletion in self._deleted:
+            self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))  # some may not be written yet
+            self._purge(deletion)
+        return self._library.close(seconds)
+
+    # ---- inside
+
+    def _found(self, found: Found | None) -> None:
+        self._looking = False
+        if found is not None:
+            self._version = None if self._look_again else found[0]
+            self._panel.take(found[1])
+        self.mark()
+        if self._look_again and self._version is None:
+            self.look()
+
+    def _look_anew(self) -> None:
+        """Look although the version of the library is the same, as it is after a change by this very connection."""
+        self._version = None
+        self.look()
+
+    def _load(self, runs: list[str], done: Callable[[list[Run]], object]) -> None:
+        self._library.ask(lambda library: [library.load(run) for run in runs], done)
+
+    def _draw_over(self, drawn: Overlaid) -> None:
+        self._loading.discard(drawn.id)
+        if self._overlays.full:
+            return
+        self._overlays.add(drawn)
+
+    def _compare(self, runs: list[Run]) -> None:
+        slots = self._overlays.slots
+        try:
+            found = comparison.compare(runs)
+        except comparison.ComparisonError as fault:
+            self._context.message.show_error(str(fault))
+            return
+        ComparisonDialog(self._context.parent, found, [slots.get(run.id) for run in runs]).show()
+
+    def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:
+        self._library.ask(lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_anew())
+
+    def _can_be_undone(self, deletion: Deletion, told: str) -> None:
+        """Say what was deleted, and offer to undo it."""
+        self._overlays.remove(*deletion.runs)
+        self._deleted.append(deletion)
+        QTimer.singleShot(UNDO_FOR, self, lambda: self._purge(deletion))
+        self._context.message.show_news(told, action=("Undo", lambda: self.undo(deletion)), stay=OFFERED_FOR)
+
+    def _delete_when_written(self, deletion: Deletion, tries: int) -> None:
+        if deletion not in self._deleted:
+            return  # it was undone
+
+        def delete(library: Library) -> bool:
+            over = {entry.id for entry in (*library.entries(), *library.entries(deleted=True)) if entry.outcome in OVER}
+            written = [run for run in deletion.runs if run in over]
+            if len(written) < len(deletion.runs) and tries:
+                return False
+            library.delete(written)
+            return True
+
+        def done(deleted: bool) -> None:
+            if deleted:
+                self._look_anew()
+            else:
+                QTimer.singleShot(RETRY, self, lambda: self._delete_when_written(deletion, tries - 1))
+
+        self._library.ask(delete, done)
+
+    def _purge(self, deletion: Deletion) -> None:
+        """Remove the runs for good, unless the deletion was undone."""
+        if deletion in self._deleted:
+            self._library.ask(lambda library: library.purge(runs=deletion.runs))
+            self._deleted = [other for other in self._deleted if other is not deletion]
+
+
+def relatives(library: Library, run: Run) -> list[Run]:
+    """Return the nearest relatives of a run that are over, with all that lie between, in the order in which they
+    began."""
+    entries = {entry.id: entry for entry in library.entries() if entry.outcome in OVER}
+    near = [run.id]
+    for member in near:
+        if len(near) >= FAMILY:
+            break
+        stem = entries[member].parent if member in entries else run.parent
+        near += [id for id, entry in entries.items() if id not in near and (entry.parent == member or id == stem)]
+    found = []
+    for member in sorted(near[1:FAMILY], key=lambda id: entries[id].started):
+        with contextlib.suppress(LibraryError):  # a damaged run does not hide the others
+            found.append(library.load(member))
+    return found

@@ -1,0 +1,260 @@
+"""The page Runs: the runs of the library, to find, read about, note down, open again, draw over the plots, compare,
+delete.
+
+It asks the library only while it is shown, and only for what has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
+
+from gradstudio.core.text import plural
+from gradstudio.gui.runs.notes_editor import NotesEditor
+from gradstudio.gui.runs.run_list import RunList
+from gradstudio.gui.runs.run_list_view import RunListView, list_button
+from gradstudio.gui.runs.run_painter import RunPainter
+from gradstudio.gui.runs.run_search import SORTS, RunSearch
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.list_keys import key
+from gradstudio.gui.widgets.search_line import SearchLine
+from gradstudio.session.library.store import Entry
+from gradstudio.session.words import run_texts
+
+LOOK_EVERY = 2000  # ms between two looks at the library
+EMPTY = (
+    "Every run is kept here: its knobs, its curves, its findings, and how it ended.\n\nPress Run, and the first one "
+    "appears."
+)
+NO_MATCH = "No run matches this search and these filters."
+ANY_PRESET, ANY_OUTCOME = "All presets", "All outcomes"
+ABOUT_KEYS = f"{key('draw')} draws a run over the plots, {key('open')} opens it, {key('delete')} deletes it"
+
+
+class RunsPanel(QWidget):
+    look_asked = Signal()  # whether the library has changed
+    open_asked, again_asked = Signal(str), Signal(str)
+    compare_asked, delete_asked = Signal(list), Signal(list)
+    undo_asked = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.rows = RunList(), RunPainter()
+        self.search = SearchLine(
+            "Find runs", "Lists the runs that have all these words in title, preset, outcome, note or tags"
+        )
+        self.sort, self.preset, self.outcome = QComboBox(), QComboBox(), QComboBox()
+        self.list, self.count = RunListView(self.model, self.rows, "Runs", ABOUT_KEYS, EMPTY), QLabel()
+        self.empty = self.list.empty
+        self.notes = NotesEditor()
+        self._build_choices()
+        self._build_list()
+        self._build_buttons()
+        self._lay_out()
+        self._timer = QTimer(self)
+        self._timer.setInterval(LOOK_EVERY)
+        self._timer.timeout.connect(self.look_asked)
+        self._show_state()
+        theme.changed.connect(self.notes.fit)
+
+    # ---- what is shown
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """List these runs from now on."""
+        self.model.take(entries)
+        self._offer(self.preset, ANY_PRESET, {entry.preset for entry in entries})
+        self._offer(self.outcome, ANY_OUTCOME, {run_texts.outcome(entry)[0] for entry in entries})
+        self._show_state()
+
+    @property
+    def chosen(self) -> list[Entry]:
+        """Selected runs, from top to bottom."""
+        indexes = sorted(self.list.selectionModel().selectedIndexes(), key=lambda index: index.row())
+        return [index.data(RunList.ENTRY) for index in indexes]
+
+    def choose(self, run: str) -> None:
+        """Select a run, if it is listed."""
+        self.list.choose(self.model.row_of(run))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.look_asked.emit()
+        self._timer.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._timer.stop()
+        self.notes.save()
+
+    # ---- what a person does
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        pressed = event.key() if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress else None
+        if watched is self.search and pressed == Qt.Key.Key_Down:
+            self.list.setFocus()
+            if not self.list.currentIndex().isValid():
+                self.list.setCurrentIndex(self.model.index(0))
+            return True
+        return False
+
+    def _open(self) -> None:
+        if len(self.chosen) == 1:
+            self.open_asked.emit(self.chosen[0].id)
+
+    def _again(self) -> None:
+        if len(self.chosen) == 1:
+            self.again_asked.emit(self.chosen[0].id)
+
+    def _compare(self) -> None:
+        if len(self.chosen) > 1:
+            self.compare_asked.emit([entry.id for entry in self.chosen])
+
+    def _delete(self) -> None:
+        if self.chosen:
+            self.delete_asked.emit([entry.id for entry in self.chosen])
+
+    def _search(self) -> None:
+        """List the runs that the search and the filters ask for."""
+        self.model.find(
+            RunSearch(
+                self.search.text(),
+                self.sort.currentData(),
+                self.preset.currentData() or "",
+                self.outcome.currentData() or "",
+            )
+        )
+        self._show_state()
+
+    def _show_state(self) -> None:
+        """Show the count, the notes and the possible commands for the runs that are chosen."""
+        chosen, shown, all_of_them = self.chosen, self.model.rowCount(), len(self.model.all)
+        for button, fits in (
+            (self.open, len(chosen) == 1),
+            (self.again, len(chosen) == 1),
+            (self.compare, len(chosen) > 1),
+            (self.delete, bool(chosen)),
+        ):
+            button.setEnabled(fits)
+        several = f", {len(chosen)} chosen" if len(chosen) > 1 else ""
+        told = (
+            plural(all_of_them, "run", "runs")
+            if shown == all_of_them
+            else f"{shown:,} of {plural(all_of_them, 'run', 'runs')}"
+        )
+        self.count.setText(f"{told}{several}" if all_of_them else "")
+        self.notes.show_notes(self.model.entry(chosen[0].id) if len(chosen) == 1 else None)
+        self.list.show_empty(not shown, NO_MATCH if all_of_them else EMPTY)
+        self.foot.setVisible(bool(all_of_them))
+
+    # ---- inside
+
+    def _offer(self, box: QComboBox, everything: str, names: set[str]) -> None:
+        """Offer these names as the choices of a filter, beside the one that is chosen."""
+        wanted = sorted(names | ({box.currentData()} if box.currentData() else set()))
+        if box.count() and [box.itemData(index) for index in range(1, box.count())] == wanted:
+            return
+        chosen = box.currentData()
+        box.blockSignals(True)
+        box.clear()
+        box.addItem(everything, "")
+        for name in wanted:
+            box.addItem(name, name)
+        box.setCurrentIndex(max(box.findData(chosen), 0))
+        box.blockSignals(False)
+
+    def _build_choices(self) -> None:
+        for name, (text, _) in SORTS.items():
+            self.sort.addItem(text, name)
+        for box, name, about in (
+            (self.sort, "Order of the runs", "Sorts the runs; the loss is that of the last step"),
+            (self.preset, "Preset", "Lists only the runs of this preset"),
+            (self.outcome, "Outcome", "Lists only the runs that ended like this"),
+        ):
+            box.setObjectName("small")
+            box.setAccessibleName(name)
+            box.setToolTip(about)
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            box.setMinimumContentsLength(2)
+            box.currentIndexChanged.connect(self._search)
+        self._offer(self.preset, ANY_PRESET, set())
+        self._offer(self.outcome, ANY_OUTCOME, set())
+        self.search.textChanged.connect(self._search)
+        self.search.installEventFilter(self)  # Down goes to the list
+
+    def _build_list(self) -> None:
+        view = self.list
+        view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        view.customContextMenuRequested.connect(self._menu)
+        view.doubleClicked.connect(lambda _: self._open())
+        view.selectionModel().selectionChanged.connect(lambda *_: self._show_state())
+        view.undo_asked.connect(self.undo_asked)
+        view.add_keys({"open": self._open, "delete": self._delete})
+
+    def _build_buttons(self) -> None:
+        self.open = list_button(
+            "Open", f"Shows the chosen run in the plots, with its knobs ({key('open')}, double click)", self._open
+        )
+        self.again = list_button(
+            "Run again", "Runs the chosen run again from step 0, with its knobs and its timeline", self._again
+        )
+        self.compare = list_button(
+            "Compare", "Shows in a table in which knobs the chosen runs differ, and what came of it", self._compare
+        )
+        self.delete = list_button(
+            "Delete",
+            f"Deletes the chosen runs from the library ({key('delete')}); {key('undo')} undoes it",
+            self._delete,
+        )
+
+    def _menu(self, place: QPoint) -> None:
+        """Show what can be done with the chosen runs as a menu at the pointer."""
+        menu = QMenu(self.list)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        current = self.list.currentIndex()
+        if current.isValid() and self.chosen:
+            over = current.data(RunList.SLOT) is not None
+            draw = "Take off plots" if over else "Draw over plots"
+            menu.addAction(f"{draw} ({key('draw')})", self.list.tick_current)
+            menu.addSeparator()
+            for button, call in (
+                (self.open, self._open),
+                (self.again, self._again),
+                (self.compare, self._compare),
+                (self.delete, self._delete),
+            ):
+                menu.addAction(button.text(), call).setEnabled(button.isEnabled())
+            menu.addSeparator()
+        menu.addAction(f"Undo deletion ({key('undo')})", self.undo_asked.emit)
+        menu.popup(self.list.viewport().mapToGlobal(place))
+
+    def _lay_out(self) -> None:
+        choices, buttons, foot = QHBoxLayout(), QHBoxLayout(), QVBoxLayout()
+        choices.setSpacing(0)
+        for box in (self.sort, self.preset, self.outcome):
+            # widths that go with the lengths of the choices
+            choices.addWidget(box, 8 if box is self.sort else 10 if box is self.preset else 12)
+        buttons.setSpacing(6)
+        for button in (self.open, self.again, self.compare, self.delete):
+            buttons.addWidget(button, 1)
+        self.count.setProperty("role", "dim")
+        foot.setContentsMargins(12, 0, 12, 10)
+        foot.setSpacing(6)
+        foot.addWidget(self.count)
+        foot.addWidget(self.notes)
+        foot.addLayout(buttons)
+        self.foot = QWidget()
+        self.foot.setLayout(foot)
+        head = QVBoxLayout()
+        head.setContentsMargins(12, 4, 12, 0)
+        head.setSpacing(6)
+        head.addWidget(self.search)
+        head.addLayout(choices)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        column.addLayout(head)
+        column.addWidget(self.list, 1)
+        column.addWidget(self.foot)

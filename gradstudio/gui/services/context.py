@@ -1,0 +1,25 @@
+"""What panels and controllers are given of the program, so that none of them knows the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtWidgets import QWidget
+
+from gradstudio.gui.services.background_jobs import BackgroundJobs
+from gradstudio.gui.services.library_thread import LibraryThread
+from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.services.simulator_controller import SimulatorController
+from gradstudio.session.simulator import Simulator
+
+
+@dataclass(frozen=True)
+class Context:
+    """Services of one window. Only the GUI thread uses them."""
+
+    parent: QWidget  # of the dialogs that are opened
+    simulator: Simulator
+    controls: SimulatorController
+    message: MessageBar
+    jobs: BackgroundJobs
+    library: LibraryThread

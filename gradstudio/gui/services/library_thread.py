@@ -1,0 +1,95 @@
+"""The library thread: it has a connection to the run library of its own, so that a long list, a long run or a slow disk
+never holds the window up. Results are handed over on the GUI thread."""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from gradstudio.session.library.store import Library, LibraryError
+
+POLL = 25  # ms between two looks for a result while one is awaited
+
+Work = Callable[[Library], Any]
+Told = Callable[[Any], object]
+
+
+class LibraryThread(QObject):
+    """Carries out requests to the library, one after the other. Only the GUI thread calls it."""
+
+    failed = Signal(str)  # why a request failed that has no handler of its own
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._asked: queue.SimpleQueue[tuple[Work, Told, Told] | None] = queue.SimpleQueue()
+        self._answers: deque[tuple[Told, Any]] = deque()
+        self._awaited = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None  # begins, and makes the file, at the first request
+        self._timer = QTimer(self)
+        self._timer.setInterval(POLL)
+        self._timer.timeout.connect(self._hand_over)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is not done yet."""
+        return self._awaited > 0
+
+    @property
+    def alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def ask(self, work: Work, done: Told = lambda _: None, failed: Told | None = None) -> None:
+        """Do `work` in the thread; then call `done` with its result, or `failed` with the reason, on this thread."""
+        if self._closed:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="reading the run library", daemon=True)
+            self._thread.start()
+        self._awaited += 1
+        self._asked.put((work, done, failed or self.failed.emit))
+        self._timer.start()
+
+    def close(self, seconds: float) -> bool:
+        """Finish the requests and end without handing results over; return whether it has ended in so many seconds."""
+        self._closed = True
+        self._timer.stop()
+        if self._thread is not None:
+            self._asked.put(None)
+            self._thread.join(seconds)
+        return not self.alive
+
+    def _hand_over(self) -> None:
+        while self._answers:
+            told, answer = self._answers.popleft()
+            self._awaited -= 1
+            told(answer)
+        if not self._awaited:
+            self._timer.stop()
+
+    def _run(self) -> None:
+        library: Library | None = None
+        while (job := self._asked.get()) is not None:
+            work, done, failed = job
+            try:
+                if library is None:
+                    library = Library(self.path)
+                self._answers.append((done, work(library)))
+            except LibraryError as fault:
+                self._answers.append((failed, str(fault)))
+            except (sqlite3.Error, OSError) as fault:
+                self._answers.append((failed, f"the run library {self.path}: {fault}"))
+            except Exception as fault:  # a run of another version must not end the thread
+                self._answers.append(
+                    (failed, f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}")
+                )
+        if library is not None:
+            library.close()

@@ -1,0 +1,106 @@
+"""Messages over the foot of another widget, so that nothing moves. They never block.
+
+News disappear by themselves; errors stay until they are closed (by the button or Escape) or replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
+from PySide6.QtGui import QDesktopServices, QKeySequence, QShortcut
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.roles import set_styled
+
+NEWS_STAY = 8000  # ms
+Action = tuple[str, Callable[[], object]]  # label of a button, and what it does
+TITLE = 28  # px of the title of a plot
+
+
+class MessageBar(QFrame):
+    def __init__(self) -> None:
+        super().__init__()
+        self._over: QWidget | None = None
+        self.setObjectName("message")
+        self.text = QLabel()
+        self.text.setWordWrap(True)
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.copy = QPushButton("Copy details")
+        self.copy.clicked.connect(lambda: QApplication.clipboard().setText(self._details))
+        self.open = QPushButton("Open")
+        self.open.clicked.connect(lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._file))))
+        close = QPushButton("Close")
+        close.setAccessibleName("Close the message")
+        close.clicked.connect(self.hide)
+        QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.hide)
+        self._details = ""
+        self._file = Path()
+        self._leaving = QTimer(self)
+        self._leaving.setSingleShot(True)
+        self._leaving.timeout.connect(self.hide)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(14, 7, 10, 7)
+        row.addWidget(self.text, 1)
+        self.action = QPushButton("Undo")  # or another way out that a message offers
+        self._act: Callable[[], object] = self.hide
+        self.action.clicked.connect(self._take_action)
+        for button in (self.action, self.copy, self.open, close):
+            row.addWidget(button)
+        self.hide()
+
+    def lay_over(self, over: QWidget) -> None:
+        """Show the messages over the foot of this widget from now on."""
+        self._over = over
+        self.setParent(over.parentWidget())
+        over.installEventFilter(self)
+
+    def show_error(self, text: str, details: str = "") -> None:
+        self._show("bad", text, details, Path())
+
+    def show_news(
+        self, text: str, file: Path | None = None, *, action: Action | None = None, stay: int = NEWS_STAY
+    ) -> None:
+        """Tell good news for `stay` ms, with a button that opens `file` or one for `action`."""
+        self._show("good", text, "", file or Path(), action)
+        self._leaving.start(stay)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.Move, QEvent.Type.Resize) and self.isVisible():
+            self._place()
+        return False
+
+    def _place(self) -> None:
+        """Take the whole width and the height that the text needs, from the foot upwards; the whole height where only a
+        part of the title would stay in sight."""
+        layout = self.layout()
+        if self._over is None or layout is None:
+            return
+        place = self._over.geometry()
+        height = layout.totalHeightForWidth(place.width())
+        if 0 < place.height() - height < TITLE * theme.zoom:
+            height = place.height()
+        self.setGeometry(place.x(), place.bottom() + 1 - height, place.width(), height)
+        self.raise_()
+
+    def _take_action(self) -> None:
+        self.hide()
+        self._act()
+
+    def _show(self, tone: str, text: str, details: str, file: Path, action: Action | None = None) -> None:
+        self._leaving.stop()
+        self.action.setVisible(action is not None)
+        if action is not None:
+            name, self._act = action
+            self.action.setText(name)
+        set_styled(self, "tone", tone)
+        self._details, self._file = details, file
+        self.copy.setVisible(bool(details))
+        self.open.setVisible(file != Path())
+        self.text.setText(text)
+        self.setAccessibleName(text)
+        self.show()
+        self._place()

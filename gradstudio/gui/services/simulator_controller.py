@@ -1,0 +1,219 @@
+"""What a person asks of the simulator, and the messages that say what came of it. No widget but the message bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from gradstudio.core import presets
+from gradstudio.core.experiment import parse_assignment
+from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.core.text import plural
+from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.session.record.branches import last_healthy_step
+from gradstudio.session.record.run import Run
+from gradstudio.session.simulator import Simulator
+
+LEFT_STAYS = 20_000  # ms for which the message bar offers to open a stopped run again
+
+
+class SimulatorController(QObject):
+    """Passes requests to the simulator; a request that is not allowed changes nothing, and the message bar says why."""
+
+    knobs_changed = Signal()  # the knobs on display may differ from those of the simulator
+    title_changed = Signal(str)  # title of the preset
+    refresh_asked = Signal()  # the window should show the simulator at once, not at the next beat
+    open_asked = Signal(str)  # id of a run of the library that a person wants to see
+
+    def __init__(self, simulator: Simulator, message: MessageBar) -> None:
+        super().__init__()
+        self._simulator, self._message = simulator, message
+        self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # run, where it broke, answer
+
+    # ---- what is possible now
+
+    @property
+    def can_run(self) -> bool:
+        return not self._simulator.going.over or self._simulator.can_resume
+
+    @property
+    def can_step(self) -> bool:
+        return not self._simulator.going.over
+
+    @property
+    def started(self) -> bool:
+        """Whether the run has begun, so that it can be restarted and rewound."""
+        return self._simulator.started
+
+    @property
+    def playing(self) -> bool:
+        return self._simulator.going.status in ("running", "starting") and self._simulator.started
+
+    @property
+    def measured(self) -> bool:
+        """Whether the run has made a step, so that there is something to export."""
+        return bool(len(self._simulator.run.history))
+
+    @property
+    def healthy_step(self) -> int | None:
+        """Last healthy step of a run that diverged."""
+        run = self._simulator.run
+        if self._healthy[:2] != (run, run.first_nonfinite_step):
+            self._healthy = (run, run.first_nonfinite_step, last_healthy_step(run))
+        return self._healthy[2]
+
+    # ---- the run
+
+    def run_or_pause(self) -> None:
+        """Run where the run stands, pause where it goes."""
+        if self.playing:
+            self._simulator.pause()
+        elif self.can_run:
+            self._simulator.play()
+
+    def step(self) -> None:
+        """Make one optimizer step, then pause."""
+        if self.can_step:
+            self._simulator.step()
+
+    def restart(self) -> None:
+        """Begin again from step 0 with the knobs as they are set."""
+        self._message.hide()
+        self._simulator.restart()
+
+    def stop(self) -> None:
+        """End the run where it stands."""
+        self._simulator.stop()
+
+    def rewind(self, step: int) -> None:
+        """Set the run back to the start of a step, or forward to one that was made already."""
+        try:
+            self._simulator.rewind(step)
+        except KnobError as fault:
+            self._message.show_error(str(fault))
+        self.knobs_changed.emit()
+
+    def show(self, run: Run) -> None:
+        """Show another run of the family in the plots."""
+        self._simulator.show(run)
+        self.knobs_changed.emit()
+
+    def compare_with_large_batch(self) -> None:
+        """Compare the accumulated gradient of the next step with that of one large batch."""
+        if self._simulator.run.over:
+            self._message.show_error("The run is over, so there is no next step to compare: press Restart first.")
+        else:
+            self._simulator.compare()
+
+    # ---- the knobs
+
+    def set_knob(self, name: str, value: Value) -> None:
+        """Set a knob; the message bar says which other knobs had to change with it."""
+        try:
+            others = self._simulator.set(name, value)
+        except KnobError as fault:
+            self._message.show_error(str(fault))
+        else:
+            if others:
+                told = " and ".join(f"{other} = {format_value(new)}" for other, new in others.items())
+                self._message.show_news(
+                    f"{name} = {format_value(value)} needs {told}, so "
+                    f"{'that was' if len(others) == 1 else 'those were'} set too."
+                )
+        self.knobs_changed.emit()
+
+    def slide_knob(self, name: str, value: Value, by_keys: bool) -> None:
+        """Set a knob to the value that its slider reached, or to the nearest one that the other knobs allow."""
+        self.set_knob(name, self._simulator.nearest(name, value, onwards=by_keys))
+
+    def set_max_norm(self, max_norm: float) -> None:
+        """Set max_norm to where its line was dragged; switch clipping on where nothing is clipped yet."""
+        if self._simulator.requested.clipping.kind == "none":
+            self.set_knob("clipping.kind", "norm")
+        self.set_knob("clipping.max_norm", max_norm)
+
+    def apply_remedy(self, remedy: str) -> None:
+        """Set the knobs that a remedy names, such as `clipping.kind=norm clipping.max_norm=1`."""
+        for name, value in map(parse_assignment, remedy.split()):
+            self.set_knob(name, value)
+
+    def reset_knobs(self) -> None:
+        """Set every knob to the preset's value."""
+        self._simulator.reset()
+        self.knobs_changed.emit()
+
+    def undo(self) -> None:
+        """Undo the latest change of a knob."""
+        undone = self._simulator.undo()
+        self.knobs_changed.emit()
+        if undone:
+            values = " and ".join(f"{name} = {format_value(value)} again" for name, value in undone.items())
+            self._message.show_news(f"Undone: {values}.")
+        else:
+            self._message.show_news("There is no knob change left to undo.")
+
+    # ---- presets and other runs
+
+    def open_preset(self, source: str | Path) -> None:
+        """Load a preset from an id or a file; say so and change nothing where it cannot be read."""
+        try:
+            preset = presets.load(source)
+        except presets.PresetError as fault:
+            self._message.show_error(str(fault))
+            return
+        if preset == self._simulator.preset and self._simulator.started:
+            self._message.hide()  # it is there already, with its run
+        else:
+            self.load(preset)
+
+    def load(self, preset: presets.Preset) -> None:
+        """Load a preset; a run that goes is stopped and stays in the library."""
+        self._leave(lambda: self._simulator.load(preset))
+
+    def show_stored(self, run: Run, relatives: Sequence[Run] = ()) -> None:
+        """Show a finished run of the library with its knobs, and other runs of its family."""
+        self._leave(lambda: self._simulator.open(run, relatives))
+
+    def run_again(self, preset: presets.Preset) -> None:
+        """Load a preset and run it."""
+        self.load(preset)
+        self._simulator.play()
+
+    def start_twins(self, name: str, value: Value) -> None:
+        """Begin again with a twin in which this knob has this value; raise KnobError where it cannot."""
+        self._leave(lambda: self._simulator.start_twins(name, value))
+
+    def save_preset_as(self, title: str) -> None:
+        """Save the knobs as they are set as a preset of the person's own, and continue with that preset."""
+        old = self._simulator.preset  # its lesson and its promise are about other knobs
+        preset = presets.Preset(
+            id=old.id, title=title.strip(), experiment=self._simulator.requested, timeline=old.timeline, path=old.path
+        )
+        try:
+            path = presets.save_user_preset(preset)
+            self._simulator.rename(presets.read(path))
+        except presets.PresetError as fault:
+            self._message.show_error(str(fault))
+            return
+        self.title_changed.emit(preset.title)
+        self.knobs_changed.emit()
+        self._message.show_news(f"Saved as {path}")
+
+    # ---- inside
+
+    def _leave(self, load: Callable[[], object]) -> None:
+        """Load something else; offer the run that went until now, which the library keeps."""
+        run = self._simulator.run
+        left = run if self._simulator.started and not run.over and run.own else None  # without a step it is not kept
+        self._message.hide()
+        load()
+        self.title_changed.emit(self._simulator.preset.title)
+        self.knobs_changed.emit()
+        if left is not None and not self._simulator.library_problem:
+            steps = plural(len(left.history), "step", "steps")
+            told = f"{left.title} was stopped after {steps} and is kept in the library."
+            self._message.show_news(
+                told, action=("Open it again", lambda: self.open_asked.emit(left.id)), stay=LEFT_STAYS
+            )

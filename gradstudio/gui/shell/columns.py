@@ -1,0 +1,107 @@
+"""The three columns of the window, knobs, plots and pages: which are shown, and how wide a person left them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QByteArray, QSettings, Qt
+from PySide6.QtWidgets import QSplitter, QWidget
+
+from gradstudio.gui.shell.pages import PAGES, STORED_AS, Page
+from gradstudio.gui.theme import theme
+
+if TYPE_CHECKING:
+    from gradstudio.gui.shell.side_panel import SidePanel
+
+WIDTHS = (286, 800, 326)  # px at first: knobs, plots, pages
+LEAST = (240, 420, 240)  # px
+SHARES: dict[Page, float] = {"code": 0.39, "runs": 0.27}  # widths of these pages at first, as shares of the window
+
+
+class Columns(QSplitter):
+    def __init__(self, knobs: QWidget) -> None:
+        super().__init__()
+        self._knobs = knobs
+        self._page: Page = "diagnosis"  # at first
+        self._widths: dict[Page, int] = {}  # px of the right column, as a person left each page
+        self.setHandleWidth(1)
+        self.setChildrenCollapsible(False)
+        panel = QWidget()
+        panel.setObjectName("right")
+        panel.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        for widget, least in zip((knobs, QWidget(), panel), LEAST, strict=True):
+            widget.setMinimumWidth(least)
+            self.addWidget(widget)
+        self.setStretchFactor(1, 1)
+        self.setSizes(list(WIDTHS))
+
+    def fill(self, plots: QWidget, right: SidePanel) -> None:
+        """Put in the plots and the pages, for which there was room left."""
+        self._right = right
+        for place, widget in ((1, plots), (2, right)):
+            room = self._at(place)
+            widget.setMinimumWidth(room.minimumWidth())
+            self.replaceWidget(place, widget)
+            room.deleteLater()
+        self.setStretchFactor(1, 1)  # Qt keeps it with the widget
+        right.show_page(self._page)
+        right.page_chosen.connect(self.show_page)
+
+    def toggle_knobs(self) -> None:
+        self._knobs.setVisible(not self._knobs.isVisible())
+
+    def toggle_page(self, page: Page) -> None:
+        """Show a page of the right column; hide the column where it shows that page already."""
+        if self._right.isVisible() and self._right.page == page:
+            self._right.hide()
+            return
+        self._right.show()
+        self.show_page(page)
+
+    def show_page(self, page: Page) -> None:
+        """Show a page in the width that a person left it in."""
+        if page == self._right.page:
+            return
+        left, middle, right = self.sizes()
+        self._widths[self._right.page] = right
+        self._right.show_page(page)
+        width = self._widths.get(page) or max(WIDTHS[2], round(SHARES.get(page, 0) * self.width()))
+        self.setSizes([left, max(middle + right - width, LEAST[1]), width])
+
+    def reset(self) -> None:
+        """Show every column, as wide as at first."""
+        self._widths = {}
+        self._knobs.show()
+        self._right.show()
+        self._right.show_page("diagnosis")
+        self.setSizes(list(WIDTHS))
+
+    def fit(self) -> None:
+        """Give the outer columns the room that their texts need."""
+        for place, least in ((0, LEAST[0]), (2, LEAST[2] + 10)):
+            self._at(place).setMinimumWidth(round(least * theme.zoom))
+
+    def restore(self, settings: QSettings) -> None:
+        """Show the columns as the last window left them."""
+        for page, name in STORED_AS.items():
+            width = str(settings.value(f"width/{name}", ""))
+            if width.isdecimal():
+                self._widths[page] = int(width)
+        stored = settings.value("page")
+        found: list[Page] = [page for page in PAGES if STORED_AS[page] == stored]
+        self._page = found[0] if found else "diagnosis"
+        state = settings.value("splitter")
+        if isinstance(state, QByteArray):
+            self.restoreState(state)
+
+    def save(self, settings: QSettings) -> None:
+        settings.setValue("splitter", self.saveState())
+        settings.setValue("page", STORED_AS[self._right.page])
+        self._widths[self._right.page] = self.sizes()[2]
+        for page, width in self._widths.items():
+            settings.setValue(f"width/{STORED_AS[page]}", width)
+
+    def _at(self, place: int) -> QWidget:
+        widget = self.widget(place)
+        assert widget is not None
+        return widget

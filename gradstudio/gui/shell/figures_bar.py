@@ -1,0 +1,160 @@
+"""The bar at the foot of the window: the figures of the current step."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+
+from gradstudio.core.history import COLUMNS, History
+from gradstudio.core.text import number, power
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+
+NAMES = ("step", "steps/s", "loss", "|g|", "clipped", "scale", "skipped", "non-finite")
+NOTHING = "–"  # stands for a missing value
+_COUNTED = [tuple(COLUMNS).index(name) for name in ("loss", "skipped", "nonfinite")]
+_DIGITS = str.maketrans("123456789", "0" * 9)  # every digit has the same width
+WINDOW = 500  # latest steps of which the share of clipped steps is shown
+
+
+class Rate:
+    """Steps a second, measured over the latest two seconds."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[float, int]] = []
+
+    def update(self, steps: int) -> float | None:
+        now = time.perf_counter()
+        if self._marks and steps < self._marks[-1][1]:
+            self._marks = []
+        self._marks = [mark for mark in self._marks if now - mark[0] < 2.0] + [(now, steps)]
+        (first, before), (last, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (last - first) if last - first > 0.3 else None
+
+
+class Figure(QWidget):
+    """A name and its value. It never gets narrower during a run, so that its neighbours do not move."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        title, self._value = QLabel(name), QLabel(NOTHING)
+        title.setProperty("role", "fixed")
+        self._value.setProperty("role", "title")
+        for label in (title, self._value):
+            label.setTextFormat(Qt.TextFormat.PlainText)  # rich text takes milliseconds to lay out
+        self.value = NOTHING
+        self._fitting: set[str] = set()  # patterns of values for which there is room
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(5)
+        row.addWidget(title)
+        row.addWidget(self._value)
+
+    def show_value(self, value: str) -> None:
+        if value == self.value:
+            return
+        self.value = value
+        self._value.setText(value)
+        kind = value.translate(_DIGITS)
+        if kind not in self._fitting:
+            self._fitting.add(kind)
+            self._value.setMinimumWidth(self._value.sizeHint().width())  # never below the minimum
+
+    def forget(self) -> None:
+        """Become as narrow as the next value allows."""
+        self._fitting.clear()
+        self._value.setMinimumWidth(0)
+        self.show_value(NOTHING)
+
+
+class FiguresBar(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("figures")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.figures = {name: Figure(name) for name in NAMES}
+        self._places = QWidget()
+        self._places.setAccessibleName("Figures of the current step")
+        place = QHBoxLayout(self._places)
+        place.setSizeConstraint(QHBoxLayout.SizeConstraint.SetMinimumSize)  # half a number would read as another number
+        place.setContentsMargins(0, 0, 0, 0)
+        place.setSpacing(16)
+        for figure in self.figures.values():
+            place.addWidget(figure)
+        place.addStretch(1)
+        self.note = QLabel()
+        self.note.setProperty("role", "dim")
+        self._rate = Rate()
+        self._totals = (0, 0, 0)  # rows counted so far, skipped steps, non-finite steps
+        self._noted: tuple = ()  # text of the note, and the room for it in px
+        self._run: Run | None = None
+        self._named = set(NAMES)  # figures that are shown
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 4, 12, 4)
+        row.addWidget(self._places, 1)
+        row.addWidget(self.note)
+        theme.changed.connect(self._forget)
+
+    def refresh(self, run: Run) -> None:
+        """Show the latest row of the run."""
+        if run is not self._run:
+            self._run, self._totals, self._rate = run, (0, 0, 0), Rate()
+            self._forget()
+        knobs = run.in_force.run
+        note = f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
+        values = self._values(run, self._rate.update(len(run.history)))
+        if values.keys() != self._named:
+            self._named = set(values)
+            for name, figure in self.figures.items():
+                figure.setVisible(name in values)
+        for name, value in values.items():
+            self.figures[name].show_value(value)
+        room = self.width() - 24 - self._places.minimumWidth()
+        if (note, room) != self._noted:
+            self._noted = (note, room)
+            self.note.setText(note)
+            self.note.setVisible(self.note.sizeHint().width() < room)
+
+    def _forget(self) -> None:
+        self._noted = ()
+        for figure in self.figures.values():
+            figure.forget()
+
+    def _values(self, run: Run, rate: float | None) -> dict[str, str]:
+        history = run.history
+        count = len(history)
+        if not count:
+            return dict.fromkeys(("step", "loss", "|g|"), NOTHING)
+        row = history.row(count - 1)
+        skipped, nonfinite = self._count(history, count)
+        norms = number(row["grad_norm"]) + (f" → {number(row['clipped_norm'])}" if row["clip_coef"] != 1 else "")
+        coefficients = history.column("clip_coef", count - WINDOW, count)
+        share = np.count_nonzero(coefficients < 1) / len(coefficients)
+        values = {
+            "step": f"{count - 1:,}", "loss": number(row["loss"]), "|g|": norms,
+            "clipped": f"{number(100 * share, 2)} %",
+            "scale": _scale(row["scale"]), "skipped": f"{skipped:,}", "non-finite": f"{nonfinite:,}",
+        }  # fmt: skip
+        return values | {"steps/s": number(rate)} if run.status == "running" and rate else values
+
+    def _count(self, history: History, count: int) -> tuple[int, int]:
+        taken, skipped, nonfinite = self._totals
+        rows = history.table(taken, count)
+        losses, skips, bad = (rows[:, column] for column in _COUNTED)
+        skipped += int(np.count_nonzero(skips))
+        if np.count_nonzero(bad) or not np.isfinite(losses).all():
+            nonfinite += int(np.count_nonzero((bad > 0) | ~np.isfinite(losses)))
+        self._totals = (count, skipped, nonfinite)
+        return skipped, nonfinite
+
+
+def _scale(scale: float) -> str:
+    """Return a loss scale, as a power of two where it is one, or a dash where there is none."""
+    if scale == 1:
+        return NOTHING
+    mantissa, exponent = math.frexp(scale)
+    return power(2, exponent - 1) if mantissa == 0.5 else number(scale)

@@ -1,0 +1,58 @@
+"""The two small dialogs of the Help menu: keys and gestures, and what this program is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMessageBox, QWidget
+
+from gradstudio import __version__
+from gradstudio.gui.widgets.list_keys import LIST_KEYS
+
+GESTURES = (  # and keys that a widget hears only while it has the focus
+    ("Drag the timeline, click a plot", "Rewind to that step"),
+    ("Drag the max_norm line", "Set clipping.max_norm"),
+    ("Wheel, drag on a plot", "Zoom and move along the steps"),
+    ("+, -, Page up, Page down on a plot", "Zoom and move along the steps"),
+    ("Double click on a plot", "Show whole run"),
+    ("Left, Right on a plot", "Read the step before, the step after"),
+    ("Up, Down on the layers", "Read the layer above, the layer below"),
+    ("Menu key, Shift+F10 on a plot", "Copy or save its figure and its data"),
+    *((f"{keys} on a run or branch", what) for keys, what in LIST_KEYS.values()),
+)
+
+
+def show_keys(parent: QWidget, commands: Sequence[tuple[str, str]]) -> None:
+    """Show the keys of the commands beside the gestures."""
+    sides = "".join(f"<td>{_rows(pairs)}</td>" for pairs in (commands, GESTURES))
+    _show(parent, "Keys and gestures", f"<table><tr>{sides}</tr></table>")
+
+
+def _rows(pairs: Iterable[tuple[str, str]]) -> str:
+    rows = "".join(f"<tr>{_cell(f'<b>{keys}</b>')}{_cell(what)}</tr>" for keys, what in pairs)
+    return f"<table cellspacing='4'>{rows}</table>"
+
+
+def _cell(text: str) -> str:
+    return f"<td style='white-space: nowrap'>{text}&nbsp;&nbsp;</td>"
+
+
+def show_about(parent: QWidget) -> None:
+    text = (
+        f"<h3>GradStudio {__version__}</h3><p>A flight simulator for training stability. It trains a real PyTorch "
+        "model in front of you, "
+        "lets you break the training on purpose, and shows why it broke.</p>"
+        "<p>Handwritten digits: UCI Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, CC BY 4.0. "
+        "Font: Inter, SIL Open Font License 1.1.</p>"
+    )
+    _show(parent, "About GradStudio", text)
+
+
+def _show(parent: QWidget, title: str, text: str) -> None:
+    box = QMessageBox(parent)
+    box.setWindowTitle(title)
+    box.setTextFormat(Qt.TextFormat.RichText)
+    box.setText(text)
+    box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    box.open()

@@ -1,0 +1,22 @@
+"""The pages of the right column: their titles, and what each is for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Page = Literal["diagnosis", "branches", "code", "runs", "gauges"]
+PAGES: dict[Page, str] = {
+    "diagnosis": "Diagnosis",
+    "branches": "Branches",
+    "code": "Code",
+    "runs": "Runs",
+    "gauges": "Gauges",
+}
+PAGE_HELP: dict[Page, str] = {
+    "diagnosis": "Shows what happened, why, what to do about it, and the lesson",
+    "branches": "Shows the branches of this run, and the change that each began with",
+    "code": "Shows the knobs as a plain PyTorch program",
+    "runs": "Shows every run that was ever made, to find, open and compare",
+    "gauges": "Shows what is measured on demand: exponents against fp16, sharpness, noise, overshoot, activations",
+}
+STORED_AS: dict[Page, str] = {**{page: str(page) for page in PAGES}, "diagnosis": "words"}  # names in the settings

@@ -1,0 +1,67 @@
+"""The right column of the window: one of its pages (pages.py), chosen at the top."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+
+from gradstudio.gui.branches.branches_panel import BranchesPanel
+from gradstudio.gui.code.code_panel import CodePanel
+from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
+from gradstudio.gui.gauges.gauges_panel import GaugesPanel
+from gradstudio.gui.runs.runs_panel import RunsPanel
+from gradstudio.gui.shell.pages import PAGE_HELP, PAGES, Page
+
+
+class SidePanel(QWidget):
+    page_chosen = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("right")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.diagnosis, self.branches, self.code, self.runs, self.gauges = (
+            DiagnosisPanel(),
+            BranchesPanel(),
+            CodePanel(),
+            RunsPanel(),
+            GaugesPanel(),
+        )
+        pages: dict[Page, QWidget] = {
+            "diagnosis": self.diagnosis, "branches": self.branches, "code": self.code, "runs": self.runs,
+            "gauges": self.gauges,
+        }  # fmt: skip
+        self.page: Page = "diagnosis"
+        frame = QFrame()
+        frame.setObjectName("segments")
+        row = QHBoxLayout(frame)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        group = QButtonGroup(frame)
+        self.buttons: dict[Page, QPushButton] = {}
+        self._pages = QStackedWidget()
+        for page, title in PAGES.items():
+            button = self.buttons[page] = QPushButton(title)
+            button.setCheckable(True)
+            button.setProperty("role", "segment")
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            button.setToolTip(PAGE_HELP[page])
+            button.setAccessibleDescription(PAGE_HELP[page])
+            button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
+            group.addButton(button)
+            row.addWidget(button, len(title) + 2)
+            self._pages.addWidget(pages[page])
+        top = QHBoxLayout()
+        top.setContentsMargins(12, 10, 12, 4)
+        top.addWidget(frame)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(1, 0, 0, 0)
+        column.setSpacing(0)
+        column.addLayout(top)
+        column.addWidget(self._pages, 1)
+        self.show_page("diagnosis")
+
+    def show_page(self, page: Page) -> None:
+        self.page = page
+        self.buttons[page].setChecked(True)
+        self._pages.setCurrentIndex(list(PAGES).index(page))

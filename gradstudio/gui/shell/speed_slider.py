@@ -1,0 +1,40 @@
+"""The slider that says how many steps are made in a second."""
+
+from __future__ import annotations
+
+import math
+
+from PySide6.QtCore import Signal
+
+from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Slider
+from gradstudio.session.running.worker import UNLIMITED
+
+AT_FIRST = 60.0  # steps a second: slow enough to watch
+FASTEST = 1000.0  # steps a second at the last position before unlimited
+TOP_SHARE = 0.95  # of the slider's way; beyond it the speed is unlimited
+KEY_STEP = 50  # positions that a key moves it
+
+
+class SpeedSlider(Slider):
+    """Logarithmic, from one step a second to `FASTEST`, with unlimited speed at its end."""
+
+    speed_changed = Signal(float)  # steps a second
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFixedWidth(86)
+        self.setValue(round(SLIDER_STEPS * TOP_SHARE * math.log(AT_FIRST) / math.log(FASTEST)))
+        self.setAccessibleName("Speed")
+        self.valueChanged.connect(lambda _: self.speed_changed.emit(self.speed))
+
+    @property
+    def speed(self) -> float:
+        """Steps a second."""
+        share = self.value() / SLIDER_STEPS / TOP_SHARE
+        return UNLIMITED if share > 1 else float(round(FASTEST**share))
+
+    def slow_down(self) -> None:
+        self.setValue(self.value() - KEY_STEP)
+
+    def speed_up(self) -> None:
+        self.setValue(self.value() + KEY_STEP)

@@ -1,0 +1,178 @@
+"""The bar at the top: the run's controls, its state in one sentence, and the menus for preset, device and export."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QFont, QPainter, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
+
+from gradstudio.core.experiment import KNOBS
+from gradstudio.gui.services.simulator_controller import SimulatorController
+from gradstudio.gui.shell.speed_slider import AT_FIRST, SpeedSlider
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.roles import set_role
+from gradstudio.session.running.worker import UNLIMITED
+from gradstudio.session.simulator import Simulator
+from gradstudio.session.words.run_state import Tone
+
+_TONES = {"idle": "dim", "busy": "dim", "good": "accent", "warning": "warning", "bad": "bad"}
+REWIND, REWIND_TO = "Rewind…", "Rewind to {:,}"
+LONGEST_TITLE = 26  # characters of a preset's title
+
+
+class StatePill(QWidget):
+    """The state of the run in one line, with a dot in its colour; elided where there is no room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._role, self._text = "dim", ""
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.setMinimumWidth(72)
+
+    def show_state(self, tone: Tone, text: str) -> None:
+        role = _TONES[tone]
+        if (role, text) != (self._role, self._text):
+            self._role, self._text = role, text
+            self.setAccessibleName(text)
+            self.setToolTip(text)
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(380, 28)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        font = theme.font(1.0, QFont.Weight.DemiBold)
+        painter.setFont(font)
+        metrics = painter.fontMetrics()
+        text = metrics.elidedText(self._text, Qt.TextElideMode.ElideRight, self.width() - 44)
+        width, height = metrics.horizontalAdvance(text) + 44, metrics.height() + 9
+        pill = QRectF((self.width() - width) / 2, (self.height() - height) / 2, width, height)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(theme.color(self._role, 28))
+        painter.drawRoundedRect(pill, height / 2, height / 2)
+        painter.setBrush(theme.color(self._role))
+        painter.drawEllipse(QRectF(pill.left() + 13, pill.center().y() - 4, 8, 8))
+        painter.setPen(theme.color("text" if self._role == "dim" else self._role))
+        painter.drawText(pill.adjusted(28, 0, -10, 0), Qt.AlignmentFlag.AlignVCenter, text)
+        painter.end()
+
+
+class TopBar(QWidget):
+    """Its buttons get their tooltips and what they do from the table of commands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("top")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.play = QPushButton("Run")
+        self.play.setProperty("role", "primary")
+        self.step = QPushButton("Step")
+        self.restart = QPushButton("Restart")
+        self.rewind = QPushButton(REWIND)
+        self.speed = SpeedSlider()
+        self.speed.speed_changed.connect(self._show_speed)
+        self.speed_label = QLabel(f"{AT_FIRST:.0f}/s")
+        self.speed_label.setMinimumWidth(44)
+        self.pill = StatePill()
+        self.preset, self.device, self.export = QPushButton(), QPushButton(), QPushButton(f"Export {ARROW}")
+        for button, name in ((self.preset, "Preset"), (self.device, "Device"), (self.export, "Export")):
+            button.setMenu(QMenu(button))
+            button.setAccessibleName(name)
+        self.preset.setToolTip("Lists the presets; a dot means that knobs differ from the loaded preset")
+        self.device.setToolTip("Lists the devices that can train here; another one takes effect on restart")
+        self.export.setToolTip("Writes the run as a report, a script, an experiment or a table")
+        for button in (self.play, self.step, self.restart, self.rewind, self.preset, self.device, self.export):
+            button.setFocusPolicy(
+                Qt.FocusPolicy.TabFocus
+            )  # so that Space after a click runs and pauses, whatever was clicked
+        self._playing: bool | None = None
+        self._watch = ChangeWatch()
+        self._lay_out()
+        self.keep_widths()
+        theme.changed.connect(self._restyle)
+        self._restyle()
+
+    def refresh(self, simulator: Simulator, controls: SimulatorController) -> None:
+        """Show the state of the run; cheap where nothing has changed."""
+        run, going, healthy = simulator.run, simulator.going, controls.healthy_step
+        if not self._watch.changed(
+            run, run.status, going, going.status, simulator.started, simulator.requested, run.in_force,
+            simulator.preset, healthy,
+        ):  # fmt: skip
+            return
+        if controls.playing != self._playing:
+            self._playing = controls.playing
+            self.play.setText("Pause" if self._playing else "Run")
+            self._restyle()
+        self.play.setEnabled(controls.can_run)
+        self.step.setEnabled(controls.can_step)
+        self.restart.setEnabled(controls.started)
+        waiting = sum(run.over or not KNOBS[name].live for name in simulator.waiting())
+        self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
+        self.rewind.setEnabled(controls.started)
+        self.rewind.setText(REWIND if healthy is None or not run.over else REWIND_TO.format(healthy))
+        self._make_primary(self.play if not run.over else self.restart if healthy is None else self.rewind)
+        self._show_preset(simulator)
+
+    def _show_preset(self, simulator: Simulator) -> None:
+        changed = simulator.requested != simulator.preset.experiment
+        title = simulator.preset.title
+        title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
+        self.preset.setText(f"{title}{' •' if changed else ''} {ARROW}")
+
+    def show_device(self, device: str, automatic: str) -> None:
+        """Show the device that was asked for; `automatic` is the one that `auto` stands for, once that is known."""
+        text = f"{device} ({automatic}) {ARROW}" if device == "auto" and automatic else f"{device} {ARROW}"
+        if text != self.device.text():
+            self.device.setText(text)
+
+    def _show_speed(self, steps_per_second: float) -> None:
+        self.speed_label.setText("max" if steps_per_second == UNLIMITED else f"{steps_per_second:.0f}/s")
+
+    def _lay_out(self) -> None:
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 8, 12, 8)
+        row.setSpacing(8)
+        for button in (self.play, self.step, self.restart, self.rewind):
+            row.addWidget(button)
+        label = QLabel("speed")
+        label.setProperty("role", "dim")
+        label.setBuddy(self.speed)
+        row.addSpacing(8)
+        row.addWidget(label)
+        row.addWidget(self.speed)
+        row.addWidget(self.speed_label)
+        row.addWidget(self.pill, 1)
+        for button in (self.preset, self.device, self.export):
+            row.addWidget(button)
+
+    def keep_widths(self) -> None:
+        """Keep room for the longest text, so that nothing moves when it changes."""
+        for button, longest in (
+            (self.play, "Pause"),
+            (self.restart, "Restart (9)"),
+            (self.rewind, REWIND_TO.format(9999)),
+        ):
+            now = button.text()
+            button.setText(longest)
+            button.setFixedWidth(button.sizeHint().width() + (24 if button.icon().isNull() else 4))  # and an icon
+            button.setText(now)
+
+    def _make_primary(self, button: QPushButton) -> None:
+        for other in (self.play, self.restart, self.rewind):
+            if set_role(other, "primary" if other is button else ""):
+                self._restyle()
+
+    def _restyle(self) -> None:
+        def role(button: QPushButton) -> str:
+            return "on_accent" if button.property("role") == "primary" else "text"
+
+        self.play.setIcon(theme.icon("pause" if self._playing else "play", role(self.play)))
+        self.step.setIcon(theme.icon("step"))
+        self.restart.setIcon(theme.icon("restart", role(self.restart)))
+        self.rewind.setIcon(theme.icon("rewind", role(self.rewind)))
+        self.pill.update()

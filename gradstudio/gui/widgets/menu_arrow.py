@@ -1,0 +1,3 @@
+"""The sign on a button that opens a menu."""
+
+ARROW = "▾"

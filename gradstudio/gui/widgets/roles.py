@@ -1,0 +1,26 @@
+"""Roles of labels: the property by which the style sheet knows them."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QLabel, QWidget
+
+
+def role_label(text: str, role: str) -> QLabel:
+    label = QLabel(text)
+    label.setProperty("role", role)
+    return label
+
+
+def set_role(widget: QWidget, role: str) -> bool:
+    """Give a widget a role; return whether it had another."""
+    return set_styled(widget, "role", role)
+
+
+def set_styled(widget: QWidget, name: str, value: str) -> bool:
+    """Set a property that the style sheet asks for, and dress the widget anew; return whether the value is new."""
+    if widget.property(name) == value:
+        return False
+    widget.setProperty(name, value)
+    widget.style().unpolish(widget)
+    widget.style().polish(widget)
+    return True

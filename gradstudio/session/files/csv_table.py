@@ -1,0 +1,49 @@
+"""CSV as every file of the program has it: floats read back bit for bit, NaN and Inf are spelled nan, inf and -inf, and
+no text is one that a spreadsheet would run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from gradstudio.core.history import BLOCK
+from gradstudio.core.knobs import format_value
+
+COUNTS = ("step", "skipped", "nonfinite")  # columns of the history that hold whole numbers
+
+
+def write_columns(
+    file: BinaryIO, names: Sequence[str], first: int, stop: int, read: Callable[[int, int], Sequence[Sequence[str]]]
+) -> None:
+    """Write a head and the rows first to stop. `read(start, stop)` returns a part of every column; only one part is
+    held at a time."""
+    file.write(line(names))
+    for start in range(first, stop, BLOCK):
+        columns = read(start, min(start + BLOCK, stop))
+        file.write("".join(",".join(cells) + "\n" for cells in zip(*columns, strict=True)).encode())
+
+
+def line(values: Sequence[object]) -> bytes:
+    """Return a row of any values, quoted where a cell needs it."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow([_cell(value) for value in values])
+    return buffer.getvalue().encode(errors="replace")
+
+
+def column(name: str, values: np.ndarray) -> list[str]:
+    """Return the cells of a column of the history."""
+    return [str(int(value)) for value in values] if name in COUNTS else floats(values)
+
+
+def floats(values: np.ndarray) -> list[str]:
+    return [repr(value) for value in values.tolist()]
+
+
+def _cell(value: object) -> str:
+    """Return the value as text; a text that a spreadsheet would take for a formula gets a quote in front."""
+    text = format_value(value)
+    return "'" + text if isinstance(value, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -1,0 +1,21 @@
+"""Curves of other programs, to be compared with a run: read from a CSV file or a TensorBoard log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gradstudio.session.files.curve_import.imported_curve import Curve, CurveError
+
+__all__ = ["Curve", "CurveError", "read"]
+
+
+def read(path: Path) -> list[Curve]:
+    """Return every curve in a table of text (such as CSV), a TensorBoard event file or a folder of those.
+
+    CurveError, one line, says which file, where in it, and what is allowed. Nothing is imported that trains or draws.
+    """
+    from gradstudio.session.files.curve_import import event_file, table_file
+
+    if path.is_dir() or "tfevents" in path.name:
+        return event_file.read(path)
+    return table_file.read(path)

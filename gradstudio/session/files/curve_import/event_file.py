@@ -1,0 +1,111 @@
+"""Curves from TensorBoard's event files. Only scalars are decoded, so TensorBoard need not be installed."""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from gradstudio.core.text import one_line
+from gradstudio.session.files.curve_import.imported_curve import LONGEST_NAME, MOST_CURVES, Curve, CurveError, load
+from gradstudio.session.files.tensorboard import records
+from gradstudio.session.files.tensorboard.messages import BYTES, DOUBLE, FIXED32, FLOAT, VARINT, fields
+
+MOST_FILES = 200  # in a folder
+
+
+def read(path: Path) -> list[Curve]:
+    """Return the scalars of an event file, or of all in a folder and below it. A last record that is not written whole
+    is left out, as TensorBoard does; a damaged one is a CurveError that names it."""
+    found: dict[str, tuple[array, array]] = {}
+    for file, run in _files(path):
+        contents, damage = records.unpack(load(file))
+        if damage:
+            raise CurveError(file, f"{damage}; allowed: an event file as TensorBoard writes it")
+        try:
+            for step, tag, value in _scalars(contents):
+                name = f"{run}/{tag}" if run else tag
+                steps, values = found.setdefault(name, (array("q"), array("d")))
+                steps.append(step)
+                values.append(value)
+                if len(found) > MOST_CURVES:
+                    raise CurveError(
+                        file, f"more than {MOST_CURVES:,} scalars; allowed: a log of fewer, or a folder of one run"
+                    )
+        except (ValueError, IndexError, struct.error) as fault:
+            if isinstance(fault, CurveError):
+                raise
+            raise CurveError(file, "a record holds no event; allowed: an event file as TensorBoard writes it") from None
+    if not found:
+        raise CurveError(path, "no scalars; allowed: a TensorBoard log with at least one")
+    return [_curve(one_line(name)[:LONGEST_NAME], steps, values) for name, (steps, values) in sorted(found.items())]
+
+
+def _files(path: Path) -> list[tuple[Path, str]]:
+    """Return the event files, oldest first, each with the name of its run: its folder below `path`."""
+    if not path.is_dir():
+        return [(path, "")]
+    found: list[Path] = []
+    for folder, _, names in os.walk(path):
+        found += [Path(folder, name) for name in names if "tfevents" in name]
+        if len(found) > MOST_FILES:
+            raise CurveError(path, f"more than {MOST_FILES} event files; allowed: the folder of one run, or of a few")
+    if not found:
+        raise CurveError(
+            path, "no event file in this folder; allowed: one with files that have tfevents in their names"
+        )
+    runs = [(file, file.parent.relative_to(path).as_posix()) for file in sorted(found, key=lambda file: file.name)]
+    return [(file, "" if run == "." else run) for file, run in runs]
+
+
+def _curve(name: str, steps: array, values: array) -> Curve:
+    """Return the points in order of steps. Where the steps of a log go back, the program continued from an older state:
+    its later points replace the earlier ones, as in TensorBoard."""
+    counted = np.array(steps, np.int64)
+    ahead = np.minimum.accumulate(counted[::-1])[::-1]  # the smallest step from here on
+    kept = np.append(counted[:-1] < ahead[1:], True)
+    return Curve(name, counted[kept].astype(float), np.array(values)[kept])
+
+
+def _scalars(contents: list[bytes]) -> Iterator[tuple[int, str, float]]:
+    """Yield step, tag and value of every scalar, in the order in which they were written."""
+    for content in contents:
+        step, summaries = 0, []
+        for number, kind, part in fields(content):
+            if (number, kind) == (2, VARINT):
+                step = part if part < 1 << 63 else part - (1 << 64)
+            elif (number, kind) == (5, BYTES):
+                summaries.append(part)
+        for summary in summaries:
+            for number, kind, part in fields(summary):
+                if (number, kind) == (1, BYTES) and (scalar := _scalar(part)) is not None:
+                    yield step, *scalar
+
+
+def _scalar(content: bytes) -> tuple[str, float] | None:
+    """Return tag and value of a Summary.Value; None where it is no scalar."""
+    tag, value = "", None
+    for number, kind, part in fields(content):
+        if (number, kind) == (1, BYTES):
+            tag = part.decode("utf-8", "replace")
+        elif (number, kind) == (2, FIXED32):
+            (value,) = struct.unpack("<f", part)
+        elif (number, kind) == (8, BYTES):
+            value = _tensor(part)
+    return None if value is None else (tag, value)
+
+
+def _tensor(content: bytes) -> float | None:
+    """Return the number in a TensorProto with one number; None for any other."""
+    dtype, packed = 0, b""
+    for number, kind, part in fields(content):
+        if (number, kind) == (1, VARINT):
+            dtype = part
+        elif number == 4 or (number, dtype) in ((5, FLOAT), (6, DOUBLE)):  # tensor_content, float_val, double_val
+            packed = part
+    form = {FLOAT: "<f", DOUBLE: "<d"}.get(dtype)
+    return struct.unpack(form, packed)[0] if form and len(packed) == struct.calcsize(form) else None

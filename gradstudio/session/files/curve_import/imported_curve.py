@@ -1,0 +1,43 @@
+"""An imported curve as plain data, and the error of a file that cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gradstudio.core.text import one_line
+
+LARGEST_FILE = 200_000_000  # bytes
+MOST_CURVES = 1000
+LONGEST_NAME = 200  # characters
+
+
+class CurveError(ValueError):
+    """A file that holds no curves, or is damaged. One line for the user."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(one_line(f"{path}{text if text.startswith(',') else ': ' + text}"))
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A curve. `steps` are finite and never fall, `values` may be NaN or Inf; both are float64, of one length of at
+    least 1."""
+
+    name: str
+    steps: np.ndarray
+    values: np.ndarray
+
+
+def load(path: Path) -> bytes:
+    """Return the content of a file; CurveError where it cannot be read or is too large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as fault:
+        raise CurveError(path, (getattr(fault, "strerror", None) or str(fault)).lower()) from None
+    if len(data) > LARGEST_FILE:
+        raise CurveError(path, f"larger than {LARGEST_FILE // 1_000_000} MB, which is the most that is read")
+    return data

@@ -1,0 +1,108 @@
+"""Writing the files of a run into a folder: what --out, `gradstudio report` and the window's Save do. Each file is
+written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from gradstudio.core import files
+from gradstudio.session.files import report
+from gradstudio.session.files.run_files import FILES, train_py
+from gradstudio.session.record.run import Run
+from gradstudio.session.script.data_lines import data_files
+
+REPORTS = ("html", "pdf")
+# The formats that a run can be had in at any time, and their files.
+EXPORTS = {
+    "html": ("report.html",), "pdf": ("report.pdf",), "json": ("run.json",), "csv": ("metrics.csv", "events.csv"),
+    "npz": ("layers.npz",), "toml": ("experiment.toml",), "py": ("train.py",),
+}  # fmt: skip
+
+
+class OutputError(OSError):
+    """A file or folder that cannot be written. One line for the user."""
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder and check that files can be written into it; OutputError where they cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as fault:
+        raise _cannot(folder, fault) from None
+
+
+def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
+    """Write every file of a run, and its report in these formats; return their paths. OutputError names the first that
+    cannot be written. A report that an earlier run left there is deleted, as its other files are replaced."""
+    written = []
+    for name, content in FILES.items():
+        written.append(_write(folder / name, content(run)))
+    written += [_write(path, data) for path, data in _data_beside(folder, train_py(run)).items()]
+    for suffix in REPORTS:
+        if suffix not in reports:
+            (folder / f"report.{suffix}").unlink(missing_ok=True)
+    for suffix in reports:
+        written.append(_write(folder / f"report.{suffix}", report.content(run, suffix)))
+    return written
+
+
+def export(run: Run, folder: Path, formats: Sequence[str], note: str = "") -> list[Path]:
+    """Write the files of these EXPORTS into the folder, all or none; return their paths. The note is shown in a report.
+    OutputError where they cannot be written."""
+    contents: dict[Path, files.Content] = {}
+    for name in (name for chosen in formats for name in EXPORTS[chosen]):
+        contents[folder / name] = (
+            FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note)
+        )
+    if "py" in formats:
+        contents |= _data_beside(folder, train_py(run))
+    return write_together(contents)
+
+
+def write_program(program: str, path: Path) -> None:
+    """Write a program, and beside it the data sets that it reads. OutputError where that cannot be."""
+    write_together({path: program, **_data_beside(path.parent, program)})
+
+
+def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
+    """Write several files: afterwards all of them are there, or everything is as before. OutputError names the first
+    that cannot be written."""
+    with ExitStack() as aside:
+        ready = []
+        for path, content in contents.items():
+            check_folder(path.parent)
+            if path.is_dir():
+                raise OutputError(f"{path} cannot be written: is a directory")
+            folder = aside.enter_context(tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradstudio-"))
+            ready.append((_write(Path(folder, path.name), content), path))
+        for written, path in ready:
+            os.replace(written, path)
+    return list(contents)
+
+
+def _data_beside(folder: Path, program: str) -> dict[Path, bytes]:
+    """Return the data sets that a program reads, by the paths where it looks for them first. OutputError where another
+    file has that name, as it may be the user's."""
+    found = {folder / path.name: path.read_bytes() for path in data_files(program)}
+    for path, data in found.items():
+        if path.is_file() and path.read_bytes() != data:
+            raise OutputError(f"{path} cannot be written: another file of that name is there; choose another folder")
+    return found
+
+
+def _write(path: Path, content: files.Content) -> Path:
+    try:
+        files.write_whole(path, content)
+    except OSError as fault:
+        raise _cannot(path, fault) from None
+    return path
+
+
+def _cannot(path: Path, fault: OSError) -> OutputError:
+    return OutputError(f"{path} cannot be written: {(fault.strerror or str(fault)).lower()}")

@@ -1,0 +1,62 @@
+"""The report of a run or of a comparison of several: the same sections as one self-contained HTML file or as a PDF.
+It needs neither Qt nor a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gradstudio.session.record.run import Run
+
+if TYPE_CHECKING:
+    from gradstudio.session.files.report.blocks import Document
+
+
+def html(run: Run, note: str = "") -> str:
+    """Return the report as one HTML page that loads nothing from outside. `note` is the user's note on the run."""
+    return _html(_of_run(run, note))
+
+
+def pdf(run: Run, note: str = "") -> bytes:
+    """Return the report on A4 pages, as vector graphics, with text that can be selected."""
+    return _pdf(_of_run(run, note))
+
+
+def content(run: Run, suffix: str, note: str = "") -> str | bytes:
+    """Return the report in this format; ValueError for an unknown one."""
+    return _format(suffix)(_of_run(run, note))
+
+
+def comparison(runs: Sequence[Run], suffix: str) -> str | bytes:
+    """Return the report of 2 to 8 runs side by side, in this format; ValueError for another number or format."""
+    from gradstudio.session.files.report.comparison_report import document
+
+    return _format(suffix)(document(runs))
+
+
+def _of_run(run: Run, note: str) -> Document:
+    from gradstudio.session.files.report.sections import document
+
+    return document(run, note)
+
+
+def _html(document: Document) -> str:
+    from gradstudio.session.files.report.html_page import render
+
+    return render(document)
+
+
+def _pdf(document: Document) -> bytes:
+    from gradstudio.session.files.report.pdf_pages import render
+
+    return render(document)
+
+
+_FORMATS = {"html": _html, "pdf": _pdf}
+
+
+def _format(suffix: str):
+    try:
+        return _FORMATS[suffix.lower()]
+    except KeyError:
+        raise ValueError(f"no report format {suffix[:20]!r}; there are: {', '.join(_FORMATS)}") from None

@@ -1,0 +1,237 @@
+"""The figures of a report, each drawn on given matplotlib axes. They know nothing of the page."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from gradstudio.core.text import number
+from gradstudio.session.files.report.figure_axis import log2_axis, log_axis, plain_axis, step_axis
+from gradstudio.session.files.report.figure_data import Trace, reduce, thin
+
+WIDTH = 7.6  # inches
+LEFT, RIGHT = 1.22, 0.62  # inches beside the axes, the same for every figure, so that steps stand under steps
+SIZE = 8  # points of the lettering
+
+Colours = Mapping[str, str]
+
+STYLE = {
+    "font.size": SIZE,
+    "font.family": ["DejaVu Sans"],
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "path.simplify": True,
+}
+
+
+@contextmanager
+def drawing(**more: Any) -> Iterator[None]:
+    """Set the style of every figure while one is drawn; `more` are further rcParams."""
+    style: Any = {**STYLE, **more}
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may hold letters that the font has not
+        yield
+
+
+def loss(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Draw the loss of every step, on a log axis."""
+    log_axis(axes, trace["loss"])
+    entries = curve(axes, trace["loss"], colours["accent"], colours, "loss")
+    finish(axes, trace, colours, entries[1:])
+    name_nonfinite(axes, trace, colours)
+
+
+def gradient_norm(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Draw the norm of the true gradient before and after clipping, and max_norm where it was in force."""
+    before, after = trace["grad_norm"], trace["clipped_norm"]
+    limits = [
+        (start, stop, float(knobs.clipping.max_norm))
+        for start, stop, knobs in trace.in_force
+        if knobs.applies("clipping.max_norm")
+    ]
+    log_axis(axes, np.concatenate([before, after, [limit for _, _, limit in limits if 1e-6 < limit < 1e6]]))
+    entries = curve(axes, before, colours["accent"], colours, "before clipping")
+    clipped = not np.array_equal(before, after, equal_nan=True)
+    if clipped:
+        entries[1:1] = curve(axes, after, colours["good"], colours, "after clipping", dashes=(4, 2), mark=False)
+    for start, stop, limit in limits:
+        axes.plot([start - 0.5, stop - 0.5], [limit, limit], color=colours["warning"], linewidth=1.0, dashes=(1, 1.5))
+    if limits:
+        entries.append(Line2D([], [], color=colours["warning"], linewidth=1.0, dashes=(1, 1.5), label="max_norm"))
+    finish(axes, trace, colours, entries)
+    name_nonfinite(axes, trace, colours)
+
+
+def loss_scale(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Draw the loss scale on a log2 axis, with the steps whose update the scaler skipped."""
+    log2_axis(axes, trace["scale"])
+    kept = reduce(trace["scale"])
+    axes.plot(kept, trace["scale"][kept], color=colours["accent"], linewidth=1.2, drawstyle="steps-mid")
+    entries = []
+    skipped = thin(np.flatnonzero(trace["skipped"]), len(trace))
+    if len(skipped):
+        entries = [_marks(axes, skipped, 0.07, "x", colours["bad"], "skipped step")]
+    finish(axes, trace, colours, entries)
+
+
+def learning_rate(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Draw the learning rate of every update."""
+    plain_axis(axes, trace["lr"])
+    kept = reduce(trace["lr"])
+    axes.plot(kept, trace["lr"][kept], color=colours["accent"], linewidth=1.2, drawstyle="steps-mid")
+    finish(axes, trace, colours, [])
+
+
+def curve(
+    axes: Axes,
+    values: np.ndarray,
+    colour: str,
+    colours: Colours,
+    label: str,
+    dashes: Any = (None, None),
+    mark: bool = True,
+) -> list[Line2D]:
+    """Draw values over their steps on a log axis, with a gap where one is not a positive number, and a mark that tells
+    the reason."""
+    kept = reduce(values)
+    shown = values[kept]
+    drawable = np.isfinite(shown) & (shown > 0)
+    line = axes.plot(
+        kept,
+        np.where(drawable, shown, np.nan),
+        color=colour,
+        linewidth=1.2,
+        dashes=dashes,
+        label=label,
+        solid_joinstyle="round",
+    )[0]
+    padded = np.concatenate([[False], drawable, [False]])
+    alone = drawable & ~padded[:-2] & ~padded[2:]
+    axes.plot(kept[alone], shown[alone], linestyle="none", marker="o", markersize=2.5, color=colour)
+    entries = [line]
+    kinds = (
+        (np.isnan(values), 0.93, "x", colours["bad"], "NaN"),
+        (values == np.inf, 0.96, "^", colours["bad"], "Inf"),
+        ((values <= 0) & np.isfinite(values), 0.05, "v", colours["warning"], "0" if (values >= 0).any() else "below 0"),
+        (values == -np.inf, 0.05, "v", colours["bad"], "-Inf"),
+    )
+    for where, height, marker, mark_colour, name in kinds:
+        if mark and where.any():
+            entries.append(_marks(axes, thin(np.flatnonzero(where), len(values)), height, marker, mark_colour, name))
+    return entries
+
+
+def finish(axes: Axes, trace: Trace, colours: Colours, entries: Sequence[Any]) -> None:
+    """Draw what every figure of one run has: frame and grid, step axis, knob changes, the first step that is not
+    finite, and the key."""
+    frame(axes, len(trace), colours)
+    _change_marks(axes, trace, colours)
+    if trace.first_nonfinite_step is not None:
+        axes.axvline(trace.first_nonfinite_step, color=colours["bad"], linewidth=1.1)
+    key(axes, entries, colours)
+
+
+def frame(axes: Axes, count: int, colours: Colours) -> None:
+    """Draw the frame, the grid and the axis of steps."""
+    step_axis(axes, count)
+    axes.set_facecolor(colours["plot"])
+    axes.grid(True, color=colours["grid"], linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, pad=4, labelsize=SIZE, labelcolor=colours["dim"])
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set(color=colours["line"], linewidth=0.8)
+
+
+def key(axes: Axes, entries: Sequence[Any], colours: Colours, length: float = 1.8) -> None:
+    """Draw the key of a figure above it, on the right; `length` of its lines, in letters."""
+    if entries:
+        shown = axes.legend(
+            handles=list(entries),
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            ncols=len(entries),
+            frameon=False,
+            fontsize=SIZE,
+            borderpad=0,
+            borderaxespad=0.3,
+            handlelength=length,
+            columnspacing=1.4,
+            handletextpad=0.5,
+        )
+        for text in shown.get_texts():
+            text.set_color(colours["dim"])
+
+
+def _change_marks(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Draw a dashed line at every change of a knob, with its number in the timeline. Changes close together share a
+    label."""
+    shown = [(index, change.step) for index, change in enumerate(trace.changes, 1) if change.step < len(trace)]
+    groups: list[list[tuple[int, int]]] = []
+    for index, step in shown:
+        if groups and step - groups[-1][0][1] < 0.03 * len(trace):
+            groups[-1].append((index, step))
+        else:
+            groups.append([(index, step)])
+    plate = {
+        "facecolor": colours["plot"],
+        "edgecolor": "none",
+        "pad": 0.8,
+    }  # marks of NaN may lie where the numbers stand
+    for group in groups:
+        first, last, step = group[0][0], group[-1][0], group[0][1]
+        for place in sorted({step for _, step in group})[:20]:
+            axes.axvline(place - 0.5, color=colours["accent"], linewidth=0.9, dashes=(3, 2))
+        text = {1: f"{first}", 2: f"{first}, {last}"}.get(len(group), f"{first}–{last}")
+        axes.annotate(text, (step - 0.5, 1), (2.5, -2), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
+                      va="top", ha="left", fontsize=SIZE - 1, fontweight="bold", color=colours["accent"], zorder=5,
+                      bbox=plate)  # fmt: skip
+
+
+def name_nonfinite(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Label the line of the first step that is not finite."""
+    step = trace.first_nonfinite_step
+    if step is None or step >= len(trace):
+        return
+    value = trace["loss"][step]
+    what = number(value) if not np.isfinite(value) else "not finite"
+    left = step > 0.6 * len(trace)
+    axes.annotate(
+        f"{what} · step {step}",
+        (step, 0.5),
+        (-5 if left else 5, 0),
+        xycoords=axes.get_xaxis_transform(),
+        textcoords="offset points",
+        va="center",
+        ha="right" if left else "left",
+        fontsize=SIZE,
+        fontweight="bold",
+        color=colours["bad"],
+        bbox={"facecolor": colours["plot"], "edgecolor": "none", "alpha": 0.85, "pad": 1.5},
+    )
+
+
+def _marks(axes: Axes, steps: np.ndarray, height: float, marker: str, colour: str, label: str) -> Line2D:
+    """Draw marks at a fixed height of the axes."""
+    return axes.plot(
+        steps,
+        np.full(len(steps), height),
+        linestyle="none",
+        marker=marker,
+        markersize=4,
+        color=colour,
+        markeredgewidth=1.1,
+        transform=axes.get_xaxis_transform(),
+        label=label,
+        clip_on=False,
+        zorder=4,
+    )[0]

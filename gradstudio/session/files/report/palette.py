@@ -1,0 +1,36 @@
+"""The colours of a report, for matplotlib and for the page."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from gradstudio.core import colors
+
+# Beside the colours of the window those of runs in one figure: the first in the accent, as where it stands alone.
+SERIES = tuple(f"series-{index}" for index in range(8))
+
+
+def _series(plain: colors.Colors, others: tuple[str, ...]) -> dict[str, str]:
+    return dict(zip(SERIES, (plain.accent, *others, plain.text), strict=True))
+
+
+LIGHT = {**asdict(colors.LIGHT), **_series(colors.LIGHT, colors.SERIES_LIGHT)}
+DARK = {**asdict(colors.DARK), **_series(colors.DARK, colors.SERIES_DARK)}
+
+# Lines on and off, in points; one a run, so that none is told by its colour alone.
+DASHES: tuple[tuple[float, ...], ...] = (
+    (),
+    (7, 3),
+    (2, 2),
+    (8, 3, 2, 3),
+    (12, 4),
+    (6, 2, 2, 2, 2, 2),
+    (3, 5),
+    (14, 2, 3, 2),
+)
+LETTERS = "ABCDEFGH"
+
+# matplotlib wants a colour that it can read, the page a variable: figures are drawn in these, which then give way to
+# the variables.
+SENTINELS = {name: f"#0c1b{index:02x}" for index, name in enumerate(LIGHT, 16)}
+VARIABLES = {SENTINELS[name]: f"var(--{name})" for name in LIGHT}

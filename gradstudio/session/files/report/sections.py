@@ -1,0 +1,274 @@
+"""The sections of a report, in order. A section is a function of a run; it returns None where it has nothing to say."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections.abc import Callable
+
+import gradstudio
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.knobs import format_value
+from gradstudio.core.task_measures import measure
+from gradstudio.core.text import number, percent, plural
+from gradstudio.session.files import run_files
+from gradstudio.session.files.report import figure_data, layers_figure
+from gradstudio.session.files.report import figures as plots
+from gradstudio.session.files.report.blocks import (
+    Block,
+    Card,
+    Code,
+    Document,
+    Fold,
+    Plot,
+    Prose,
+    Section,
+    Table,
+    Tile,
+    Tiles,
+    Tone,
+)
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_figures import figures
+from gradstudio.session.words.story import headline, loss_scale, tell, tone
+
+_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warning", "info": "dim"}
+_TIMELINE = {"loop": "each step calls {}", "knob_refused": "refused: {}"}  # what stands around an event's text
+_MOST_ALIKE = 4  # events of one kind that are listed one by one
+
+
+def what_happened(run: Run) -> Section:
+    """Return the course of the run in words, and its figures."""
+    found = figures(run)
+    lost: Tone = "bad" if found.final_loss is not None and not math.isfinite(found.final_loss) else ""
+    tiles = [
+        Tile("loss at the start", number(found.initial_loss)),
+        Tile("loss at the end", number(found.final_loss), lost),
+        Tile("best loss", number(found.best_loss)),
+        Tile(measure(run.experiment).label, percent(found.accuracy)),
+        Tile("largest gradient norm", number(found.peak_grad_norm)),
+        Tile("steps clipped", percent(found.clipped_share)),
+        Tile("updates skipped", f"{found.skipped_steps:,}", "warning" if found.skipped_steps else ""),
+        Tile("loss scale at the end", loss_scale(found.final_scale) if run.in_force.precision.dtype == "fp16" else "–"),
+        Tile("steps", f"{found.steps:,}"),
+        Tile("time in steps", f"{number(found.seconds)} s"),
+    ]
+    return Section("what-happened", "What happened", (Prose(tell(run)), Tiles(tuple(tiles))))
+
+
+def findings(run: Run) -> Section:
+    """Return the findings of the run, with their evidence and remedies."""
+    cards = tuple(_card(finding) for finding in ranked(run))
+    return Section("findings", "Findings", cards or (Prose("No rule fired.", dim=True),))
+
+
+def curves(run: Run) -> Section | None:
+    """Return the figures: the measurements of every step."""
+    taken = figure_data.take(run)
+    if not len(taken):
+        return None
+    blocks: list[Block] = [
+        Plot("loss", "Loss", "mean over the step's batch, before the update; log", 1.75, plots.loss, taken),
+        Plot("grad-norm", "Gradient norm", "of the true gradient: unscaled; log", 1.75, plots.gradient_norm, taken),
+    ]
+    if any(knobs.precision.dtype == "fp16" for _, _, knobs in taken.in_force) or (taken["scale"] != 1).any():
+        blocks.append(Plot("scale", "Loss scale", "multiplies the loss in fp16; log2", 1.2, plots.loss_scale, taken))
+    blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, taken))
+    if taken.layers:
+        grouped = len(taken) / figure_data.CELLS
+        note = "gradient norm, log colour" + (
+            f"; each column is the largest of about {number(grouped, 2)} steps" if grouped > 1 else ""
+        )
+        blocks.append(
+            Plot("layers", "Layers × steps", note, layers_figure.height(taken), layers_figure.layers_by_steps, taken)
+        )
+    if taken.changes:
+        blocks.append(Prose("Dashed lines are knob changes, numbered as in the timeline.", dim=True))
+    return Section("curves", "Curves", tuple(blocks))
+
+
+def timeline(run: Run) -> Section:
+    """Return everything that happened to the run; changes of knobs are numbered as in the figures."""
+    events, count, rows = list(run.events), 0, []
+    alike = {kind: [event for event in events if event.kind == kind] for kind in ("step_skipped", "outlier")}
+    for event in sorted(events, key=lambda event: event.step):
+        same = alike.get(event.kind, [])
+        if len(same) > _MOST_ALIKE:
+            if event is same[0]:
+                words = {"step_skipped": "updates skipped after an overflow", "outlier": "batches replaced by noise"}[
+                    event.kind
+                ]
+                rows.append(("", f"{event.step:,}", f"{len(same):,} {words}, the last at step {same[-1].step:,}"))
+            continue
+        count += event.kind == "knob_changed"
+        text = _TIMELINE.get(event.kind, "{}").format(event.text)
+        rows.append((str(count) if event.kind == "knob_changed" else "", f"{event.step:,}", text))
+    if not count:
+        return Section("timeline", "Timeline", (Table(("step", "what"), tuple(row[1:] for row in rows), (0.12, 0.88)),))
+    return Section(
+        "timeline",
+        "Timeline",
+        (Table(("step", "change", "what"), tuple((row[1], row[0], row[2]) for row in rows), (0.12, 0.12, 0.76)),),
+    )
+
+
+def knobs(run: Run) -> Section:
+    """Return every knob: first those that were set, then those at their default."""
+    set_rows, default_rows = [], []
+    groups: set[str] = set()
+    for knob, value in run.experiment.items():
+        now = run.in_force[knob.name]
+        if value == knob.default and now == value:
+            default_rows.append((knob.name, format_value(value)))
+            continue
+        if knob.group not in groups:
+            groups.add(knob.group)
+            set_rows.append((knob.group,))
+        idle = "" if run.experiment.applies(knob.name) or run.in_force.applies(knob.name) else " (no effect here)"
+        set_rows.append(
+            (
+                f"● {knob.name}",
+                format_value(value) + idle,
+                format_value(now) if now != value else "",
+                format_value(knob.default),
+            )
+        )
+    blocks: list[Block] = []
+    if set_rows:
+        blocks.append(Prose("● differs from its default, at the start or by a change on the way.", dim=True))
+        blocks += _against_the_preset(run)
+        blocks.append(
+            Table(
+                ("knob", "at the start", "changed to", "default"),
+                tuple(set_rows),
+                (0.37, 0.27, 0.18, 0.18),
+                code=(0, 1, 2, 3),
+            )
+        )
+    blocks.append(Prose("At their default:" if set_rows else "Every knob is at its default:", dim=True))
+    half = -(-len(default_rows) // 2)
+    left, right = default_rows[:half], [*default_rows[half:], ("", "")]
+    pairs = tuple((*first, *second) for first, second in zip(left, right, strict=False))
+    blocks.append(Table(("knob", "value", "knob", "value"), pairs, (0.36, 0.14, 0.37, 0.13), code=(0, 1, 2, 3)))
+    return Section("knobs", "Knobs", tuple(blocks))
+
+
+def _against_the_preset(run: Run) -> list[Block]:
+    """Return the knobs that differ from the preset; empty where none does."""
+    preset = run.preset.experiment
+    rows = [
+        (knob.name, format_value(preset[knob.name]), format_value(value))
+        for knob, value in run.experiment.items()
+        if preset[knob.name] != value
+    ]
+    if not rows:
+        return []
+    table = Table(("knob", "in the preset", "in this run"), tuple(rows), (0.4, 0.3, 0.3), code=(0, 1, 2))
+    return [Prose("Different from the preset:"), table, Prose("Different from the defaults:")]
+
+
+def environment(run: Run) -> Section:
+    """Return where and when the run was made."""
+    line = [("branch of", run.parent), ("from step", f"{run.parent_step:,}")] if run.parent else []
+    rows = [
+        ("run", run.id),
+        *line,
+        ("started", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(run.started))),
+        *run.environment.items(),
+    ]
+    return Section("environment", "Environment", (Table(("fact", "value"), tuple(rows), (0.25, 0.75), code=(1,)),))
+
+
+def repeat(run: Run) -> Section:
+    """Return how to repeat the run."""
+    blocks: list[Block] = []
+    if run.preset.bundled:
+        blocks += [Prose("From the bundled preset:"), Code(command(run))]
+    blocks += [
+        Prose(f"{'Or from' if run.preset.bundled else 'From'} this file, saved as experiment.toml:"),
+        Code("gradstudio run experiment.toml"),
+        Code(run_files.experiment_toml(run).strip()),
+        Prose("The same experiment, changes, seed and device give the same run: bit for bit on the CPU.", dim=True),
+        *(
+            [Prose("This repeats it from step 0 on, with the changes of the run that it branched from.", dim=True)]
+            if run.parent
+            else []
+        ),
+    ]
+    return Section("repeat", "How to repeat it", tuple(blocks))
+
+
+def script(run: Run) -> Section:
+    """Return the program that repeats the run without GradStudio."""
+    about = "Plain PyTorch, without GradStudio. It prints step, loss and gradient norm, and repeats this run."
+    listing = Fold(
+        "train.py",
+        run_files.train_py(run),
+        "It is train.py among the run's files, and what this prints: gradstudio script experiment.toml",
+        True,
+    )
+    return Section("script", "The script", (Prose(about), listing))
+
+
+def command(run: Run) -> str:
+    """Return the command line that makes the run from its preset."""
+    words = ["gradstudio", "run", run.preset.id]
+    flags = {"run.steps": "--steps", "run.seed": "--seed", "run.device": "--device"}
+    for knob, value in run.experiment.items():
+        if value != run.preset.experiment[knob.name]:
+            words += (
+                [flags[knob.name], format_value(value)]
+                if knob.name in flags
+                else ["--set", f"{knob.name}={format_value(value)}"]
+            )
+    if "--seed" not in words:
+        words += ["--seed", str(run.experiment.run.seed)]
+    for change in list(run.timeline):
+        if change not in run.preset.timeline:
+            words += ["--at", f"{change.step}:{change.knob}={format_value(change.value)}"]
+    return shlex.join(words)
+
+
+def note(text: str) -> Section | None:
+    """Return the user's note on the run."""
+    return (
+        Section("note", "Note", tuple(Prose(line) for line in text.splitlines() if line.strip()))
+        if text.strip()
+        else None
+    )
+
+
+SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
+    what_happened,
+    findings,
+    curves,
+    timeline,
+    knobs,
+    environment,
+    repeat,
+    script,
+)
+
+
+def document(run: Run, noted: str = "") -> Document:
+    """Return the report of a run: every section that has something to say, and the user's note after the first."""
+    first, *others = (section for make in SECTIONS if (section := make(run)) is not None)
+    sections = [first, *filter(None, [note(noted)]), *others]
+    return Document(
+        run.title,
+        headline(run),
+        tone(run),
+        run.preset.summary,
+        f"{run.id} · GradStudio {gradstudio.__version__}",
+        tuple(sections),
+    )
+
+
+def _card(finding: Finding) -> Card:
+    layers = finding.layers[:4]
+    more = f" and {plural(len(finding.layers) - 4, 'other', 'others')}" if len(finding.layers) > 4 else ""
+    where = f"{finding.when} · {', '.join(layers)}{more}" if layers else finding.when
+    lines = tuple(line for line in (finding.evidence, finding.meaning) if line)
+    return Card(_TONES[finding.severity], finding.severity, finding.title, where, lines, finding.remedies)

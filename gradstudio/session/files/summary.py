@@ -1,0 +1,50 @@
+"""The summary of a run as one JSON object: what `gradstudio run --json` prints and run.json holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gradstudio.core.strict_json import coded
+from gradstudio.session.record.ranked_findings import in_order
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_figures import figures
+from gradstudio.session.running.investigation import as_json
+
+
+def summarize(run: Run) -> dict[str, Any]:
+    """Return the run as one JSON object: NaN and Inf as the strings "nan", "inf", "-inf", what is missing as null."""
+    findings = [
+        {
+            "rule": finding.rule,
+            "severity": finding.severity,
+            "first_step": finding.first_step,
+            "layers": list(finding.layers),
+            "evidence": finding.evidence,
+            "remedies": list(finding.remedies),
+            "explains": list(finding.explains),
+        }
+        for finding in in_order(run)
+    ]
+    comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
+    line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}
+    return coded(
+        {
+            "run": run.id,
+            **vars(figures(run)),
+            "findings": findings,
+            "provenance": as_json(run.provenance),
+            "comparisons": comparisons,
+            **line,
+        },
+        _spelled,
+    )
+
+
+def to_json(value: Any) -> str:
+    """Return strict JSON, indented for people, with NaN and Inf as strings."""
+    return json.dumps(coded(value, _spelled), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _spelled(value: float) -> str:
+    return repr(float(value))

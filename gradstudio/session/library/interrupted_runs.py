@@ -1,0 +1,59 @@
+"""Interrupted runs: which process writes a run, and whether it still lives.
+
+A run that is not over while its process has ended, as after a crash or kill -9, is shown as interrupted."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+
+def this() -> str:
+    """Return host, number and start time of this process, as one text."""
+    return f"{platform.node()} {os.getpid()} {_born(os.getpid())}"
+
+
+def lives(process: str) -> bool:
+    """Return whether the process that `this` named still lives. One on another host cannot be asked: it is taken to
+    live."""
+    host, number, born = ([""] * 2 + process.rsplit(" ", 2))[-3:]
+    if not number.isdecimal():
+        return False  # `this` wrote no such text
+    if host != platform.node():
+        return True
+    if process == this():
+        return True
+    if os.name == "nt":
+        return _lives_on_windows(int(number))
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return _born(int(number)) == born
+
+
+def _born(number: int) -> str:
+    """Return when a process began, where the system tells it: another process may get the same number later. A zombie,
+    which has ended and waits for its parent, began "never"."""
+    try:
+        state, *rest = Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return "-"
+    return "never" if state == "Z" else rest[18]
+
+
+def _lives_on_windows(number: int) -> bool:
+    """Return whether a process of this number lives."""
+    import ctypes
+
+    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined]
+    handle = kernel.OpenProcess(0x1000, False, number)  # PROCESS_QUERY_LIMITED_INFORMATION
+    if not handle:
+        return False
+    code = ctypes.c_ulong()
+    ctypes.windll.kernel32.GetExitCodeProcess(handle, ctypes.byref(code))  # type: ignore[attr-defined]
+    ctypes.windll.kernel32.CloseHandle(handle)  # type: ignore[attr-defined]
+    return code.value == 259  # STILL_ACTIVE

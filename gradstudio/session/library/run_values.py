@@ -1,0 +1,182 @@
+"""What the library writes of a run, and the run that it reads back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradstudio.core import presets
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.events import Change, Event
+from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
+from gradstudio.core.loop_calls import Loop
+from gradstudio.core.presets import Preset
+from gradstudio.core.provenance import Operation, Provenance
+from gradstudio.core.strict_json import coded
+from gradstudio.session.record.run import JoinedBatch, Run, Status
+from gradstudio.session.record.run_writer import RunWriter
+
+# The lists of a run that only grow, each entry a line in the table `entries`: the list, and how to write an entry.
+GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[Any]]]] = {
+    "event": (lambda run: run.events, lambda event: _values(event)),
+    "refusal": (lambda run: run.refusals, lambda event: _values(event)),
+    "compared": (lambda run: run.compared, list),
+    "loop": (lambda run: run.history.loops, lambda loop: [loop[0], *loop[1]]),
+    "settings": (lambda run: run.history.settings, lambda stretch: [stretch[0], *stretch[1]]),
+    "accumulated": (lambda run: run.history.accumulated, list),
+    "activations": (lambda run: run.history.activations, list),
+}
+
+# Lists whose entries may change as the run goes on, each written as a whole.
+WHOLE: dict[str, Callable[[Run], Sequence[Any]]] = {
+    "finding": lambda run: [_values(finding) for finding in list(run.findings.values())],
+    "change": lambda run: [_values(change) for change in list(run.timeline)],
+    "provenance": lambda run: [_written(run.provenance)] if run.provenance else [],
+    "asked": lambda run: [_values(change) for change in run.asked],
+    "at_fork": lambda run: [list(pair) for pair in differing(run.experiment, run.at_fork or run.experiment).items()],
+}
+
+
+def fixed(run: Run) -> dict[str, Any]:
+    """Return the columns of the table `runs` that never change."""
+    return {
+        "id": clean(run.id), "preset_id": clean(run.preset.id), "preset": clean(presets.to_toml(run.preset)),
+        "experiment": clean(presets.to_toml(Preset(id=run.id, title=run.title, experiment=run.experiment))),
+        "planned": dumps([_values(change) for change in run.planned]), "compare_at": dumps(list(run.compare_at)),
+        "started": run.started,
+        "parent": clean(run.parent) or None, "parent_step": run.parent_step if run.parent else None,
+    }  # fmt: skip
+
+
+def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
+    """Return the columns that change as the run goes on. `steps` of its rows are written."""
+    return {
+        "title": clean(run.title), "status": run.status, "message": clean(run.message), "refused": run.refused,
+        "accuracy": dumps(run.accuracy),
+        "seconds": run.seconds, "steps": steps, "first_nonfinite_step": run.first_nonfinite_step,
+        "final_loss": dumps(history.value("loss", steps - 1) if steps else None),
+        "environment": dumps(dict(run.environment)), "layers": dumps([list(layer) for layer in history.layers]),
+    }  # fmt: skip
+
+
+def run_from(
+    row: Mapping[str, Any],
+    entries: Mapping[str, list[Any]],
+    history: History,
+    status: Status,
+    ancestors: Mapping[str, int],
+) -> Run:
+    """Return the run that was written. KeyError, ValueError or TypeError where somebody changed what was written."""
+    _take_notes(history, entries)
+    findings = [_finding(values) for values in entries.get("finding", [])]
+    provenances = [_provenance(found) for found in entries.get("provenance", [])]
+    experiment = presets.parse(row["experiment"], Path(row["id"])).experiment
+    run = Run(
+        _preset(row),
+        experiment,
+        planned=_changes(loads(row["planned"])),
+        compare_at=tuple(loads(row["compare_at"])),
+        id=row["id"],
+        started=row["started"],
+        ancestors=ancestors,
+        status=status,
+        message=row["message"],
+        refused=bool(row["refused"]),
+        environment=loads(row["environment"]),
+        seconds=row["seconds"],
+        history=history,
+        events=[Event(*event) for event in entries.get("event", [])],
+        timeline=list(_changes(entries.get("change", []))),
+        refusals=[Event(*event) for event in entries.get("refusal", [])],
+        compared=[JoinedBatch(*comparison) for comparison in entries.get("compared", [])],
+        findings={finding.rule: finding for finding in findings},
+        first_nonfinite_step=row["first_nonfinite_step"],
+        provenance=provenances[-1] if provenances else None,
+        accuracy=loads(row["accuracy"]),
+        **(_lineage(row, entries, experiment, len(history)) if row["parent"] else {}),
+    )
+    if row["title"] != run.title:
+        RunWriter(run).rename(row["title"])
+    return run
+
+
+def _lineage(
+    row: Mapping[str, Any], entries: Mapping[str, list[Any]], experiment: Experiment, rows: int
+) -> dict[str, Any]:
+    """Return the fields that only a branch has."""
+    return {
+        "parent": row["parent"],
+        "parent_step": min(max(int(row["parent_step"]), 0), rows),  # rows may be damaged
+        "at_fork": experiment.with_values(dict(entries.get("at_fork", []))),
+        "asked": _changes(entries.get("asked", [])),
+    }
+
+
+def _preset(row: Mapping[str, Any]) -> Preset:
+    """Return the preset that the run was made from, with its file where that is still there."""
+    preset = presets.parse(row["preset"], Path(row["preset_id"] + ".toml"))
+    known = next((path for path in presets.available() if path.stem == preset.id), None)
+    bundled = known is not None and known.parent == presets.files.PRESETS
+    return preset.model_copy(update={"path": known, "bundled": bundled})
+
+
+def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
+    """Add to a history what it keeps beside its rows."""
+    history.loops += [(step, Loop(tuple(calls), *rest)) for step, calls, *rest in entries.get("loop", [])]
+    history.settings += [(step, Settings(*values)) for step, *values in entries.get("settings", [])]
+    history.accumulated += [Accumulated(*values) for values in entries.get("accumulated", [])]
+    history.activations += [
+        Activations(step, tuple(Activation(*values) for values in layers))
+        for step, layers in entries.get("activations", [])
+    ]
+
+
+def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
+    return tuple(Change(*change) for change in entries)
+
+
+def _finding(values: list[Any]) -> Finding:
+    fields: list[Any] = [tuple(value) if isinstance(value, list) else value for value in values]
+    return Finding(*fields)
+
+
+def _written(provenance: Provenance) -> dict[str, Any]:
+    return vars(provenance) | {"chain": [vars(made) for made in provenance.chain]}
+
+
+def _provenance(found: dict[str, Any]) -> Provenance:
+    chain = tuple(Operation(**made) for made in found["chain"])
+    growth = tuple((str(place), float(value)) for place, value in found["growth"])
+    return Provenance(**{**found, "chain": chain, "growth": growth, "layers": tuple(found["layers"])})
+
+
+def layers_from(text: str) -> tuple[Layer, ...]:
+    """Return the layers that were written in `changing`."""
+    return tuple(Layer(*layer) for layer in loads(text))
+
+
+def dumps(value: Any) -> str:
+    """Return the value as JSON in which NaN and Inf are {"float": "nan"}."""
+    return clean(json.dumps(coded(value, _tagged), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+
+
+def clean(text: str) -> str:
+    """Return the text as UTF-8 can have it: what was a file name in another encoding is written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def loads(text: str) -> Any:
+    """Return the value that `dumps` wrote."""
+    return json.loads(text, object_hook=lambda table: float(table["float"]) if list(table) == ["float"] else table)
+
+
+def _tagged(value: float) -> dict[str, str]:
+    return {"float": repr(value)}
+
+
+def _values(record: Any) -> list[Any]:
+    """Return the fields of a dataclass, in order."""
+    return [getattr(record, name) for name in record.__dataclass_fields__]

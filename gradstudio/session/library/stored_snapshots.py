@@ -1,0 +1,87 @@
+"""The few snapshots of a run that the library keeps, so that a rewind is short on another day too.
+
+They are written when the run is over. Without them a rewind makes every step again from step 0."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+
+from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.record.branches import last_healthy_step
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Kept, Snapshots, Stored
+
+MOST = 8  # snapshots of a run
+SECONDS = 1.0  # of training for each snapshot, at least
+A_SECOND = 512 << 10  # bytes for each second of training, at most
+BYTES = 8 << 20  # of all snapshots of a run, at most
+ALL = 256 << 20  # bytes of the snapshots of all runs; those of the oldest runs go
+_HEADER = struct.Struct("<Id")  # checksum, seconds
+
+
+def packed(run: Run, snapshots: Snapshots) -> list[tuple[int, bytes]]:
+    """Return step and bytes of the snapshots to write."""
+    return [(kept.step, _pack(kept)) for kept in chosen(run, snapshots)]
+
+
+def chosen(run: Run, snapshots: Snapshots) -> list[Kept]:
+    """Return the snapshots to write: spread evenly over the training time, and of a run that diverged only up to its
+    last healthy step."""
+    last = len(run.history)
+    if (broke := run.first_nonfinite_step) is not None:
+        healthy = last_healthy_step(run)
+        last = broke if healthy is None else healthy
+    own = [kept for kept in snapshots.of(run) if 0 < kept.step <= last]
+    if not own:
+        return []
+    start = float(run.history.column("step_seconds", 0, run.parent_step).sum())
+    seconds = own[-1].seconds - start
+    room = min(
+        MOST, int(seconds / SECONDS), int(min(BYTES, A_SECOND * seconds) / max(kept.state.nbytes for kept in own))
+    )
+    targets = [start + seconds * share / room for share in range(1, room + 1)]
+    nearest = {min(own, key=lambda kept: abs(kept.seconds - target)).step for target in targets}
+    return [kept for kept in own if kept.step in nearest]
+
+
+def write(connection: sqlite3.Connection, run: str, states: list[tuple[int, bytes]]) -> None:
+    """Write these snapshots of a run in place of those that are there, and make room if all runs have too many."""
+    connection.execute("DELETE FROM snapshots WHERE run = ?", (run,))
+    connection.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", [(run, *state) for state in states])
+    if states:
+        size = (
+            "SELECT run, sum(length(content)) OVER (ORDER BY started DESC, id DESC) AS size FROM snapshots JOIN "
+            "runs ON id = run"
+        )
+        connection.execute(f"DELETE FROM snapshots WHERE run IN (SELECT run FROM ({size}) WHERE size > ?)", (ALL,))
+
+
+def read(path: Path, runs: Iterable[str]) -> list[Stored]:
+    """Return the snapshots of these runs that are whole in the library of this file; none where the library cannot be
+    read."""
+    found = []
+    with suppress(LibraryError):
+        if path.exists():
+            with closing(Library(path)) as library:
+                found = library.snapshots(runs)
+    return [stored for run, step, content in found if (stored := _unpack(run, step, content))]
+
+
+def _pack(kept: Kept) -> bytes:
+    """Return a snapshot as bytes with a checksum."""
+    state = kept.state.pack()
+    return _HEADER.pack(zlib.crc32(state), kept.seconds) + state
+
+
+def _unpack(run: str, step: int, content: bytes) -> Stored | None:
+    """Return the snapshot in these bytes, None where they are damaged."""
+    if len(content) < _HEADER.size:
+        return None
+    checksum, seconds = _HEADER.unpack_from(content)
+    state = content[_HEADER.size :]
+    return Stored(run, step, seconds, state) if zlib.crc32(state) == checksum else None

@@ -1,0 +1,239 @@
+"""The thread that writes runs into the library as they train. Training never waits for it: it only reads runs."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
+from gradstudio.session.library import interrupted_runs, stored_snapshots
+from gradstudio.session.library.packing import pack
+from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
+from gradstudio.session.library.store import Library, LibraryError, is_damage
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+
+INTERVAL = 0.5  # seconds between two writings: as much can be lost in a power cut
+PIECE = 128  # rows; a shorter piece is written again together with the next rows, as many short ones take more room
+
+
+class LibraryWriter:
+    """Follows runs until they are over. `problem` says why the latest writing failed. It is tried again; something is
+    lost only if the program ends before it succeeds. `notice` says what became of a damaged library."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.problem = ""
+        self.notice = ""
+        self._library: Library | None = None
+        self._following: list[_Followed] = []
+        self._wake = threading.Event()
+        self._ending = False
+        self._ended_well = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
+        self._thread.start()
+
+    def follow(self, run: Run, snapshots: Snapshots | None = None) -> None:
+        """Write this run from now on, and some of its snapshots once it is over. Any thread may call this."""
+        with self._lock:  # a run that goes on after it was over is written anew
+            self._following = [
+                *(followed for followed in self._following if followed.run is not run),
+                _Followed(run, snapshots),
+            ]
+        self._wake.set()
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Write what is left of all runs, and end. Return whether all is written."""
+        self._ending = True
+        self._wake.set()
+        self._thread.join(timeout)
+        return self._ended_well
+
+    def _run(self) -> None:
+        """Write again and again, until `close`."""
+        while True:
+            ending = self._ending
+            with self._lock:
+                following = list(self._following)
+            once_more = self._attempt(following) and self._attempt(following)
+            if ending:
+                break
+            self._wake.wait(INTERVAL if following or once_more else None)
+            self._wake.clear()
+        if self._library is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._library.close()
+        self._ended_well = not self.problem
+
+    def _attempt(self, following: list[_Followed]) -> bool:
+        """Write what is new of each run. Return whether to try again at once, as a damaged library was set aside."""
+        problem = ""
+        for followed in following:
+            try:
+                self._write(followed, following)
+            except Exception as fault:  # of one run; the others are written all the same
+                known = isinstance(fault, LibraryError)
+                problem = str(fault) if known else f"the run library {self.path} cannot be written: {fault}"
+                if is_damage(fault) and self._library is not None:
+                    self.problem = problem
+                    return self._set_aside(self._library, following)
+        self.problem = problem
+        return False
+
+    def _write(self, followed: _Followed, following: list[_Followed]) -> None:
+        """Write what is new of one run, and follow it no more once it is over."""
+        library = self._library
+        if library is not None and library.replaced:
+            self._leave(library, following)
+            library = None
+        if library is None:
+            library = self._library = Library(self.path)
+            self.notice = library.notice or self.notice
+        over = followed.run.over  # asked before writing, so that the end of the run is written too
+        followed.write(library, over)
+        if over:
+            with self._lock:  # it is gone already where it is written again, into the library after a damaged one
+                if followed in self._following:
+                    self._following.remove(followed)
+
+    def _set_aside(self, library: Library, following: list[_Followed]) -> bool:
+        """Go on with a new library in place of a damaged one. Return whether there is one."""
+        try:
+            library.set_aside()
+        except Exception:
+            self._leave(library, following)
+            return False
+        self.notice = library.notice or self.notice
+        for each in following:
+            each.forget()
+        return True
+
+    def _leave(self, library: Library, following: list[_Followed]) -> None:
+        """Close a library that cannot be used any more. The next one gets every run from its beginning."""
+        with contextlib.suppress(sqlite3.Error):
+            library.close()
+        self._library = None
+        for each in following:
+            each.forget()
+
+
+class _Written(NamedTuple):
+    """What is known to be in the library of a run."""
+
+    history: History | None = None
+    rows: int = 0
+    piece: int = 0  # first row of the piece that is written again with the next rows
+    columns: Mapping[str, Any] = {}
+    lengths: Mapping[str, int] = dict.fromkeys(GROWING, 0)  # how many entries of each growing list
+    whole: Mapping[str, list[str]] = {}
+
+
+class _Followed:
+    """A run, and how much of it is written."""
+
+    def __init__(self, run: Run, snapshots: Snapshots | None) -> None:
+        self.run, self._snapshots = run, snapshots
+        self._fixed = fixed(run) | {"process": interrupted_runs.this()}
+        self._id = self._fixed["id"]
+        self._written = _Written()
+
+    def forget(self) -> None:
+        """Take it that nothing of the run is written."""
+        self._written = _Written()
+
+    def write(self, library: Library, over: bool) -> None:
+        """Write everything that is new, in one transaction."""
+        run, history = self.run, self.run.history
+        rows, before = len(history), self._written
+        if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
+            return  # it may never begin
+        lists = {kind: (list(entries(run)), encode) for kind, (entries, encode) in GROWING.items()}
+        now = before._replace(
+            rows=rows,
+            columns=changing(run, history, rows),
+            lengths={kind: len(entries) for kind, (entries, _) in lists.items()},
+            whole={kind: [dumps(entry) for entry in entries(run)] for kind, entries in WHOLE.items()},
+        )
+        if now == before:
+            return
+        states = stored_snapshots.packed(run, self._snapshots) if over and self._snapshots else []
+        with library.transaction() as connection:
+            self._write_columns(connection, now.columns)
+            for kind, (entries, encode) in lists.items():
+                start = before.lengths[kind]
+                _enter(connection, self._id, kind, start, [dumps(encode(entry)) for entry in entries[start:]])
+            self._write_whole(connection, now.whole)
+            piece = self._write_rows(connection, history, rows)
+            if over:
+                stored_snapshots.write(connection, self._id, states)
+        self._written = now._replace(history=history, piece=piece)
+
+    def _write_columns(self, connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
+        """Write the run's line in the table `runs`."""
+        if not self._written.columns:
+            _put(connection, {**self._fixed, **columns})
+        elif columns != self._written.columns:
+            _change(connection, self._id, self._written.columns, columns)
+
+    def _write_whole(self, connection: sqlite3.Connection, whole: Mapping[str, list[str]]) -> None:
+        """Write the lists whose entries may have changed."""
+        for kind, entries in whole.items():
+            if entries != self._written.whole.get(kind, []):
+                connection.execute("DELETE FROM entries WHERE run = ? AND kind = ?", (self._id, kind))
+                _enter(connection, self._id, kind, 0, entries)
+
+    def _write_rows(self, connection: sqlite3.Connection, history: History, rows: int) -> int:
+        """Write the rows that are new. Return where the piece begins that is written again with the next rows."""
+        before = self._written
+        written, piece = (before.rows, before.piece) if history is before.history else (0, 0)
+        if rows > written:
+            connection.execute("DELETE FROM rows WHERE run = ? AND start >= ?", (self._id, piece))
+            for start in range(piece, rows, BLOCK):
+                piece, stop = start, min(start + BLOCK, rows)
+                connection.execute(
+                    "INSERT INTO rows VALUES (?, ?, ?, ?, ?)",
+                    (self._id, start, stop - start, *_packed(history, start, stop)),
+                )
+        return piece if rows - piece < PIECE else rows
+
+
+def _packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
+    """Return the columns and the layers of rows start to stop, as bytes."""
+    columns = np.stack([history.column(name, start, stop) for name in COLUMNS], 1)
+    layers = np.stack([history.layer_metric(name, start, stop) for name in LAYER_METRICS], 1)
+    return pack(columns), pack(layers)
+
+
+def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str]) -> None:
+    """Write entries of a list from a number on."""
+    lines = [(run, kind, number, entry) for number, entry in enumerate(entries, start)]
+    connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", lines)
+
+
+def _put(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
+    """Write the whole line of a run."""
+    names = list(columns)
+    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name != "id")
+    connection.execute(
+        f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT (id) DO UPDATE "
+        f"SET {updates}",
+        [columns[name] for name in names],
+    )
+
+
+def _change(connection: sqlite3.Connection, run: str, before: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+    """Write the columns that have changed. A title that somebody has given the run meanwhile stays."""
+    new = {name: value for name, value in columns.items() if value != before[name]}
+    if title := new.pop("title", None):
+        connection.execute("UPDATE runs SET title = ? WHERE id = ? AND title = ?", (title, run, before["title"]))
+    if new:
+        connection.execute(
+            f"UPDATE runs SET {', '.join(f'{name} = ?' for name in new)} WHERE id = ?", [*new.values(), run]
+        )

@@ -1,0 +1,61 @@
+"""The search for devices that can train, in a thread of its own, because it has to load torch."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from gradstudio.core import compiled
+from gradstudio.session.machine import preload_torch
+
+
+class Machine:
+    """Loads torch and whatever else training and its plots need, in the background. Once `ready`, `devices` are pairs
+    of id and name, and `problem` says why nothing can train."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.devices: tuple[tuple[str, str], ...] = ()
+        self.problem = ""
+        self._thread = threading.Thread(target=self._look, name="loading torch", daemon=True)
+
+    def look(self) -> None:
+        """Begin the search, and return at once."""
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """True while the search goes on."""
+        return self._thread.is_alive()
+
+    @property
+    def automatic(self) -> str:
+        """The device that run.device = auto means here; "" until that is known."""
+        return self.devices[1 if len(self.devices) > 1 else 0][0] if self.devices else ""
+
+    def _look(self) -> None:
+        """Load everything, and note the devices."""
+        compiling = threading.Thread(target=_compile, name="compiling", daemon=True)
+        compiling.start()
+        try:
+            preload_torch.load_ahead()
+            # The trainer imports all that training needs, so that it is there when a run begins.
+            from gradstudio.engine import devices, trainer  # noqa: F401
+
+            self.devices = tuple((device.id, device.name) for device in devices.available())
+            compiling.join()
+            compiled.compile_all()
+        except ModuleNotFoundError as fault:
+            self.problem = f"{fault.name} is not installed, so nothing can train: pip install {fault.name}"
+        except Exception as fault:  # a broken torch, numba or driver can raise anything
+            self.problem = f"Nothing can train here: {str(fault).partition(chr(10))[0]}"
+        finally:
+            self.ready = True
+
+
+def _compile() -> None:
+    """Compile what does not need torch while the system links torch. Errors show up where the result is needed."""
+    with suppress(Exception):
+        from gradstudio.engine.gauges import kernels  # noqa: F401
+
+        compiled.compile_all()

@@ -1,0 +1,326 @@
+"""The doctor: checks whether everything is here that the program needs. It works without torch, Qt or a display."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradstudio.core import files, presets, recording_switch, system_libraries
+from gradstudio.core.text import plural
+
+_PACKAGES = {
+    "torch": "torch",
+    "PySide6": "PySide6-Essentials",
+    "pyqtgraph": "pyqtgraph",
+    "numpy": "numpy",
+    "numba": "numba",
+    "isal": "isal",
+}
+_FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
+_DRAWING = (
+    "from PySide6.QtWidgets import QApplication; app = QApplication([]); "
+    "from gradstudio.gui.drawing import pyqtgraph_internals; print(*pyqtgraph_internals.try_all(), sep='\\n')"
+)
+_SECONDS = 30  # for a process that only opens Qt
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check: what was found, and what to do where that is a problem."""
+
+    name: str
+    ok: bool
+    text: str
+    advice: str = ""
+
+
+def examine() -> list[Check]:
+    """Return every check, in the order in which things are needed."""
+    return [check for look in CHECKS for check in look()]
+
+
+def devices() -> list[tuple[str, str]]:
+    """Return id and name of everything that can train here; KnobError where torch is missing."""
+    from gradstudio.core.knobs import KnobError
+
+    try:
+        from gradstudio.engine.devices import available
+    except ModuleNotFoundError as fault:
+        if fault.name != "torch":
+            raise
+        raise KnobError(
+            "PyTorch is not installed, and nothing trains without it; install it with: pip install torch"
+        ) from None
+    return [(device.id, device.name) for device in available()]
+
+
+def _python() -> list[Check]:
+    enough = sys.version_info >= (3, 11)
+    return [
+        Check("Python", enough, platform.python_version(), "" if enough else "GradStudio needs Python 3.11 or newer.")
+    ]
+
+
+def _packages() -> list[Check]:
+    checks = []
+    for name, package in _PACKAGES.items():
+        found = _version(package)
+        checks.append(
+            Check(
+                name, bool(found), found or "not installed", "" if found else f"Install it with: pip install {package}"
+            )
+        )
+    return checks
+
+
+def _hazards() -> list[Check]:
+    """Check for versions that are known not to work together."""
+    return hazards(sys.version_info[:2], _version("PySide6-Essentials"), _version("pyqtgraph"))
+
+
+def hazards(python: tuple[int, int], qt: str, pyqtgraph: str) -> list[Check]:
+    """Return what goes wrong between these versions; "" is a version that is not known."""
+    checks = []
+    if numbers(qt) == (6, 12, 0) and python < (3, 12):
+        checks.append(Check("PySide6 with Python", False, f"PySide6 {qt} aborts Python {python[0]}.{python[1]} "
+            "within seconds of live plotting",
+                            "Install another: pip install 'PySide6-Essentials>=6.10.3,<6.12'"))  # fmt: skip
+    if numbers(pyqtgraph) and numbers(pyqtgraph) < (0, 15) and numbers(qt) >= (6, 11):
+        checks.append(Check("pyqtgraph with Qt", False, f"pyqtgraph {pyqtgraph} cannot export SVG on Qt {qt}",
+                            "Install an earlier Qt: pip install 'PySide6-Essentials>=6.10.3,<6.11'"))  # fmt: skip
+    return checks or [Check("Known hazards", True, "none between these versions")]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return "6.10.3" as (6, 10, 3), and () for a text that is no version."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def _devices() -> list[Check]:
+    from gradstudio.core.knobs import KnobError
+
+    try:
+        found = devices()
+    except KnobError as fault:
+        return [Check("Devices", False, "none", str(fault))]
+    except Exception as fault:  # a broken installation of torch can raise anything
+        return [
+            Check(
+                "Devices",
+                False,
+                f"torch cannot be loaded: {str(fault)[:200]}",
+                "Install torch again: pip install --force-reinstall torch",
+            )
+        ]
+    return [
+        Check("Devices", True, "; ".join(f"{name} ({title})" for name, title in found) + without_accelerator(found))
+    ]
+
+
+def _compiler() -> list[Check]:
+    if not _version("numba"):  # another check says so
+        return []
+    try:
+        importlib.import_module("numba")
+    except Exception as fault:  # a numba that does not work with this numpy says so
+        text = f"numba cannot be loaded: {str(fault)[:200]}"
+        return [Check("Compiler", False, text, "Install it again: pip install --force-reinstall numba")]
+    return [Check("Compiler", True, f"numba, with llvmlite {_version('llvmlite')}")]
+
+
+def _torch_internals() -> list[Check]:
+    """Look whether torch has every private part that makes training fast. Training goes on without them."""
+    if not _version("torch"):  # another check says so
+        return []
+    checks = []
+    if not recording_switch.wanted():
+        text = "off, as GRADSTUDIO_RECORD=0 is set: training is slower, with the same numbers"
+        checks.append(Check("Recorded passes", True, text))
+    try:
+        from gradstudio.engine import torch_internals
+    except Exception:  # _devices says why torch cannot be loaded
+        return checks
+    problems = torch_internals.problems()
+    if not problems:
+        return [*checks, Check("Parts of torch", True, f"all {len(torch_internals.INTERNALS)} that are used are there")]
+    advice = "Training goes on. Install a version that GradStudio was tried with: pip install 'torch>=2.13,<2.15'"
+    return [*checks, *(Check("Parts of torch", False, problem, advice) for problem in problems)]
+
+
+def without_accelerator(found: list[tuple[str, str]]) -> str:
+    """Return what to say where only the CPU can train; "" otherwise."""
+    return "" if len(found) > 1 else "; no accelerator was found, so training runs on the CPU"
+
+
+def _display() -> list[Check]:
+    if not _version("PySide6-Essentials"):
+        return [
+            Check(
+                "Display",
+                False,
+                "not checked, as PySide6 is not installed",
+                "Install it with: pip install PySide6-Essentials",
+            )
+        ]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _FIRST_WINDOW],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return [
+            Check(
+                "Display",
+                False,
+                f"Qt gave no answer: {fault}",
+                "Check the display; `gradstudio run` trains without one.",
+            )
+        ]
+    if done.returncode == 0:
+        where = (
+            os.environ.get("QT_QPA_PLATFORM")
+            or os.environ.get("WAYLAND_DISPLAY")
+            or os.environ.get("DISPLAY")
+            or "the system's own"
+        )
+        return [Check("Display", True, where)]
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    if library := system_libraries.missing(done.stderr):
+        return [Check("Display", False, f"Qt needs the system library {library[0]}", library[1])]
+    told = next((line for line in lines if "display" in line.lower()), lines[0] if lines else "no window can be opened")
+    return [
+        Check(
+            "Display",
+            False,
+            told[:200],
+            "The app needs a desktop (DISPLAY or WAYLAND_DISPLAY); `gradstudio run` trains without one.",
+        )
+    ]
+
+
+def _drawing() -> list[Check]:
+    """Look whether pyqtgraph has what makes drawing fast, in a process of its own as this one has no Qt."""
+    if not (_version("PySide6-Essentials") and _version("pyqtgraph")):  # other checks say so
+        return []
+    program = [sys.executable, "-c", _DRAWING]
+    environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
+    try:
+        done = subprocess.run(
+            program, env=environment, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return [Check("Drawing", True, f"not tried: {fault}")]
+    if done.returncode != 0:  # without Qt's libraries, as another check says
+        return [Check("Drawing", True, f"not tried: {(done.stderr.strip().splitlines() or ['no answer'])[-1][:200]}")]
+    notices = done.stdout.split("\n")
+    return [Check("Drawing", True, notice) for notice in notices if notice] or [
+        Check("Drawing", True, "pyqtgraph has every part that makes it fast")
+    ]
+
+
+def _folder() -> list[Check]:
+    folder = files.user_presets()
+    there = next(
+        path for path in (folder, *folder.parents) if path.exists()
+    )  # the folder is made when something is saved
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as fault:
+        text = f"{folder}: {(fault.strerror or str(fault)).lower()}"
+        return [Check("User folder", False, text, "Make it writable, or set XDG_DATA_HOME to a folder that is.")]
+    return [Check("User folder", True, str(folder))]
+
+
+def _library() -> list[Check]:
+    from gradstudio.session.library.store import Library, LibraryError
+
+    path = files.user_library()
+    if not path.exists():
+        return [Check("Run library", True, f"{path}: not there yet; the first run begins it")]
+    try:
+        library = Library(path)
+    except LibraryError as fault:
+        return [Check("Run library", False, str(fault), "Update GradStudio if a newer one wrote it; else close what "
+            "has it open, make it "
+                      "writable, or name another: --library FILE, or GRADSTUDIO_LIBRARY. Runs train without it, and "
+                          "are not kept.")]  # fmt: skip
+    notice, runs = library.notice, 0
+    try:
+        found = library.check()
+        runs = len(library.entries())
+    except LibraryError as fault:
+        found = str(fault).removeprefix(f"the run library {path}: ")
+    finally:
+        library.close()
+    if notice:
+        return [
+            Check(
+                "Run library",
+                False,
+                notice,
+                "Nothing has to be done, as the new library is in use. Keep the damaged file, or delete it.",
+            )
+        ]
+    if found != "ok":
+        return [Check("Run library", False, f"{path} is damaged: {found}"[:400], "Save the runs that can still be "
+            "read (`gradstudio report RUN "
+                      "--format csv,toml`), then move the file away: a new one is begun.")]  # fmt: skip
+    return [Check("Run library", True, f"{path}: {plural(runs, 'run', 'runs')}, {_size(path) / 1e6:.3g} MB")]
+
+
+def _size(library: Path) -> int:
+    """Return the bytes on the disk, with what SQLite has not yet moved into the file itself."""
+    return sum(path.stat().st_size for path in (library, Path(f"{library}-wal")) if path.exists())
+
+
+def _presets() -> list[Check]:
+    good, bad = [], []
+    for path in presets.available():
+        try:
+            good.append(presets.read(path))
+        except presets.PresetError as fault:
+            bad.append(Check("Preset", False, str(fault), "Correct the file, or remove it."))
+    bundled = sum(preset.bundled for preset in good)
+    whole = bundled > 0
+    text = f"{bundled} bundled, {len(good) - bundled} of your own"
+    return [
+        Check("Presets", whole, text, "" if whole else "The bundled presets are missing: install GradStudio again."),
+        *bad,
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+CHECKS: tuple[Callable[[], list[Check]], ...] = (
+    _python,
+    _packages,
+    _hazards,
+    _devices,
+    _torch_internals,
+    _compiler,
+    _display,
+    _drawing,
+    _folder,
+    _library,
+    _presets,
+)

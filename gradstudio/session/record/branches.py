@@ -1,0 +1,121 @@
+"""Branches: runs that go on from a step of another run, and the family that a run makes with its branches."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradstudio.core.events import Change, Event
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USUAL = 200  # steps before the run diverged whose gradient norms are the usual ones
+TIMES = 4.0  # a step whose norm is more than so many times the usual one is not healthy
+_step = attrgetter("step")
+_BEFORE_A_STEP = {"started", "branched", "knob_changed", "knob_refused"}  # events that come before their step is made
+
+
+def fork(
+    parent: Run,
+    step: int,
+    *,
+    experiment: Experiment | None = None,
+    steps: int | None = None,
+    asked: tuple[Change, ...] = (),
+    compare_at: tuple[int, ...] = (),
+) -> Run:
+    """Return the run as it stood before a step, with the changes that act from that step on, for a worker to go on
+    with. It shares its parent's rows. KnobError for a step that the parent has not reached.
+
+    `experiment` is what the parent began with, where `parent` was made again with another number of steps; `steps` is
+    how many steps the branch will have. `asked` and `compare_at` are the branch's own changes and comparisons."""
+    if not 0 <= step <= len(parent.history):
+        raise KnobError(f"step {step:,} is not among the steps 0 to {len(parent.history):,} of {parent.id}")
+    start = experiment or parent.experiment
+    history, broke = parent.history.until(step), parent.first_nonfinite_step
+    timeline = [change for change in list(parent.timeline) if change.step <= step]
+    broken = broke is not None and broke < step
+    run = Run(
+        parent.preset,
+        start if steps is None else start.with_value("run.steps", steps),
+        planned=tuple(sorted((*parent.planned, *parent.asked), key=_step)),
+        compare_at=(*parent.compare_at, *compare_at),
+        parent=parent.id,
+        parent_step=step,
+        ancestors={ancestor: min(end, step) for ancestor, end in parent.ancestors.items()} | {parent.id: step},
+        at_fork=start.with_values({change.knob: change.value for change in timeline}),
+        asked=asked,
+        forked_from=parent,
+        environment=parent.environment,
+        history=history,
+        timeline=timeline,
+        events=_events_at(parent, step),
+        first_nonfinite_step=broke if broken else None,
+        provenance=parent.provenance if broken else None,
+        seconds=float(history.column("step_seconds").sum()),
+    )
+    RunWriter(run).inherit()
+    return run
+
+
+def _events_at(parent: Run, step: int) -> list[Event]:
+    """Return the events of a branch at its first step of its own: what the parent did before it made that step."""
+    before = [event for event in list(parent.events) if event.step == step and event.kind in _BEFORE_A_STEP]
+    return [*before, Event(step, "branched", f"went on from {parent.title}")]
+
+
+def parting(one: Run, other: Run) -> int:
+    """Return how many rows two runs of a family share."""
+    lines = [{**run.ancestors, run.id: len(run.history)} for run in (one, other)]
+    return max((min(end, lines[1][run]) for run, end in lines[0].items() if run in lines[1]), default=0)
+
+
+def last_healthy_step(run: Run) -> int | None:
+    """Return the last step before the run diverged whose gradient norm was still usual. None where it did not diverge,
+    or was never healthy."""
+    broke = run.first_nonfinite_step
+    if not broke:
+        return None
+    first = max(broke - USUAL, 0)
+    norms = run.history.column("grad_norm", first, broke)
+    finite = norms[np.isfinite(norms)]
+    if not len(finite):
+        return None
+    usual = np.flatnonzero(norms <= TIMES * np.median(finite))
+    return first + int(usual[-1])
+
+
+class Family:
+    """A run and everything that branched from it, by id."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.members: dict[str, Run] = {run.id: run for run in runs}
+
+    def add(self, run: Run) -> None:
+        """Add a branch, behind those that are there."""
+        self.members[run.id] = run
+
+    def parent(self, run: Run) -> Run | None:
+        """Return the run that it branched from, if the family has it."""
+        return self.members.get(run.parent)
+
+    def children(self, run: Run) -> list[Run]:
+        """Return its branches, in the order in which they branched."""
+        return [other for other in self.members.values() if other.parent == run.id]
+
+    def offspring(self, run: Run) -> list[Run]:
+        """Return the run and all that branched from it, each before its children."""
+        return [run, *(late for child in self.children(run) for late in self.offspring(child))]
+
+    def owner(self, run: Run, step: int) -> Run:
+        """Return the run that made that step of a run: itself, or one that it branched from."""
+        while step < run.parent_step and (parent := self.parent(run)):
+            run = parent
+        return run

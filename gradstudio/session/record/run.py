@@ -1,0 +1,164 @@
+"""A run as everybody may read it: an experiment, the changes made to it, and everything that was measured.
+
+Plots, reports, files and commands are given a `Run`. It cannot be written to: its worker writes it through a
+`RunWriter` (run_writer.py), and nobody else does."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+from gradstudio.core.diagnosis.diagnosis import Diagnosis
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.events import Change, Event
+from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.gauge_samples import Sample
+from gradstudio.core.history import History
+from gradstudio.core.knobs import format_value
+from gradstudio.core.presets import Preset
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.rule_thresholds import all_rules
+from gradstudio.session.record.rule_watch import RuleWatch
+
+Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed", "interrupted"]
+OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed", "interrupted"})
+_step = attrgetter("step")
+
+
+class JoinedBatch(NamedTuple):
+    """Relative distance between a step's accumulated gradient and that of its micro-batches joined into one batch.
+    `alike` is set where rounding explains the distance."""
+
+    step: int
+    difference: float
+    alike: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A view of a run that cannot write. Any thread may read it at any time.
+
+    Its lists grow while it trains, or are replaced as a whole: a reader that needs one moment copies them first.
+    """
+
+    # What it is
+    preset: Preset
+    experiment: Experiment  # the values at step 0
+    planned: tuple[Change, ...] = ()  # changes that come by themselves; a branch has those of its parent too
+    compare_at: tuple[int, ...] = ()  # steps that also compute the gradient of their micro-batches joined into one
+    id: str = ""
+    name: str = ""  # given by a person; "" where `title` is made from the preset
+    started: float = field(default_factory=time.time)
+
+    # Where it comes from, if it is a branch
+    parent: str = ""  # id of the run that it branched from
+    parent_step: int = 0  # number of rows that are the parent's; the run made every later row itself
+    ancestors: Mapping[str, int] = field(default_factory=dict)  # by id, the oldest first: up to which step rows are its
+    at_fork: Experiment | None = None  # the values in force at parent_step
+    asked: tuple[Change, ...] = ()  # changes of the branch's own that come by themselves too
+    forked_from: Run | None = field(default=None, repr=False)  # the parent, until the branch trains
+
+    # How it goes
+    status: Status = "ready"
+    message: str = ""  # why it failed
+    refused: bool = False  # it failed because the request is impossible here, such as a device that is not there
+    environment: Mapping[str, str] = field(default_factory=dict)
+    replayed: int | None = None  # the step that a rewind has reached, until the run goes on
+    differs_at: int | None = None  # first step whose loss came out differently when a rewind made it again
+    seconds: float = 0.0  # spent in steps
+
+    # What was measured and what happened
+    history: History = field(default_factory=History)
+    events: Sequence[Event] = field(default_factory=list)
+    timeline: Sequence[Change] = field(default_factory=list)  # live changes that were made
+    refusals: Sequence[Event] = field(default_factory=list)  # live changes that could not be made
+    compared: Sequence[JoinedBatch] = field(default_factory=list)
+    not_compared: str = ""  # why the latest comparison with the joined batch failed
+    findings: Mapping[str, Finding] = field(default_factory=dict)  # by rule
+    first_nonfinite_step: int | None = None
+    provenance: Provenance | None = None  # of the first non-finite value
+    accuracy: float | None = None  # on the test set, once the run is over
+
+    # Gauges that are measured on demand
+    gauge_samples: Mapping[str, list[Sample]] = field(default_factory=dict)  # a list is replaced, never changed
+    gauge_problems: Mapping[str, str] = field(default_factory=dict)  # why the latest sample of a gauge is missing
+
+    in_force: Experiment = field(init=False)  # the values that hold now
+    rule_watch: RuleWatch = field(init=False, repr=False)  # of the writer alone
+
+    def __post_init__(self) -> None:
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.started))
+        vars(self).update(
+            # random digits: runs that begin in one second must never be taken for each other
+            id=self.id or f"{self.preset.id}-{stamp}-{secrets.token_hex(4)}",
+            in_force=self.experiment.with_values({change.knob: change.value for change in self.timeline})
+            if self.timeline
+            else self.experiment,
+            rule_watch=RuleWatch(Diagnosis(all_rules()), self.history.before(0)),
+        )
+
+    @property
+    def over(self) -> bool:
+        """True once nothing more comes."""
+        return self.status in OVER
+
+    @property
+    def title(self) -> str:
+        """The name, or the preset's title, with what a branch changed."""
+        return self.name or (f"{self.preset.title}: {self.what_changed}" if self.parent else self.preset.title)
+
+    @property
+    def own(self) -> int:
+        """Number of rows that the run made itself. A rewound run has none before it goes on."""
+        return len(self.history) - self.parent_step
+
+    @property
+    def what_changed(self) -> str:
+        """The changes that tell a branch from its parent, in words."""
+        planned = {(change.knob, change.value) for change in self.planned}
+        net = differing(self.at_fork or self.in_force, self.in_force)
+        told = {change.knob: change.value for change in self.asked if change in self.timeline}
+        told |= {knob: value for knob, value in net.items() if (knob, value) not in planned}
+        return ", ".join(f"{knob} = {format_value(value)}" for knob, value in told.items()) or "no change"
+
+    def owner(self, step: int) -> str:
+        """Return the id of the oldest run that stood in the same state before that step."""
+        return next((run for run, end in self.ancestors.items() if step <= end), self.id)
+
+    def values_at(self, step: int) -> Experiment:
+        """Return the values that were in force at a step."""
+        return self.experiment.with_values(
+            {change.knob: change.value for change in list(self.timeline) if change.step <= step}
+        )
+
+    @property
+    def to_come(self) -> list[Change]:
+        """The changes that will still come by themselves. A change at the next step has come if there is an event of
+        it; a change that had no effect has none, and comes again."""
+        step = len(self.history)
+        news = [event for event in list(self.events) if event.step == step]
+        forked = max((place for place, event in enumerate(news) if event.kind == "branched"), default=-1)
+        # the parent made the changes whose events come before "branched"
+        heard, of_own = {event.knob for event in news}, {event.knob for event in news[forked + 1 :]}
+        planned = [change for change in self.planned if _still_comes(change, step, heard)]
+        asked = [change for change in self.asked if _still_comes(change, step, of_own)]
+        return sorted((*planned, *asked), key=_step)
+
+    @property
+    def course(self) -> tuple[Change, ...]:
+        """Every change of the run: those that were made, and those that will come."""
+        return tuple(sorted((*self.to_come, *self.timeline), key=_step))  # at one step, what was planned came first
+
+
+def _still_comes(change: Change, step: int, heard: set[str]) -> bool:
+    return change.step > step or (change.step == step and change.knob not in heard)
+
+
+def recent_mean(history: History, column: str, rows: int = 50) -> float:
+    """Return the mean of the last rows of a column: NaN where one of them is NaN, and where there are none."""
+    values = history.column(column, len(history) - rows)
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,55 @@
+"""A run in a dozen figures: how it ended, its loss, accuracy and gradient norm, what was clipped and skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.session.record.run import Run
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A run in figures. NaN and Inf stand as they were measured; None is what was not measured at all."""
+
+    outcome: str
+    steps: int
+    first_nonfinite_step: int | None
+    initial_loss: float | None
+    final_loss: float | None
+    best_loss: float | None
+    accuracy: float | None
+    peak_grad_norm: float | None
+    clipped_share: float | None
+    skipped_steps: int
+    final_scale: float | None
+    seconds: float
+
+
+def figures(run: Run) -> Figures:
+    """Return the figures of a run as far as it has come. best_loss and peak_grad_norm are the extremes of the finite
+    values."""
+    history, count = run.history, len(run.history)  # a run that still trains grows between two columns
+    loss, norm = history.column("loss", 0, count), history.column("grad_norm", 0, count)
+    clip_coef, scale = history.column("clip_coef", 0, count), history.column("scale", 0, count)
+    return Figures(
+        outcome=run.status if run.over else "stopped",
+        steps=len(loss),
+        first_nonfinite_step=run.first_nonfinite_step,
+        initial_loss=float(loss[0]) if len(loss) else None,
+        final_loss=float(loss[-1]) if len(loss) else None,
+        best_loss=_extreme(np.min, loss),
+        accuracy=run.accuracy,
+        peak_grad_norm=_extreme(np.max, norm),
+        clipped_share=float((clip_coef < 1).mean()) if len(clip_coef) else None,
+        skipped_steps=int(history.column("skipped", 0, count).sum()),
+        final_scale=float(scale[-1]) if len(scale) else None,
+        seconds=run.seconds,
+    )
+
+
+def _extreme(pick: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(pick(finite)) if len(finite) else None

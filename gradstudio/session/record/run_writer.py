@@ -1,0 +1,241 @@
+"""The one way to write to a run. Its worker uses it, and whoever reads a run back from the library or names one that
+no worker has. A reader never needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gradstudio.core.diagnosis.diagnosis import Diagnosis
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.events import Change, Event, Kind
+from gradstudio.core.experiment import Experiment, find_knob
+from gradstudio.core.gauge_samples import Sample, kept
+from gradstudio.core.history import ALIKE, History, Layer, Row
+from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.loop_calls import in_words
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.text import number
+from gradstudio.session.record.rule_watch import RuleWatch
+from gradstudio.session.record.run import JoinedBatch, Run, Status
+
+
+class SoFar(NamedTuple):
+    """Everything that a snapshot keeps of a run beside its model."""
+
+    diagnosis: Diagnosis
+    findings: Mapping[str, Finding]
+    seconds: float
+
+
+class RunWriter:
+    """Writes one run. One thread at a time may hold it: the run's worker, until it has called `end`."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._values = vars(run)  # a run has no setters
+
+    def rename(self, name: str) -> None:
+        """Give the run a name; with "" its title tells what changed."""
+        self._values["name"] = name
+
+    # ---- how it goes
+
+    def queue(self) -> None:
+        """Say that a worker has taken the run up. One that was stopped goes on."""
+        if self.run.status == "stopped":
+            self.note("resumed", "goes on")
+        self._values["status"] = "starting"
+
+    def begin(self, layers: tuple[Layer, ...], environment: Mapping[str, str]) -> None:
+        """Make room for rows: the model has been built."""
+        history = History(layers)
+        watch = RuleWatch(self.run.rule_watch.diagnosis, history.before(0))
+        self._values.update(history=history, rule_watch=watch, environment=environment)
+        device = environment.get("device", "")
+        self.note("started", f"training on {device} with seed {self.run.experiment.run.seed}")
+
+    def go_on(self, environment: Mapping[str, str]) -> None:
+        """Say that the run stands behind its last row again, here."""
+        self._values["environment"] = environment
+
+    def set_status(self, status: Status) -> None:
+        """Set the status, without an event."""
+        self._values["status"] = status
+
+    def refuse_to_train(self) -> None:
+        """Say that the run fails because the request is impossible here."""
+        self._values["refused"] = True
+
+    def end(self, status: Status, message: str, accuracy: float | None) -> None:
+        """Say how the run ended; the last thing that its worker does."""
+        run = self.run
+        self._values.update(message=message, accuracy=accuracy)
+        match status:
+            case "failed":
+                self.note("failed", message)
+            case "stopped":
+                self.note("stopped", "stopped")
+            case "nonfinite" if run.first_nonfinite_step == len(run.history) - 1:
+                self.note("finished", "ended by the first non-finite step")
+            case _:
+                self.note("finished", "finished")
+        self._values["status"] = status
+
+    def note(self, kind: Kind, text: str, step: int | None = None) -> None:
+        """Add an event, at the next step if no other is named."""
+        self._values["events"].append(Event(len(self.run.history) if step is None else step, kind, text))
+
+    # ---- rewinding
+
+    def inherit(self) -> None:
+        """Take over the news of the rows that a branch shares with its parent. A parent that still trained when the
+        branch was made may not have looked at its latest rows, so this is done again before the branch trains."""
+        run, parent, step = self.run, self.run.forked_from, self.run.parent_step
+        if parent is None:
+            return
+        RunWriter(parent).inherit()  # it may be a branch that has never trained itself
+        before = [event for event in list(parent.events) if event.step < step]
+        self._values.update(
+            events=[*before, *(event for event in run.events if event.step >= step)],
+            compared=[comparison for comparison in list(parent.compared) if comparison.step < step],
+        )
+
+    def let_go_of_parent(self) -> None:
+        """Forget the parent, once the branch has taken over all that it needs."""
+        self._values["forked_from"] = None
+
+    def replay(self, step: int | None) -> None:
+        """Say which step a rewind has reached; None once it is done."""
+        self._values["replayed"] = step
+
+    def differs(self, step: int) -> None:
+        """Say that a rewind made this step again with another loss; the first such step is kept."""
+        if self.run.differs_at is None:
+            self._values["differs_at"] = step
+
+    def resume(self, diagnosis: Diagnosis, findings: dict[str, Finding]) -> None:
+        """Set the diagnosis back to how it was before the run's next step."""
+        seen = self.run.history.before(len(self.run.history))
+        told = [event for event in self.run.events if event.kind == "finding"]
+        late = told[len(findings) :]  # about earlier steps, but told after the next step
+        events = [event for event in self.run.events if event not in late]
+        self._values.update(rule_watch=RuleWatch(diagnosis, seen), findings=findings, events=events)
+
+    @property
+    def so_far(self) -> SoFar:
+        """State of the run, beside its model, that a snapshot keeps, to go on from here another time."""
+        return SoFar(self.run.rule_watch.diagnosis, self.run.findings, self.run.seconds)
+
+    # ---- knobs
+
+    def change(self, name: str, value: Value) -> None:
+        """Change a live knob from the next step on, to a value that the trainer has checked. A change that is undone
+        before that step leaves no trace in the timeline."""
+        run, step = self.run, len(self.run.history)
+        before, in_force = run.in_force[name], _with_checked(run.in_force, name, value)
+        timeline = list(run.timeline)
+        earlier = [change.value for change in timeline if change.knob == name and change.step < step]
+        if timeline and timeline[-1].step == step:
+            timeline = [change for change in timeline if (change.step, change.knob) != (step, name)]
+        if value != (earlier[-1] if earlier else run.experiment[name]):
+            timeline.append(Change(step, name, value))
+        self._values.update(in_force=in_force, timeline=timeline)
+        text = f"{find_knob(name).name} {format_value(before)} → {format_value(value)}"
+        self._values["events"].append(Event(step, "knob_changed", text, name, before, value))
+
+    def refuse(self, name: str, value: Value, why: str) -> None:
+        """Note a live change that the device or the knob does not allow; the run goes on unchanged."""
+        refusal = Event(len(self.run.history), "knob_refused", why, name, self.run.in_force[name], value)
+        self._values["events"].append(refusal)
+        self._values["refusals"].append(refusal)
+
+    # ---- what was measured
+
+    def record(self, row: Row) -> None:
+        """Add the row of a step, its news, and what the rules find in it."""
+        self.append(row)
+        self.look()
+
+    def append(self, row: Row) -> None:
+        """Add the row of a step, and leave its news for the next look."""
+        run = self.run
+        run.history.append(row)  # first: a reader of an event must find its row
+        self._values["seconds"] += row.step_seconds
+        told = row.skipped or run.history.broken or row.joined_difference is not None or row.joined_problem
+        run.rule_watch.unseen.append(row if told else None)
+
+    def look(self) -> None:
+        """Tell the news of the rows since the last look, and show each of them to the rules as if it were the
+        latest."""
+        watch = self.run.rule_watch
+        seen, unseen = watch.seen, watch.unseen
+        while unseen:
+            row, step, stretches = unseen.popleft(), len(seen), len(seen.loops)
+            seen.grow(self.run.history, row is not None and row.went_nonfinite)
+            if len(seen.loops) > stretches and (calls := seen.loops[-1][1].calls) != (
+                seen.loops[-2][1].calls if stretches else ()
+            ):
+                self.note("loop", in_words(calls), step)
+            if row is not None:
+                self._tell(row)
+            problem = self.run.in_force.problem
+            if problem.outlier_every and (batch := step + problem.skip_batches) and batch % problem.outlier_every == 0:
+                self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", step)
+            if seen.broken and self.run.first_nonfinite_step is None and row is not None:
+                self._diverge(row, step)
+            for finding in watch.diagnosis.look(seen):
+                self.find(finding)
+
+    def find(self, finding: Finding) -> None:
+        """Keep a finding as it now stands; it is an event only the first time."""
+        if finding.rule not in self.run.findings:
+            self.note("finding", finding.title, finding.first_step)
+        self._values["findings"][finding.rule] = finding
+
+    def explain(self, provenance: Provenance | None) -> None:
+        """Keep where the first non-finite value was born."""
+        self._values["provenance"] = provenance
+
+    def diverge_in_weights(self) -> None:
+        """Note that the last update left weights that are NaN or Inf, though its own row was finite."""
+        step = len(self.run.history) - 1
+        self._values["first_nonfinite_step"] = step
+        self.note("nonfinite", "the update left weights that are NaN or Inf", step)
+
+    def add_gauge_sample(self, name: str, sample: Sample) -> None:
+        """Add a sample of a gauge that is measured on demand."""
+        self._values["gauge_samples"][name] = kept(self.run.gauge_samples.get(name, []), sample)
+        self._values["gauge_problems"].pop(name, None)
+
+    def fail_gauge(self, name: str, why: str) -> None:
+        """Say why a gauge could not be measured."""
+        self._values["gauge_problems"][name] = why
+
+    def _diverge(self, row: Row, step: int) -> None:
+        """Note the first row that is not finite."""
+        self._values["first_nonfinite_step"] = step
+        loss_broke = row.loss - row.loss != 0
+        what = f"loss is {number(row.loss)}" if loss_broke else f"{row.nonfinite} gradient entries are NaN or Inf"
+        self.note("nonfinite", what, step)
+
+    def _tell(self, row: Row) -> None:
+        """Tell what a row says beside its figures."""
+        if row.joined_problem:
+            self._values["not_compared"] = row.joined_problem
+            self.note("compared", row.joined_problem, row.step)
+        elif row.joined_difference is not None:
+            alike = row.joined_difference <= ALIKE[self.run.in_force.precision.dtype]
+            self._values["compared"].append(JoinedBatch(row.step, row.joined_difference, alike))
+            self._values["not_compared"] = ""
+            text = f"accumulated gradient and large batch differ by {number(row.joined_difference, 2)} (relative norm)"
+            self.note("compared", text, row.step)
+        if row.skipped:
+            self.note("step_skipped", f"overflow at scale {row.scale:g}: update skipped", row.step)
+
+
+def _with_checked(knobs: Experiment, name: str, value: Value) -> Experiment:
+    """Return a copy with one knob changed. It checks nothing: a full check takes as long as a small step."""
+    found = find_knob(name)
+    section = getattr(knobs, found.section).model_copy(update={found.field: value})
+    return knobs.model_copy(update={found.section: section})

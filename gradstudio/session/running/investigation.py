@@ -1,0 +1,169 @@
+"""Why a run diverged: its first non-finite step is made again under watch, from a snapshot, and told with what led up
+to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradstudio.core.history import History
+from gradstudio.core.knobs import format_value
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.text import number, plural
+from gradstudio.session.record import branches
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from gradstudio.engine.trainer import Trainer
+
+BACK = 20  # steps that broken weights are followed back, at the most
+RECENT = 100  # a knob change is told if it came no more than so many steps before
+PHASES = {
+    "forward": "forward pass",
+    "loss": "loss",
+    "backward": "backward pass",
+    "unscale": "unscaling of the gradient",
+    "update": "update",
+}
+
+
+def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
+    """Return where the first non-finite value of a run was born; None where that cannot be found, for want of a
+    snapshot or of time. The trainer must have no rows to be read. Afterwards it stands where it stood before, even
+    where this raises."""
+    from gradstudio.engine.snapshot import Snapshot
+
+    there = Snapshot.take(trainer)
+    try:
+        found = _find(run, trainer, snapshots, stopped)
+    finally:
+        there.restore(trainer)
+    return found and replace(found, led_up=led_up(run, found))
+
+
+def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
+    """Find it, and leave the trainer at another step, or within one."""
+    from gradstudio.engine.provenance_search import explain
+
+    broke = run.first_nonfinite_step
+    assert broke is not None
+    for step in range(broke, max(broke - BACK, -1), -1):
+        if not bring(run, trainer, snapshots, step, stopped):
+            return None
+        if trainer.weights_are_finite():  # otherwise an update before this step broke them
+            return explain(trainer)
+    return None
+
+
+def bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: Callable[[], bool]) -> bool:
+    """Bring the trainer before a step, with the changes that act from it on. Return whether it got there."""
+    kept = snapshots.nearest(run, step)
+    if kept is None:
+        return False
+    kept.state.restore(trainer)
+    while trainer.step < step:
+        if stopped():
+            return False
+        _change_as_then(run, trainer)
+        next(trainer.steps())
+    _change_as_then(run, trainer)
+    return True
+
+
+def _change_as_then(run: Run, trainer: Trainer) -> None:
+    """Make the changes that the run made before the trainer's next step."""
+    for change in run.timeline:
+        if change.step == trainer.step:
+            trainer.change(change.knob, change.value)
+
+
+def led_up(run: Run, found: Provenance) -> str:
+    """Return what the steps before it, and the changes of knobs, did."""
+    history, step, parts = run.history, found.step, []
+    healthy = branches.last_healthy_step(run)
+    if healthy is not None and healthy < step - 1:
+        norms = history.column("grad_norm", healthy, step)
+        peak = int(np.argmax(np.where(np.isfinite(norms), norms, -1.0)))
+        if norms[peak] > 10 * norms[0]:
+            at = healthy + peak
+            parts.append(
+                f"Before it the gradient norm went from {number(norms[0])} to {number(norms[peak])} in "
+                f"{plural(peak, 'step', 'steps')}{_mostly(history, at)}."
+            )
+    if step and (moved := history.value("update_ratio", step - 1)) > 1:
+        parts.append(f"The update of step {step - 1:,} moved the weights by {number(moved)} times their norm.")
+    if factor := growth_factor(found):
+        parts.append(
+            f"Along the {found.growth_along}, the largest value grows by a factor of {number(factor, 2)} per "
+            f"{found.growth_along.removesuffix('s')}."
+        )
+    recent = [change for change in run.timeline if step - RECENT <= change.step <= step]
+    if recent:
+        change = recent[-1]
+        parts.append(
+            f"{plural(step - change.step, 'step', 'steps')} before, {change.knob} became {format_value(change.value)}."
+        )
+    return " ".join(parts)
+
+
+def _mostly(history: History, step: int) -> str:
+    """Return in which layer most of a step's gradient is; "" where it is in several."""
+    squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
+    total = float(squares.sum())
+    if not (math.isfinite(total) and total > 0):
+        return ""
+    share = float(squares.max() / total)
+    return (
+        f", {'nearly all' if share > 0.9 else f'{100 * share:.0f} %'} of it in "
+        f"{history.layers[int(squares.argmax())].name}"
+        if share > 0.5
+        else ""
+    )
+
+
+def growth_factor(found: Provenance) -> float | None:
+    """Return by how much the values grew from one place to the next, as a geometric mean; None where they did not."""
+    values = [value for _, value in found.growth if value > 0 and math.isfinite(value)]
+    if len(values) < 3 or values[-1] < 10 * values[0]:
+        return None
+    return (values[-1] / values[0]) ** (1 / (len(values) - 1))
+
+
+def sentence(found: Provenance) -> str:
+    """Return where the value was born, and of what, as a sentence."""
+    at = f"time step {found.time_step + 1:,} of the sequence" if found.time_step is not None else ""
+    part = f"micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
+    where = ", ".join(place for place in (found.module, at, part) if place)
+    born = found.chain[0]
+    what = (
+        "NaN"
+        if born.given_nan and not born.given_inf
+        else "Inf"
+        if born.given_inf and not born.given_nan
+        else "NaN and Inf"
+    )
+    verb = "was born" if born.produced else "came"
+    name = found.operation.split(".")[1] if found.operation.count(".") else found.operation
+    return (
+        f"The first {what} {verb} in the {PHASES[found.phase]} of step "
+        f"{found.step:,}{f' ({where})' if where else ''}, in {name}: {found.cause}."
+    )
+
+
+def as_json(found: Provenance | None) -> dict[str, Any] | None:
+    """Return the provenance as the summary of a run has it."""
+    if found is None:
+        return None
+    return {
+        "step": found.step, "phase": found.phase, "module": found.module, "operation": found.operation,
+        "cause": found.cause,
+        "micro_batch": found.micro_batch, "time_step": found.time_step, "layers": list(found.layers),
+        "led_up": found.led_up,
+        "growth_along": found.growth_along, "growth": [list(each) for each in found.growth],
+        "chain": [vars(operation) | {"produced": operation.produced} for operation in found.chain],
+    }  # fmt: skip

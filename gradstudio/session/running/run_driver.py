@@ -1,0 +1,332 @@
+"""Drives a run: its trainer makes the steps, its writer takes the rows, and any exception becomes the run's outcome.
+
+A device that works beside the host delivers rows some steps after they were made, so that the trainer is ahead of the
+run. All rows are held back for a moment (HELD). Whatever needs trainer and run at the same step settles first: it waits
+for the rows. Steps beyond the row that ends a run do not belong to it: their rows are dropped, and the trainer is taken
+back."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from gradstudio.core import compiled
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import SAMPLE_EVERY, Row
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.session.machine import preload_torch
+from gradstudio.session.record.run import Run, Status
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running.gauge_sampling import GaugeSampler
+from gradstudio.session.running.investigation import bring, investigate
+from gradstudio.session.running.rewind import Rewinder
+
+if TYPE_CHECKING:
+    from gradstudio.engine.trainer import Trainer
+
+# The run takes many rows at a time: after a step the processor's caches are full of the model, and only the first row
+# pays for that.
+HELD = 1 / 60  # seconds until rows are shown, checked at the end of a step: half the time between two frames
+UNSEEN = 0.2  # seconds until the rules look at them, likewise
+
+
+class RunDriver:
+    """Drives one run. Only the run's worker calls it."""
+
+    def __init__(self, run: Run, snapshots: Snapshots) -> None:
+        self.run, self.writer = run, RunWriter(run)
+        self.trainer: Trainer | None = None
+        self.outcome: Status | None = None  # set once no more steps come
+        self.failure = ""  # the traceback of an exception, for whoever wants the details
+        self.gauges = GaugeSampler(self.writer)
+        self._message, self._ended = "", False
+        self._held: list[Row] = []
+        self._show_at = self._look_at = 0.0
+        self._stands = False  # whether the trainer is where the run is
+        self._snapshots, self._rewinder = snapshots, Rewinder(self.writer, snapshots)
+        self._stopped: Callable[[], bool] = lambda: False
+        self._take_notices: Callable[[], list[str]] = list  # the engine's, once that is loaded
+        self._planned = run.to_come
+        self._compare_at = frozenset(run.compare_at)
+        self._looked_at: Experiment | None = None
+        self._accumulating: tuple[object, ...] | None = None  # the way of accumulating now
+        self._accumulation: tuple[object, ...] | None = None  # and the latest that was checked
+
+    @property
+    def _ready(self) -> Trainer:
+        """The trainer, once `begin` has made one."""
+        assert self.trainer is not None
+        return self.trainer
+
+    def begin(self, trainer: Trainer | None, stopped: Callable[[], bool]) -> None:
+        """Stand before the first step, or behind the rows that the run has. `trainer` is one of its family that can be
+        brought there."""
+        self.trainer, self._stopped = trainer, stopped
+        with self._caught():
+            preload_torch.load_ahead()
+            import gradstudio.engine.trainer  # noqa: F401 - first: where torch is missing, that is what to say
+            from gradstudio.engine import notices
+
+            self._take_notices = notices.take
+            compiled.compile_all()  # also what draws the rows, for which a window is not to wait
+            if stopped():  # while another run had to end, or torch to load
+                return
+            stands = self._stand_again(trainer) if self.run.environment else self._stand_at_first()
+            self._stands = stands
+            if stands:
+                self._end_at_the_last()
+
+    def _stand_at_first(self) -> bool:
+        """Build the model and stand before step 0."""
+        from gradstudio.engine.trainer import Trainer
+
+        trainer = self.trainer = Trainer(self.run.experiment)
+        self._check_plan(trainer)
+        self.writer.begin(trainer.layers, trainer.environment)
+        self._rewinder.keep_if_due(trainer, *self.writer.so_far)
+        return True
+
+    def _stand_again(self, trainer: Trainer | None) -> bool:
+        """Stand behind the rows that the run has. Return whether it got there before it was stopped."""
+        run = self.run
+        self.writer.inherit()
+        self.writer.let_go_of_parent()
+        self.trainer = self._rewinder.stand(trainer, self._stopped)
+        if run.replayed is not None:
+            return False
+        self.writer.go_on(self.trainer.environment)
+        checked = [check.step for check in run.history.accumulated if math.isfinite(check.difference)]
+        self._accumulation = _way_of_accumulating(run.values_at(checked[-1])) if checked else None
+        self._check_plan(self.trainer)
+        return True
+
+    def change_as_planned(self) -> None:
+        """Make the planned changes that are due before the next step."""
+        while self._planned and self._planned[0].step <= self._ready.step:
+            change = self._planned.pop(0)
+            self.change(change.knob, change.value)
+
+    def change(self, name: str, value: Value) -> None:
+        """Change a live knob. Where the device or the knob does not allow it, the run goes on unchanged."""
+        if self.run.in_force[name] == value:
+            return
+        self.settle()
+        if self.outcome is not None:
+            return
+        with self._caught():
+            try:
+                self._ready.change(name, value)
+            except KnobError as fault:
+                self.writer.refuse(name, value, str(fault))
+            else:
+                self.writer.change(name, self._ready.experiment[name])
+
+    def compare(self) -> None:
+        """Let the next step also compute the gradient of its micro-batches joined into one."""
+        self._ready.compare_next = True
+
+    def step(self, status: Status) -> None:
+        """Make one optimizer step; the run has this status meanwhile."""
+        run = self.run
+        with self._caught():
+            trainer = self._ready
+            gauge = self.gauges.due(trainer)
+            if gauge:
+                self.settle()
+                if self.outcome is not None:
+                    return
+            trainer.compare_next |= trainer.step in self._compare_at
+            self._measure_if_due(trainer)
+            self.writer.set_status(status)
+            if gauge:
+                self.gauges.measure(trainer, gauge)
+            rows = trainer.advance()
+            self._held += rows
+            if trainer.step >= run.experiment.run.steps or self._rewinder.due(run.seconds):
+                self.settle()
+            elif any(row.went_nonfinite or row.accumulated is not None for row in rows):
+                self._record(self._let_go())
+            elif time.perf_counter() > self._show_at:
+                self._show()
+
+    def settle(self) -> None:
+        """Wait for every row that was made, and give it to the run, which may turn out to be over."""
+        if self.outcome is None:
+            with self._caught():
+                self._held += self._ready.settle()
+                self._record(self._let_go())
+
+    def _let_go(self) -> list[Row]:
+        """Return the rows that were held back, and hold them no more."""
+        rows, self._held = self._held, []
+        return rows
+
+    def _show(self) -> None:
+        """Show the rows that were held back, and now and then look at them too."""
+        for row in self._let_go():
+            self.writer.append(row)
+        self._show_at = time.perf_counter() + HELD
+        if self._show_at > self._look_at:
+            self._look()
+
+    def _look(self) -> None:
+        """Let the rules look at the rows that are new."""
+        self._pass_on_notices()
+        self.writer.look()
+        self._look_at = time.perf_counter() + UNSEEN
+
+    def _record(self, rows: Iterable[Row]) -> None:
+        """Give rows to the run, one by one, until one of them ends it."""
+        run, trainer, rows = self.run, self._ready, deque(rows)
+        self._look()
+        while rows:
+            row = rows.popleft()
+            self.writer.record(row)
+            # a loss scale that overflowed says nothing about the way of accumulating
+            if row.accumulated is not None and math.isfinite(row.accumulated.difference):
+                self._accumulation = self._accumulating
+            if trainer.step == len(run.history) and self.outcome != "failed":  # not what a fault left in mid-step
+                self._rewinder.keep_if_due(trainer, *self.writer.so_far)
+            if run.first_nonfinite_step == row.step:
+                rows += trainer.settle()  # before the trainer is used to look for the cause
+                self._investigate()
+            if row.went_nonfinite and run.in_force.run.stop_on_nonfinite:
+                self.outcome = "nonfinite"
+                self._take_back(trainer)
+                return
+            self._end_at_the_last()
+
+    def _take_back(self, trainer: Trainer) -> None:
+        """Stand behind the last row, where the trainer has gone beyond it."""
+        trainer.settle()
+        if trainer.step > len(self.run.history):
+            self._stands = False
+            with contextlib.suppress(Exception):  # it is no fault of the run
+                self._stands = bring(self.run, trainer, self._snapshots, len(self.run.history), self._stopped)
+
+    def stand(self, interrupted: Callable[[], bool]) -> None:
+        """Measure the gauges that somebody looks at, while the run stands."""
+        if self._stands:
+            self.gauges.measure_all(self._ready, interrupted)
+
+    def _measure_if_due(self, trainer: Trainer) -> None:
+        """Ask the next step for what is measured now and then: activations, and once in every way of accumulating
+        whether the sum is right."""
+        trainer.sample_activations_next = trainer.step % SAMPLE_EVERY == 0
+        knobs = self.run.in_force
+        if knobs is not self._looked_at:
+            self._looked_at, self._accumulating = knobs, _way_of_accumulating(knobs)
+        trainer.check_accumulation_next = knobs.accumulation.steps > 1 and self._accumulating != self._accumulation
+
+    def end(self, *, leaving: bool) -> None:
+        """Tell the run how it ended, once. A run that is stopped to be left has no time for the test set."""
+        if self._ended:
+            return
+        self._ended = True
+        self.gauges.end()
+        if self.trainer and self._stands:
+            self._read_the_rest()
+        self.outcome = self.outcome or "stopped"
+        accuracy = None if leaving and self.outcome == "stopped" else self._accuracy()
+        if self.outcome == "failed":
+            self.trainer = None  # it may have been left in mid-step
+        self._pass_on_notices()
+        self.writer.end(self.outcome, self._message, accuracy)
+
+    def _accuracy(self) -> float | None:
+        """Return the accuracy on the test set, None where there is no model to find it with. It may show that the last
+        update broke the weights."""
+        trainer, accuracy = self.trainer, None
+        if trainer is None or not self._stands or self.outcome == "failed" or not len(self.run.history):
+            return None
+        with self._caught():
+            accuracy = trainer.evaluate()
+        if self.outcome == "finished" and accuracy is not None and math.isnan(accuracy):
+            self.writer.diverge_in_weights()
+            with self._caught():
+                self._investigate()
+            self.outcome = "nonfinite"
+        return accuracy
+
+    def _read_the_rest(self) -> None:
+        """Read what was made before the run was stopped, or before a step failed. A row that was not finite may be why
+        the step failed."""
+        self.settle()
+        if self.outcome == "failed":
+            with contextlib.suppress(Exception):  # a device that is gone fails again; what was read of it before stays
+                self._held += self._ready.settle()
+            with contextlib.suppress(Exception):
+                self._record(self._let_go())
+            if self.outcome != "failed":
+                self._message = self.failure = ""
+
+    def _check_plan(self, trainer: Trainer) -> None:
+        """Raise KnobError where the device cannot do what a planned change asks for, before a single step is made."""
+        experiment = self.run.in_force
+        for change in self._planned:
+            experiment = experiment.with_value(change.knob, change.value)
+            if change.knob == "precision.dtype":
+                try:
+                    trainer.check(experiment)
+                except KnobError as fault:
+                    raise KnobError(f"timeline at step {change.step}: {fault}") from None
+
+    def _investigate(self) -> None:
+        """Find where the first non-finite value came from. An error here is no fault of the run."""
+        try:
+            self.writer.explain(investigate(self.run, self._ready, self._snapshots, self._stopped))
+        except Exception:
+            self.failure = traceback.format_exc()
+
+    def _pass_on_notices(self) -> None:
+        """Note in the run what the engine has to tell a person, such as a missing part of torch."""
+        for text in self._take_notices():
+            self.writer.note("notice", text)
+
+    def _end_at_the_last(self) -> None:
+        """End the run if it has made all its steps."""
+        if len(self.run.history) >= self.run.experiment.run.steps:
+            self.outcome = "finished" if self.run.first_nonfinite_step is None else "nonfinite"
+
+    @contextlib.contextmanager
+    def _caught(self) -> Iterator[None]:
+        """Turn an exception into the outcome of the run."""
+        try:
+            yield
+        except KnobError as fault:
+            self.outcome, self._message = "failed", str(fault)
+            self.writer.refuse_to_train()
+        except Exception as fault:
+            self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
+            if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
+                self.writer.refuse_to_train()
+            self.failure = traceback.format_exc()
+
+
+def _way_of_accumulating(knobs: Experiment) -> tuple[object, ...]:
+    """Return the values that decide whether the sum over micro-batches is right."""
+    return knobs.accumulation, knobs.mistakes, knobs.precision.dtype
+
+
+_NEEDED = {"torch": "PyTorch", "numba": "numba"}
+
+
+def _describe(fault: BaseException, in_force: Experiment) -> str:
+    """Return an exception as one sentence, with the usual way out where there is one."""
+    text = str(fault).strip().partition("\n")[0] or type(fault).__name__
+    if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
+        return (
+            f"{_NEEDED[fault.name]} is not installed, and nothing trains without it; install it with: pip install "
+            f"{fault.name}"
+        )
+    if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
+        return f"Out of memory: {text[:300]} Halve problem.batch_size or model.width and restart."
+    mistakes = [knob.name for knob, value in in_force.items() if knob.section == "mistakes" and value]
+    cause = f" (switched on: {', '.join(mistakes)})" if mistakes else ""
+    return f"{type(fault).__name__}: {text[:400]}{cause}"

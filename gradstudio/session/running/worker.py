@@ -1,0 +1,268 @@
+"""The training thread: it obeys commands, lets its run make a step, and keeps the pace.
+
+Commands come through a queue and act between optimizer steps, so that no knob changes within a step. Nothing else
+enters the thread. It alone writes its run, and everybody reads that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradstudio.core.knobs import Value
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running.run_driver import RunDriver
+
+if TYPE_CHECKING:
+    from gradstudio.engine.trainer import Trainer
+
+UNLIMITED = float("inf")
+
+# One run trains at a time: a run that follows another waits until it has let go of its model and torch's global seed.
+_training = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class SetKnob:
+    """Change a live knob from the next step on."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Make no more steps until Resume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Make steps without end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOnce:
+    """Make one step, then pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Let the next step also compute the gradient of its micro-batches joined into one. A paused run makes that
+    step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run. `leaving`: it is left for another one, so there is no time for the test set."""
+
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetSpeed:
+    """Make no more than so many steps a second."""
+
+    steps_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class WatchGauges:
+    """Measure these gauges of core.gauge_samples.NAMES from now on, and no others: between the steps, and at once on a
+    run that stands."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a run of the worker a name."""
+
+    run: Run
+    name: str
+
+
+Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed | WatchGauges | Rename
+
+
+class Worker(threading.Thread):
+    """Trains a run from its start to its end, or a run and its twin in lockstep."""
+
+    def __init__(
+        self, run: Run, *, paused: bool = False, speed: float = UNLIMITED, snapshots: Snapshots | None = None,
+        before: Worker | None = None, twin: Run | None = None, twin_knob: str = "",
+    ) -> None:  # fmt: skip
+        """`snapshots` take the snapshots of the run, and have those to go on from. A run that has rows goes on behind
+        them; the worker `before` may have a trainer that can be brought there. A `twin` gets every change but those
+        of `twin_knob`."""
+        super().__init__(name=f"training {run.id}", daemon=True)
+        self.record = run
+        self.trainer: Trainer | None = None  # of a run that is over, for whoever goes on from it
+        self.wanted = snapshots is not None  # whether somebody may
+        snapshots = Snapshots() if snapshots is None else snapshots
+        self._drivers = [RunDriver(run, snapshots), *([RunDriver(twin, snapshots)] if twin else [])]
+        self._twin_knob = twin_knob
+        self._before = before
+        self._commands = queue.SimpleQueue[Command]()
+        self._paused = paused
+        self._steps_due = 0  # single steps asked for while paused
+        self._speed = speed
+        self._stopping = self._leaving = False
+        self._giving_back = threading.Lock()
+        self._has_runs = True  # until others may write them
+
+    @property
+    def failure(self) -> str:
+        """The traceback of an exception, for whoever wants the details."""
+        return next((driver.failure for driver in self._drivers if driver.failure), "")
+
+    def let_go(self) -> None:
+        """Say that nobody goes on from this run: its model is freed, now or when it is over."""
+        self.wanted, self.trainer = False, None
+
+    def send(self, command: Command) -> None:
+        """Hand over a command, from any thread. It acts before the next optimizer step; Stop also before the first."""
+        if isinstance(command, Stop):
+            self._stopping, self._leaving = True, command.leaving
+        self._commands.put(command)
+
+    def rename(self, run: Run, name: str) -> bool:
+        """Give a run a name, from any thread. Return False where the worker does not write that run, or not any more:
+        then its owner writes the name."""
+        with self._giving_back:
+            own = self._has_runs and not run.over and any(driver.run is run for driver in self._drivers)
+            if own:
+                self._commands.put(Rename(run, name))
+        return own
+
+    def start(self) -> None:
+        """Start the thread. The runs have a worker from now on, also before the thread gets to them: a knob that is
+        changed right after is a change of a run that goes on."""
+        self._queue()
+        super().start()
+
+    def _queue(self) -> None:
+        for driver in self._drivers:
+            driver.writer.queue()
+
+    def run(self) -> None:
+        """Train until the run is over or stopped, and let go of everything."""
+        self._queue()  # again, for whoever calls it without a thread
+        _training.acquire()
+        try:
+            trainer = self._taken_over()
+            for driver in self._drivers:
+                driver.begin(trainer, lambda: self._stopping)
+                trainer = None
+            if not self._stopping:
+                self._train()
+        finally:
+            for driver in self._drivers:
+                driver.end(leaving=self._leaving)
+            self.trainer = self._drivers[0].trainer if self.wanted else None
+            for driver in self._drivers:
+                driver.trainer = None  # free the model before the next one is built
+            _training.release()
+            self._give_runs_back()
+
+    def _give_runs_back(self) -> None:
+        """Write the names that were given too late for a step, and let others write from then on."""
+        with self._giving_back:
+            self._has_runs = False
+            while not self._commands.empty():
+                if isinstance(command := self._commands.get(), Rename):
+                    self._do(command, [])
+
+    def _train(self) -> None:
+        """Make steps, as fast and as long as the commands say."""
+        last = time.perf_counter()
+        while going := self._going():
+            self._obey(going)
+            if self._stopping:
+                return
+            now, pace = time.perf_counter(), 1 / self._speed
+            stands = self._paused and not self._steps_due
+            early = bool(pace) and not self._paused and last + pace > now
+            if stands or early:  # there is time to read every row
+                for driver in going:
+                    driver.settle()
+            if any(driver.outcome is not None for driver in going):
+                continue
+            if stands:
+                for driver in going:
+                    driver.writer.set_status("paused")
+                going[0].stand(lambda: not self._commands.empty())
+                self._wait(going, None)
+                continue
+            if early:
+                self._wait(going, last + pace - now)
+                continue
+            last = max(last + pace, now - pace)
+            self._steps_due = max(self._steps_due - 1, 0)
+            for driver in going:
+                driver.step("paused" if self._paused else "running")
+
+    def _going(self) -> list[RunDriver]:
+        """Return the drivers whose runs go on, and let the others tell how they ended."""
+        for driver in self._drivers:
+            if driver.outcome is not None:
+                driver.end(leaving=False)
+        return [driver for driver in self._drivers if driver.outcome is None]
+
+    def _taken_over(self) -> Trainer | None:
+        """Take the trainer of the worker before this one."""
+        before, self._before = self._before, None
+        if before is None:
+            return None
+        trainer, before.trainer = before.trainer, None
+        return trainer
+
+    def _obey(self, going: list[RunDriver]) -> None:
+        """Do everything that is due before the next step: planned changes first, then commands in order."""
+        for driver in going:
+            driver.change_as_planned()
+        if self._commands.empty():
+            return
+        due: dict[object, Command] = {}
+        while not self._commands.empty():
+            command = self._commands.get()
+            key = command.name if isinstance(command, SetKnob) else len(due)  # only the last value of a knob counts
+            due[key] = command
+        for command in due.values():
+            self._do(command, going)
+
+    def _do(self, command: Command, going: list[RunDriver]) -> None:
+        """Obey one command."""
+        match command:
+            case SetKnob(name, value):
+                for driver in going:
+                    if driver is self._drivers[0] or name != self._twin_knob:
+                        driver.change(name, value)
+            case Pause():
+                self._paused, self._steps_due = True, 0
+            case Resume():
+                self._paused, self._steps_due = False, 0
+            case StepOnce():
+                self._paused, self._steps_due = True, self._steps_due + 1
+            case Compare():
+                for driver in going:
+                    driver.compare()
+                self._steps_due = max(self._steps_due, 1) if self._paused else 0
+            case Stop():
+                pass  # send() has said so; it only wakes a worker that waits
+            case SetSpeed(speed):
+                self._speed = speed
+            case WatchGauges(names):
+                self._drivers[0].gauges.want(names)  # a twin is not what the window shows
+            case Rename(run, name):
+                RunWriter(run).rename(name)
+
+    def _wait(self, going: list[RunDriver], seconds: float | None) -> None:
+        """Wait until a command has come, and obey it, or until the time is over."""
+        with contextlib.suppress(queue.Empty):
+            self._do(self._commands.get(timeout=seconds), going)

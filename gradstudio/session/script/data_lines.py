@@ -1,0 +1,174 @@
+"""The data of a script: the lines that make it for each task, and `batches()`, which yields micro-batches without
+end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gradstudio.core.combinations import PIXELS
+from gradstudio.core.files import RESOURCES
+from gradstudio.session.script import pole_lines
+from gradstudio.session.script.plan import Lines, Plan
+
+_SCALINGS = {
+    "standardized": """deviation = pixels.std(axis=0)
+pixels = (pixels - pixels.mean(axis=0)) / np.where(deviation == 0, 1.0, deviation)""",
+    "unit": "pixels = pixels / 16.0",
+    "raw": "",
+}
+
+
+_FIND = '''
+def data_file(name):
+    """Return the path of a data set: beside this program, or in an installed GradStudio."""
+    folders = [Path(sys.argv[0]).parent]
+    package = importlib.util.find_spec("gradstudio")
+    for folder in Path(package.origin).parents[:2] if package and package.origin else ():
+        folders += [folder / "bundled/resources/data", folder / "resources/data"]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    sys.exit(f"{name} is missing: copy it beside this program; `gradstudio report RUN --format py` writes both")
+
+'''
+
+
+def data_files(program: str) -> list[Path]:
+    """Return the bundled data sets that a program reads, which it looks for beside itself."""
+    return [RESOURCES / "data" / name for name in re.findall(r'data_file\("([^"]+)"\)', program)]
+
+
+def digits(plan: Plan) -> str:
+    steps = int(plan["problem.seq_len"]) if plan["problem.task"] == "sequential_digits" else 8
+    lines = (
+        f"# The UCI handwritten digits, {steps} time steps of {PIXELS // steps}",
+        'digits = dict(np.load(data_file("digits.npz")))',
+        f'pixels = digits["train_images"].reshape(-1, {PIXELS}).astype(np.float64)',
+        _SCALINGS[str(plan["problem.scaling"])],
+        f"all_inputs = torch.from_numpy(pixels.astype(np.float32)).view(-1, {steps}, "
+        f"{PIXELS // steps}).to(device){factor(plan)}",
+        'all_targets = torch.from_numpy(digits["train_labels"].astype(np.int64)).to(device)',
+    )
+    return "\n".join(line for line in lines if line)
+
+
+def spirals(plan: Plan) -> str:
+    return f"""# Points on two arms that are wound around each other, and which arm
+all_targets = torch.arange(1024) % 2
+along = torch.rand(1024, generator=source)
+angle = 2 * math.pi * 1.5 * along + math.pi * all_targets
+place = 2.0 * along.unsqueeze(1) * torch.stack([angle.cos(), angle.sin()], 1)
+all_inputs = (place + 0.05 * torch.randn(1024, 2, generator=source)).unsqueeze(1){factor(plan)}
+all_inputs, all_targets = all_inputs.to(device), all_targets.to(device)"""
+
+
+DATASETS = {"digits": digits, "sequential_digits": digits, "spirals": spirals}
+
+
+def adding(plan: Plan) -> str:
+    steps = int(plan["problem.seq_len"])
+    return f'''def draw(examples, source):
+    """The adding problem (Hochreiter and Schmidhuber 1997): the sum of two marked numbers of a sequence."""
+    numbers = torch.rand(examples, {steps}, generator=source)
+    first = torch.randint({max(steps // 2, 1)}, (examples, 1), generator=source)
+    second = torch.randint({steps // 2}, {steps}, (examples, 1), generator=source)
+    markers = torch.zeros(examples, {steps}).scatter_(1, first, 1.0).scatter_(1, second, 1.0)
+    return torch.stack([numbers, markers], 2), (numbers * markers).sum(1, keepdim=True)'''
+
+
+def copy(plan: Plan) -> str:
+    return f'''def draw(examples, source):
+    """The copying problem (Hochreiter and Schmidhuber 1997): 10 symbols, a pause, a sign, then the same symbols."""
+    symbols = torch.randint(8, (examples, 10), generator=source)
+    shown = torch.full((examples, {10 + int(plan["problem.seq_len"]) + 1 + 10}), 8)  # 8 is a blank
+    shown[:, :10] = symbols
+    shown[:, -11] = 9  # the sign
+    return F.one_hot(shown, 10).float(), symbols'''
+
+
+def characters(plan: Plan) -> str:
+    steps = int(plan["problem.seq_len"])
+    return f'''# Alice's Adventures in Wonderland, character by character
+with open(data_file("alice.txt"), encoding="ascii", newline="") as file:
+    book = file.read()
+vocabulary = sorted(set(book))
+text = torch.tensor([vocabulary.index(character) for character in book])
+windows = text[: len(text) * 9 // 10].unfold(0, {steps + 1}, 1)
+
+
+def draw(examples, source):
+    """Windows of the book, and for each character the one after it."""
+    chosen = windows[torch.randint(len(windows), (examples,), generator=source)]
+    return F.one_hot(chosen[:, :-1], len(vocabulary)).float(), chosen[:, 1:]{"" if steps > 1 else ".flatten()"}'''
+
+
+def ring(plan: Plan) -> str:
+    return '''def draw(examples, source):
+    """Real points from eight clusters on a ring, and the noise from which the generator draws one each."""
+    angle = torch.arange(8) * (2 * math.pi / 8)
+    centers = 2.0 * torch.stack([angle.cos(), angle.sin()], 1)
+    mode = torch.randint(8, (examples,), generator=source)
+    drawn = torch.randn(examples, 2, 2, generator=source)
+    points = centers[mode] + 0.02 * drawn[:, 0]
+    return torch.stack([points, drawn[:, 1]], 1), torch.zeros(examples)'''
+
+
+DRAWN = {"adding": adding, "copy": copy, "characters": characters, "ring": ring}
+
+
+def data(plan: Plan, lines: Lines) -> None:
+    """Add the lines of the task, and `batches`."""
+    task, size = str(plan["problem.task"]), plan["problem.batch_size"]
+    noise = (
+        f" + torch.randn(inputs.shape, generator=noise).to(device) * {plan['problem.noise']!r}" if _noisy(plan) else ""
+    )
+    lines.add("source = torch.Generator().manual_seed(seed)")
+    if noise:
+        lines.add("noise = torch.Generator().manual_seed(seed + 1_000_003)")
+    if task == "pole":
+        lines.add(pole_lines.episodes(plan))
+        return
+    read = (DATASETS.get(task) or DRAWN[task])(plan)
+    if data_files(read):
+        lines.add(_FIND)
+    lines.add(read)
+    lines.add("def batches():")
+    if task in DATASETS:
+        lines.add('"""Epoch after epoch, each in an order of its own; only full batches."""', 1)
+        lines.add("while True:", 1)
+        lines.add("order = torch.randperm(len(all_inputs), generator=source)", 2)
+        lines.add(f"for chosen in order[: len(order) // {size} * {size}].split({size}):", 2)
+        if noise:
+            lines.add("inputs = all_inputs[chosen.to(device)]", 3)
+        lines.add(
+            f"yield {f'inputs{noise}' if noise else 'all_inputs[chosen.to(device)]'}, all_targets[chosen.to(device)]", 3
+        )
+    else:
+        lines.add('"""New examples every time."""', 1)
+        lines.add("while True:", 1)
+        lines.add(f"inputs, targets = draw({size}, source)", 2)
+        if factor(plan):
+            lines.add(f"inputs = inputs{factor(plan)}", 2)
+        if noise:
+            lines.add("inputs = inputs.to(device)", 2)
+        lines.add(f"yield {f'inputs{noise}' if noise else 'inputs.to(device)'}, targets.to(device)", 2)
+    lines.add("batches = batches()")
+
+
+def sample(plan: Plan) -> str:
+    """Return an expression for inputs, for an initialization that needs data."""
+    if plan["problem.task"] in DATASETS:
+        return "all_inputs[:256].cpu()"
+    if plan["problem.task"] == "pole":
+        return pole_lines.sample(plan)
+    return f"draw(256, torch.Generator().manual_seed(seed + 5_000_011))[0]{factor(plan)}"
+
+
+def factor(plan: Plan) -> str:
+    """Return the factor behind the inputs; empty where it is 1."""
+    return "" if plan["problem.input_scale"] == 1 else f" * {plan['problem.input_scale']!r}"
+
+
+def _noisy(plan: Plan) -> bool:
+    return float(plan["problem.noise"]) > 0

@@ -1,0 +1,332 @@
+"""The training loop of a script: one step that reads top to bottom."""
+
+from __future__ import annotations
+
+from gradstudio.core.experiment import KNOBS
+from gradstudio.session.script import clipping_lines, loss_lines, loss_scale_lines, optimizer_lines, schedule_lines
+from gradstudio.session.script.mistake_lines import always, ever, mark, right, switch, wrong
+from gradstudio.session.script.plan import Lines, Plan, literal, variable
+
+_DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+_SKIP = "problem.skip_batches"
+_CLIP_ELSEWHERE = ("clip_each_micro_batch", "clip_before_unscale", "clip_after_step")
+
+
+def timeline(plan: Plan, lines: Lines) -> None:
+    """Add the table of live changes, and the values that it changes."""
+    names = [name for name in KNOBS if plan.changes(name)]
+    if not names:
+        return
+    lines.add("TIMELINE = [  # from this step on, this knob has this value")
+    for change in plan.timeline:
+        if change.knob in names:
+            lines.add(f"({change.step}, {literal(variable(change.knob))}, {literal(change.value)}),", 1)
+    lines.add("]")
+    lines.add(f"knobs = SimpleNamespace({', '.join(f'{variable(name)}={literal(plan[name])}' for name in names)})\n")
+
+
+def before(plan: Plan, lines: Lines) -> None:
+    """Add what the loop needs: optimizer, schedule, loss scale, generators of noise."""
+    optimizer_lines.build(plan, lines)
+    schedule_lines.build(plan, lines)
+    loss_scale_lines.build(plan, lines)
+    if plan.above("gradients.noise_std", 0):
+        lines.add("gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)")
+    if plan.above("problem.outlier_every", 0):
+        lines.add("outliers = torch.Generator().manual_seed(seed + 2_000_003)")
+    if _keeps_unclipped(plan):
+        lines.add("""# The gradient without the clipping in between, only to print its norm
+unclipped = {parameter: torch.zeros_like(parameter) for parameter in model.parameters()}
+for parameter, total in unclipped.items():
+    parameter.register_hook(adds_to(total))""")
+    if plan.changes(_SKIP):
+        lines.add("passed = 0  # batches that were skipped")
+    elif plan.above(_SKIP, 0):
+        count = plan.first("accumulation.steps")
+        lines.add(f"for _ in range({plan[_SKIP]}{'' if count == 1 else f' * {count}'}):  # batches that are skipped")
+        lines.add("next(batches)", 1)
+
+
+def functions(plan: Plan, lines: Lines) -> None:
+    """Add the functions that the loop calls."""
+    loss_lines.function(plan, lines)
+    schedule_lines.function(plan, lines)
+    loss_scale_lines.function(plan, lines)
+    clipping_lines.functions(plan, lines)
+    if _keeps_unclipped(plan):
+        lines.add("""def adds_to(total):
+    def hook(grad):
+        total.add_(grad)
+
+    return hook""")
+
+
+def loop(plan: Plan, lines: Lines) -> None:
+    many = plan.above("accumulation.steps", 1)
+    lines.add(f"for step in range({plan['run.steps']}):")
+    _apply_changes(plan, lines)
+    _pass_over(plan, lines)
+    _zero_grad(plan, lines)
+    if many:
+        _micro_batches(plan, lines)
+    else:
+        lines.add("inputs, targets = next(batches)", 1)
+    depth = 1 + many
+    _outliers(plan, lines, depth)
+    _mistakes_of_micro_batches(plan, lines, depth, many=many)
+    _forward_and_backward(plan, lines, depth, many=many)
+    _finish_gradient(plan, lines)
+    _update(plan, lines)
+    _tell(plan, lines, many=many)
+
+
+def _apply_changes(plan: Plan, lines: Lines) -> None:
+    if not any(plan.changes(name) for name in KNOBS):
+        return
+    lines.add("for at, name, value in TIMELINE:", 1)
+    lines.add("if at == step:", 2)
+    lines.add("setattr(knobs, name, value)", 3)
+    loss_scale_lines.apply_change(plan, lines)
+    optimizer_lines.apply_changes(plan, lines)
+
+
+def _pass_over(plan: Plan, lines: Lines) -> None:
+    if not plan.changes(_SKIP):
+        return
+    count = plan.text("accumulation.steps")
+    lines.add(f"while passed < {plan.text(_SKIP)}:", 1)
+    if count != "1":
+        lines.add(f"for _ in range({count}):", 2)
+    lines.add("next(batches)", 2 + (count != "1"))
+    lines.add("passed += 1", 2)
+
+
+def _zero_grad(plan: Plan, lines: Lines) -> None:
+    if ever(plan, "never_zero_grad"):
+        mark(plan, lines, "never_zero_grad", "without zero_grad() every gradient adds to those before", 1)
+    right(plan, lines, ("never_zero_grad",), "optimizer.zero_grad()", 1)
+    if _keeps_unclipped(plan):
+        _reset_unclipped(plan, lines, 1)
+
+
+def _micro_batches(plan: Plan, lines: Lines) -> None:
+    count = plan.text("accumulation.steps")
+    indexed = ever(plan, "drop_last_micro_batches") or (
+        ever(plan, "scheduler_each_micro_batch") and schedule_lines.scheduled(plan)
+    )
+    lines.add("losses = []", 1)
+    if plan["problem.task"] == "pole":  # the weights do not move within a step, but what a batch norm remembers does
+        drawn = f"[next(batches) for _ in range({count})]"
+        lines.add(
+            f"for index, (inputs, targets) in enumerate({drawn}):" if indexed else f"for inputs, targets in {drawn}:", 1
+        )
+    elif indexed:
+        lines.add(f"for index in range({count}):", 1)
+        lines.add("inputs, targets = next(batches)", 2)
+    else:
+        lines.add(f"for _ in range({count}):", 1)
+        lines.add("inputs, targets = next(batches)", 2)
+
+
+def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
+    every = plan.text("problem.outlier_every")
+    if not plan.above("problem.outlier_every", 0):
+        return
+    condition = f"step > 0 and step % {every} == 0"
+    if plan.changes(_SKIP):
+        condition = f"step + passed > 0 and (step + passed) % {every} == 0"
+    elif plan.above(_SKIP, 0):
+        condition = f"(step + {plan[_SKIP]}) % {every} == 0"
+    lines.add(
+        f"if {f'{every} > 0 and ' if plan.ever('problem.outlier_every', 0) else ''}{condition}:  # an outlier batch",
+        depth,
+    )
+    lines.add(
+        f"inputs = torch.randn(inputs.shape, generator=outliers).to(device) * {plan.text('problem.outlier_scale')}",
+        depth + 1,
+    )
+
+
+def _mistakes_of_micro_batches(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
+    count = plan.text("accumulation.steps")
+    if many:
+        kept = (
+            f"index >= {count} - {count} // 2"
+            if plan.changes("accumulation.steps")
+            else f"index >= {int(count) - int(count) // 2}"
+        )
+        wrong(plan, lines, "drop_last_micro_batches", "continue", "the divisor below still counts these", depth, kept)
+    if ever(plan, "zero_grad_each_micro_batch"):
+        wrong(
+            plan,
+            lines,
+            "zero_grad_each_micro_batch",
+            "optimizer.zero_grad()",
+            "all but the last micro-batch are lost",
+            depth,
+        )
+        if _keeps_unclipped(plan):
+            switched = switch(plan, "zero_grad_each_micro_batch")
+            if switched != "True":
+                lines.add(f"if {switched}:", depth)
+            _reset_unclipped(plan, lines, depth + (switched != "True"), cleared=True)
+    if many and schedule_lines.scheduled(plan):
+        wrong(
+            plan,
+            lines,
+            "scheduler_each_micro_batch",
+            schedule_lines.advance(plan),
+            "the learning rate changes as many times too fast",
+            depth,
+            "index > 0",
+        )
+
+
+def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
+    dtypes = plan.values("precision.dtype")
+    if dtypes == ["fp32"]:
+        lines.add("outputs = model(inputs)", depth)
+    else:
+        if len(dtypes) == 1:
+            context = f"torch.autocast(device.type, {_DTYPES[str(dtypes[0])]})"
+        else:
+            others = ", ".join(f"{literal(dtype)}: {_DTYPES[str(dtype)]}" for dtype in dtypes if dtype != "fp32")
+            live = plan.text("precision.dtype")
+            context = f'torch.autocast(device.type, {{{others}}}.get({live}), enabled={live} != "fp32")'
+        lines.add(f"with {context}:", depth)
+        lines.add("outputs = model(inputs)", depth + 1)
+    weight = "" if plan.values("loss.weight") == [1.0] else f" * {plan.text('loss.weight')}"
+    lines.add(f"loss = {loss_lines.call(plan, 'outputs' if dtypes == ['fp32'] else 'outputs.float()')}{weight}", depth)
+    share = f"loss / {plan.text('accumulation.steps')}"
+    if not many or always(plan, "unscaled_accumulation"):
+        share = "loss"
+    elif ever(plan, "unscaled_accumulation"):
+        share = f"loss / (1 if {plan.text('mistakes.unscaled_accumulation')} else {plan.text('accumulation.steps')})"
+    if many and ever(plan, "unscaled_accumulation"):
+        mark(plan, lines, "unscaled_accumulation", "not divided by the number of micro-batches", depth)
+    lines.add(loss_scale_lines.backward(plan, share), depth)
+    if clipping_lines.ever(plan):
+        wrong(plan, lines, "clip_each_micro_batch", clipping_lines.call(plan), "it acts on parts of the sum", depth)
+    if many:
+        lines.add("losses.append(loss.detach())", depth)
+
+
+def _finish_gradient(plan: Plan, lines: Lines) -> None:
+    """Add the lines between backward pass and optimizer: measure, unscale, centralize, add noise, clip."""
+    early = clipping_lines.ever(plan) and ever(plan, "clip_before_unscale")
+    if _keeps_unclipped(plan):
+        _measure(lines, "[total.double() for total in unclipped.values()]", loss_scale_lines.divided(plan))
+    elif early:
+        _measure(lines, _GRADS, loss_scale_lines.divided(plan))
+    if early:
+        wrong(
+            plan,
+            lines,
+            "clip_before_unscale",
+            clipping_lines.call(plan),
+            "these gradients still carry the loss scale",
+            1,
+        )
+    for call in loss_scale_lines.unscales(plan):
+        lines.add(call, 1)
+    if not (_keeps_unclipped(plan) or early):
+        _measure(lines, _GRADS)
+    for call in loss_scale_lines.unscales(plan):
+        wrong(plan, lines, "unscale_twice", call, "GradScaler raises an error, a fixed scale is divided out twice", 1)
+    if plan.ever("gradients.centralize", True):
+        always_on = plan.values("gradients.centralize") == [True]
+        if not always_on:
+            lines.add(f"if {plan.text('gradients.centralize')}:", 1)
+        depth = 1 if always_on else 2
+        lines.add("for parameter in model.parameters():  # gradient centralization (Yong 2020)", depth)
+        lines.add("if parameter.ndim > 1:", depth + 1)
+        lines.add(
+            "parameter.grad.sub_(parameter.grad.mean(dim=tuple(range(1, parameter.ndim)), keepdim=True))", depth + 2
+        )
+    if plan.above("gradients.noise_std", 0):
+        some = plan.ever("gradients.noise_std", 0.0)
+        if some:
+            lines.add(f"if {plan.text('gradients.noise_std')} > 0:", 1)
+        lines.add("for parameter in model.parameters():", 1 + some)
+        noise = "torch.randn(parameter.shape, generator=gradient_noise).to(device)"
+        lines.add(f"parameter.grad.add_({noise}, alpha={plan.text('gradients.noise_std')})", 2 + some)
+    if clipping_lines.ever(plan):
+        right(plan, lines, _CLIP_ELSEWHERE, clipping_lines.call(plan), 1)
+
+
+def _update(plan: Plan, lines: Lines) -> None:
+    schedule_lines.set_rate(plan, lines)
+    advance = schedule_lines.advance(plan) if schedule_lines.scheduled(plan) else ""
+    if not loss_scale_lines.dynamic(plan):
+        lines.add("optimizer.step()", 1)
+        _clip_late(plan, lines)
+        if advance:
+            lines.add(advance, 1)
+        return
+    skips = (bool(advance) or plan.ever("run.stop_on_nonfinite", True)) and not always(plan, "step_without_scaler")
+    if skips:
+        lines.add("scale_before = scaler.get_scale()", 1)
+    around = switch(plan, "step_without_scaler")
+    if around:
+        mark(plan, lines, "step_without_scaler", "an overflow is not skipped", 1)
+    if around == "True":
+        lines.add("optimizer.step()", 1)
+    elif around:
+        lines.add(f"if {around}:", 1)
+        lines.add("optimizer.step()", 2)
+        lines.add("else:", 1)
+        lines.add("scaler.step(optimizer)", 2)
+    else:
+        lines.add("scaler.step(optimizer)", 1)
+    _clip_late(plan, lines)
+    lines.add("scaler.update()", 1)
+    if skips:
+        lines.add(f"skipped = {f'not {around} and ' if around else ''}scaler.get_scale() < scale_before", 1)
+    if advance:
+        if skips:
+            lines.add("if not skipped:", 1)
+        lines.add(advance, 1 + skips)
+
+
+def _clip_late(plan: Plan, lines: Lines) -> None:
+    if clipping_lines.ever(plan):
+        wrong(plan, lines, "clip_after_step", clipping_lines.call(plan), "the weights have moved already", 1)
+
+
+def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
+    """Add the line that prints the step, and the end of the run. The norm gets nine digits: it is a sum in float64,
+    which the run adds up in another order."""
+    value = "torch.stack(losses).double().mean().item()" if many else "loss.item()"
+    lines.add(f'print(step, {value}, f"{{grad_norm:.9g}}")', 1)
+    if not plan.ever("run.stop_on_nonfinite", True):
+        return
+    stop = f"{plan.text('run.stop_on_nonfinite')} and " if plan.changes("run.stop_on_nonfinite") else ""
+    finite = "torch.stack(losses).isfinite().all()" if many else "loss.isfinite()"
+    skips = loss_scale_lines.dynamic(plan) and not always(plan, "step_without_scaler")
+    gradient = "(skipped or grad_norm.isfinite())" if skips else "grad_norm.isfinite()"
+    broken = f"not ({finite} and {gradient})"
+    lines.add(f"if {stop}{broken}:", 1)
+    lines.add("break", 2)
+
+
+def _keeps_unclipped(plan: Plan) -> bool:
+    return ever(plan, "clip_each_micro_batch") and clipping_lines.ever(plan)
+
+
+def _reset_unclipped(plan: Plan, lines: Lines, depth: int, *, cleared: bool = False) -> None:
+    """Add the lines that reset the unclipped sum; where zero_grad is missing, to the gradient that is left."""
+    if ever(plan, "never_zero_grad") and not cleared:
+        lines.add("for parameter, total in unclipped.items():", depth)
+        lines.add("total.copy_(torch.zeros_like(total) if parameter.grad is None else parameter.grad)", depth + 1)
+    else:
+        lines.add("for total in unclipped.values():", depth)
+        lines.add("total.zero_()", depth + 1)
+
+
+def _measure(lines: Lines, grads: str, divided: str = "") -> None:
+    """Add the norm of the true gradient, in float64, which can hold the square of any float32."""
+    lines.add(f"grads = {grads}", 1)
+    lines.add(f"grad_norm = nn.utils.get_total_norm(grads){divided}", 1)
+
+
+_GRADS = "[parameter.grad.double() for parameter in model.parameters()]"

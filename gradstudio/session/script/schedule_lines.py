@@ -1,0 +1,72 @@
+"""The learning rate of a script: torch's scheduler, or a function of the step where a live change needs one."""
+
+from __future__ import annotations
+
+from gradstudio.session.script.plan import Lines, Plan, literal
+
+_FALLS = {"constant": "1.0", "cosine": "0.5 * (1 + math.cos(math.pi * share))", "linear": "(1.0 - share)"}
+
+
+def scheduled(plan: Plan) -> bool:
+    """Return whether the learning rate depends on the step."""
+    return plan.ever("schedule.kind", "cosine", "linear") or plan.above("schedule.warmup_steps", 1)
+
+
+def live(plan: Plan) -> bool:
+    """Return whether a live change touches what the scheduler must know from the start."""
+    return any(
+        plan.changes(name)
+        for name in ("optimizer.lr", "schedule.kind", "schedule.warmup_steps", "schedule.total_steps")
+    )
+
+
+def function(plan: Plan, lines: Lines) -> None:
+    """Add the function for the factor on the learning rate."""
+    if not scheduled(plan):
+        return
+    lines.add("def factor(taken):")
+    lines.add('"""On the learning rate, after so many optimizer steps."""', 1)
+    warmup = ""
+    if plan.above("schedule.warmup_steps", 1):
+        steps = plan.text("schedule.warmup_steps")
+        lines.add(
+            "warmup = min(1.0, (taken + 1) / "
+            f"{f'max({steps}, 1)' if plan.ever('schedule.warmup_steps', 0) else steps})",
+            1,
+        )
+        warmup = "warmup * "
+    if plan.ever("schedule.kind", "cosine", "linear"):
+        lines.add(f"share = min(1.0, taken / {plan.text('schedule.total_steps')})", 1)
+    first, *others = (str(kind) for kind in plan.values("schedule.kind"))
+    for kind in others:
+        lines.add(f"if {plan.text('schedule.kind')} == {literal(kind)}:", 1)
+        lines.add(f"return {_product(warmup, kind)}", 2)
+    lines.add(f"return {_product(warmup, first)}", 1)
+
+
+def build(plan: Plan, lines: Lines) -> None:
+    """Add the scheduler, after the optimizer."""
+    if scheduled(plan):
+        lines.add(
+            "taken = 0  # optimizer steps"
+            if live(plan)
+            else "scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)"
+        )
+
+
+def advance(plan: Plan) -> str:
+    """Return the line after an optimizer step."""
+    return "taken += 1" if live(plan) else "scheduler.step()"
+
+
+def set_rate(plan: Plan, lines: Lines) -> None:
+    """Add the lines that set the learning rate before the step, where no scheduler does."""
+    if scheduled(plan) and live(plan):
+        lines.add("for group in optimizer.param_groups:", 1)
+        lines.add(f'group["lr"] = {plan.text("optimizer.lr")} * factor(taken)', 2)
+
+
+def _product(warmup: str, kind: str) -> str:
+    if kind == "constant":
+        return warmup.removesuffix(" * ") or "1.0"
+    return warmup + (f"({_FALLS[kind]})" if warmup and kind == "cosine" else _FALLS[kind])

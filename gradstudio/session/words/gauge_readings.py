@@ -1,0 +1,158 @@
+"""The readings of the gauges in core/gauge_samples.py, in a sentence or two each."""
+
+from __future__ import annotations
+
+import math
+
+from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Shares, Sharpness
+from gradstudio.core.text import number, plural, power
+from gradstudio.session.record.run import Run
+from gradstudio.session.words.names import OPTIMIZERS
+
+NEAR = 0.1  # relative distance from the limit that counts as being at it
+FAR = 4  # a batch is called too small or too large beyond this factor
+SETTLED = 10  # samples of the noise before its average is reliable
+
+
+def share(value: float) -> str:
+    """Return '31 %' with a space that does not break; a share near 0 or 1 is not rounded to 0 or 100."""
+    percent = 100 * value
+    if 0 < percent < 0.01:
+        return "less than 0.01\N{NO-BREAK SPACE}%"
+    if 99.9 < percent < 100:
+        return "more than 99.9\N{NO-BREAK SPACE}%"
+    return f"{number(percent, 2) if percent < 99 else f'{percent:.3g}'}\N{NO-BREAK SPACE}%"
+
+
+def factor(scale: float) -> str:
+    """Return a loss scale, as a power of two where it is one."""
+    mantissa, exponent = math.frexp(scale)
+    return power(2, exponent - 1) if mantissa == 0.5 else number(scale)
+
+
+def exponents(found: Exponents, run: Run) -> str:
+    """Return how many entries of the gradient fp16 loses, and what a loss scale changes."""
+    dtype, told = run.in_force.precision.dtype, []
+    scale, scaled = (found.scale, found.scaled) if found.scale != 1 else (found.best_scale, found.best)
+    lost = _lost(found.plain)
+    lost = lost[0].upper() + lost[1:]
+    if found.entries == 0:
+        told.append("No entry is finite and not 0.")
+    elif dtype == "fp16" and found.scale != 1:
+        if found.plain.lost or scaled.lost:
+            told.append(
+                f"{lost} of the entries underflow in fp16 without a loss scale; with a scale of {factor(scale)}, "
+                f"{_lost(scaled)}."
+            )
+        else:
+            told.append("No entry underflows in fp16, with or without the loss scale.")
+        if scaled.over:
+            told.append(f"But {share(scaled.over)} are then above 65504, the largest number of fp16: an overflow.")
+        if scaled.lost > found.best.lost + 0.01:
+            told.append(f"A scale of {factor(found.best_scale)} would lose {_lost(found.best)}.")
+    elif dtype == "fp16" and found.plain.lost:
+        told.append(f"{lost} of the entries underflow in fp16, and there is no loss scale.")
+        if scale != 1:
+            told.append(f"With a scale of {factor(scale)}: {_lost(scaled)}.")
+    elif found.plain.lost:
+        told.append(f"{lost} of the entries would underflow in fp16; with a scale of {factor(scale)}: {_lost(scaled)}.")
+        told.append(f"{dtype} holds them as they are.")
+    elif not found.plain.over:
+        told.append("Every entry is within what fp16 can hold, without a loss scale.")
+    if found.plain.over and found.scale == 1:
+        told.append(f"{share(found.plain.over)} are above 65504, the largest number of fp16.")
+    if found.nonfinite:
+        told.append(f"{plural(found.nonfinite, 'entry is', 'entries are')} NaN or Inf.")
+    if found.zeros:
+        told.append(
+            f"{share(found.zeros / (found.zeros + found.entries + found.nonfinite))} of all entries are exactly 0 "
+            f"and are "
+            "not counted."
+        )
+    return " ".join(told)
+
+
+def _lost(shares: Shares) -> str:
+    return "none" if shares.lost == 0 else share(shares.lost)
+
+
+def rule(found: Sharpness) -> str:
+    """Return the limit of the sharpness as text: '2/lr', '38/lr'."""
+    return f"{number(found.rule)}/lr" if found.lr > 0 else "2/lr"
+
+
+def sharpness(found: Sharpness, run: Run) -> str:
+    """Return whether the step is short enough for the direction of largest curvature."""
+    seen = f", as {OPTIMIZERS[run.in_force.optimizer.kind]} sees it," if found.preconditioned else ""
+    value = f"Sharpness {'' if found.converged else 'at least '}{number(found.value)}{seen}"
+    alone = value.removesuffix(",")  # before another punctuation mark
+    if not math.isfinite(found.limit):
+        return f"{alone}; the learning rate is 0, so nothing moves."
+    limit = f"{rule(found)} = {number(found.limit)}"
+    if found.value > (1 + NEAR) * found.limit:
+        clipped = len(run.history) and run.history.value("clip_coef", len(run.history) - 1) < 1
+        held = " Clipping makes the step shorter, which keeps the run stable." if clipped else ""
+        return f"{value} is over {limit}: the step is too long for the direction of largest curvature.{held}"
+    if found.value >= (1 - NEAR) * found.limit:
+        return (
+            f"{value} is at {limit}, the edge of stability: along the direction of largest curvature the weights "
+            "oscillate, by the same distance each time."
+        )
+    if found.value <= 0:
+        return f"{alone}: no direction curves upward, so no step is too long here."
+    if not found.converged:
+        return f"{alone}, against {limit}: more samples are needed to tell."
+    return f"{value} is under {limit}: the step is short enough for the direction of largest curvature."
+
+
+def noise_scale(found: NoiseScale) -> str:
+    """Return what a batch of another size would change."""
+    batch = f"the batch has {found.batch:,}"
+    if math.isinf(found.value):
+        told = (
+            f"The gradient is too small against its noise to be measured; {batch}. Each step is almost random, and a "
+            "larger batch would help."
+        )
+    elif found.value > FAR * found.batch:
+        told = (
+            f"{_examples(found)}; {batch}. Each step is mostly noise: a larger batch, or more micro-batches, "
+            "would give a better direction."
+        )
+    elif found.value * FAR < found.batch:
+        told = f"{_examples(found)}; {batch}, more than needed: a smaller one would learn almost as well, in less time."
+    else:
+        told = f"{_examples(found)}; {batch}, which is about right."
+    return (
+        told
+        if found.samples >= SETTLED
+        else f"{told} So far this is from {plural(found.samples, 'sample', 'samples')}, so it may still change much."
+    )
+
+
+def _examples(found: NoiseScale) -> str:
+    count = number(found.value, 2) if found.value < 10 or found.value >= 1e4 else f"{found.value:.0f}"
+    return f"Above about {count} examples, a larger batch helps little"
+
+
+def overshoot(found: Overshoot) -> str:
+    """Return whether the last update overshot the minimum along its direction."""
+    before, after = found.losses[0], found.losses[2]
+    digits = next((digits for digits in range(3, 9) if number(before, digits) != number(after, digits)), 9)
+    moved = f"The loss of the gauge's batch went from {number(before, digits)} to {number(after, digits)}."
+    if not math.isfinite(after):
+        return f"The last update left a loss that is {number(after)}."
+    if math.isinf(found.ratio):
+        return (
+            "Along the last update the loss of this batch rises from the start: the update came from other "
+            f"examples, or from momentum. {moved}"
+        )
+    if found.ratio == 0:
+        return f"The last update has no minimum ahead: the loss keeps falling along it. {moved}"
+    best = f"it was {number(found.ratio, 2)} times as long as the step to the minimum"
+    if found.ratio > 2:
+        return f"The last update overshot the minimum so far that the loss rose: {best}. {moved}"
+    if found.ratio > 1.2:
+        return f"The last update overshot the minimum: {best}. {moved}"
+    if found.ratio >= 0.5:
+        return f"The last update came close to the minimum: {best}. {moved}"
+    return f"The last update stopped well before the minimum: {best}. {moved}"

@@ -1,0 +1,111 @@
+"""The hint under a knob: its value compared with the run and with the other knobs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gradstudio.core import mistakes
+from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.knobs import Condition, Knob
+from gradstudio.core.text import number, plural
+from gradstudio.session.record.run import Run
+from gradstudio.session.words.names import comparison
+
+WINDOW = 500  # latest steps that a hint tells of
+ENOUGH = 50  # steps before a max_norm is advised
+# Share of the steps that a sensible max_norm clips: it cuts the spikes and leaves the other steps as they are.
+OUTLIERS = 0.05
+
+
+class Hint(NamedTuple):
+    text: str = ""
+    grave: bool = False
+
+
+def hint(name: str, requested: Experiment, run: Run) -> Hint:
+    """Return the hint under the knob of that name; a mistake has one only while it is switched on."""
+    if name.startswith("mistakes.") and requested[name]:
+        return Hint(mistakes.note(name, requested))
+    maker = _HINTS.get(name)
+    return maker(requested, run) if maker else Hint()
+
+
+def applies_to(knob: Knob) -> str:
+    """Return with which values of other knobs this one has an effect: 'applies to mlp, rnn', 'applies to fp16 with
+    scaling dynamic'."""
+    return "applies to " + "; or to ".join(_condition(knob, condition) for condition in knob.when)
+
+
+def _condition(knob: Knob, condition: Condition) -> str:
+    """Return one condition in words. The values of its first knob stand alone, unless they are a kind of the knob's own
+    section; the other knobs are named."""
+    first, *others = condition.items()
+    left_out = [choice for choice in KNOBS[first[0]].choices if choice not in first[1]]
+    said = (
+        f"every {first[0]} but {' and '.join(left_out)}"
+        if 0 < len(left_out) < 3 < len(first[1])
+        else ", ".join(map(str, first[1]))
+    )
+    if first[0] == f"{knob.section}.kind" and knob.section not in said:
+        said = f"kind {said}"
+    more = " and ".join(f"{KNOBS[name].label} {' or '.join(map(str, values))}" for name, values in others)
+    return f"{said} with {more}" if more else said
+
+
+def _accumulation(requested: Experiment, run: Run) -> Hint:
+    batch, steps = requested.problem.batch_size, requested.accumulation.steps
+    text = f"effective batch {batch} × {steps} = {batch * steps}"
+    if run.not_compared:
+        return Hint(f"{text}\n{run.not_compared}", grave=True)
+    if not run.compared:
+        return Hint(text)
+    found = run.compared[-1]
+    return Hint(f"{text}\nstep {found.step:,}: {comparison(found, run.experiment)}", grave=not found.alike)
+
+
+def _share_clipped(requested: Experiment, run: Run) -> Hint:
+    norms = run.history.column("grad_norm", len(run.history) - WINDOW)
+    if not len(norms) or requested.clipping.kind != "norm":
+        return Hint()
+    clipping, made = run.in_force.clipping, run.in_force.mistakes
+    limit = requested.clipping.max_norm
+    acts = (clipping.kind, clipping.max_norm) == ("norm", limit)
+    share = share_over(run, limit)
+    if acts and (
+        made.clip_before_unscale or made.clip_each_micro_batch or made.clip_after_step
+    ):  # these clip another norm than the one that is shown
+        share = float((run.history.column("clip_coef", len(run.history) - WINDOW) < 1).mean())
+    verb = "clips" if acts else "would clip"
+    advised = advised_max_norm(run)
+    other = (
+        ""
+        if advised is None or 0.8 < advised / limit < 1.25
+        else f"; {number(advised)} would clip {number(100 * share_over(run, advised), 2)} %"
+    )
+    return Hint(f"{verb} {number(100 * share, 2)} % of the last {plural(len(norms), 'step', 'steps')}{other}")
+
+
+def share_over(run: Run, limit: float) -> float:
+    """Return the share of the last steps whose gradient norm is above a limit, or not finite."""
+    norms = run.history.column("grad_norm", len(run.history) - WINDOW)
+    return float((~(norms <= limit)).mean()) if len(norms) else 0.0
+
+
+def advised_max_norm(run: Run) -> float | None:
+    """Return the max_norm that would have clipped a share of OUTLIERS of the last steps; None of too few steps."""
+    norms = run.history.column("grad_norm", len(run.history) - WINDOW)
+    norms = np.sort(np.where(np.isnan(norms), np.inf, norms))
+    if len(norms) < ENOUGH:
+        return None
+    limit = float(norms[int((1 - OUTLIERS) * (len(norms) - 1))])
+    return float(f"{limit:.2g}") if 0 < limit < 1e30 else None
+
+
+def _warmup(requested: Experiment, run: Run) -> Hint:
+    steps = requested.schedule.warmup_steps
+    return Hint(f"lr is {number(requested.optimizer.lr / steps)} at the first step" if steps > 1 else "")
+
+
+_HINTS = {"accumulation.steps": _accumulation, "clipping.max_norm": _share_clipped, "schedule.warmup_steps": _warmup}

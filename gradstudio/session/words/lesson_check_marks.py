@@ -1,0 +1,31 @@
+"""The check marks of a lesson: which steps are done. A step once done stays done, over all runs of the lesson."""
+
+from __future__ import annotations
+
+import math
+
+from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.presets import LessonStep
+from gradstudio.session.record.run import Run, recent_mean
+
+LEAST_ROWS = 50  # rows before the accuracy counts
+
+
+def is_done(step: LessonStep, run: Run, requested: Experiment) -> bool:
+    """Return whether everything that the step names holds for the run now. A step that names only knobs is done once
+    they are set; a step that names nothing is done once the run has a row."""
+    history = run.history
+    wanted = [parse_assignment(text) for text in step.knobs]
+    if step.knobs and step.outcome is None and step.rule is None and step.accuracy is None and not step.branch:
+        return all(requested[name] == value for name, value in wanted)
+    if not len(history):
+        return False
+    mean = recent_mean(history, "accuracy") if len(history) >= LEAST_ROWS else math.nan
+    return (
+        (not step.branch or bool(run.parent))
+        and (step.outcome != "nonfinite" or run.first_nonfinite_step is not None)
+        and (step.outcome != "finished" or run.status == "finished")
+        and (step.rule is None or (step.rule in run.findings and run.findings[step.rule].severity != "info"))
+        and (step.accuracy is None or mean >= step.accuracy)
+        and all(run.in_force[name] == value for name, value in wanted)
+    )

@@ -1,0 +1,204 @@
+"""The story of a run: the headline, the paragraph of a report, the lines for a terminal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from gradstudio.core.knobs import format_value
+from gradstudio.core.task_measures import measure
+from gradstudio.core.text import number, one_line, percent, plural
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_figures import figures
+from gradstudio.session.words import names
+
+
+def headline(run: Run) -> str:
+    """Return how the run ended, in half a sentence."""
+    steps = plural(len(run.history), "step", "steps")
+    if run.status == "nonfinite":
+        return f"diverged at step {run.first_nonfinite_step}"
+    if run.status == "failed":
+        return "refused" if run.refused else f"failed after {steps}"
+    if run.status == "finished":
+        critical = any(finding.severity == "critical" for finding in list(run.findings.values()))
+        return f"finished {steps}, but training was unhealthy" if critical else f"finished {steps}"
+    if run.status == "interrupted":
+        return (
+            f"interrupted after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}: "
+            f"{names.CUT_OFF}"
+        )
+    if not run.over:
+        return f"still training, {steps} so far"
+    return f"stopped after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
+
+
+def tone(run: Run) -> Literal["good", "bad", "warning"]:
+    """Return whether the run ended well."""
+    if run.status in ("nonfinite", "failed") or any(
+        finding.severity == "critical" for finding in list(run.findings.values())
+    ):
+        return "bad"
+    return "good" if run.status == "finished" else "warning"
+
+
+def tell(run: Run) -> str:
+    """Return the course of the run in a paragraph."""
+    parts = (_setup, _branch, _mistakes, _changes, _loss, _norm, _clipping, _skipped, _compared, _end)
+    return " ".join(told for part in parts if (told := part(run))).replace(" %", "\u00a0%")
+
+
+def _setup(run: Run) -> str:
+    knobs = run.experiment
+    network, device = names.network(knobs), run.environment.get("device", "")
+    where = f" on {device}" if device else ""
+    by_hand = "" if knobs.loss.kind == "auto" else f", under a loss written by hand ({knobs.loss.kind})"
+    return (
+        f"{network[0].upper()}{network[1:]} learned {names.task(knobs)} with {names.OPTIMIZERS[knobs.optimizer.kind]} "
+        f"at a learning rate of {format_value(knobs.optimizer.lr)}{by_hand}, in {knobs.precision.dtype}{where}, with "
+        f"seed {knobs.run.seed}."
+    )
+
+
+def _branch(run: Run) -> str:
+    if not run.parent:
+        return ""
+    return (
+        f"It is a branch: it continues from step {run.parent_step:,} of the run {run.parent}, with {run.what_changed}."
+    )
+
+
+def _mistakes(run: Run) -> str:
+    made = [f"{name}{f' ({note})' if note else ''}" for name, note in names.mistakes_made(run).items()]
+    return f"{'A mistake was' if len(made) == 1 else 'Mistakes were'} switched on: {'; '.join(made)}." if made else ""
+
+
+def _changes(run: Run) -> str:
+    changes = [event for event in list(run.events) if event.kind == "knob_changed"]
+    if not changes:
+        return ""
+    told = [
+        f"{event.knob} changed from {format_value(event.before)} to {format_value(event.value)} at step {event.step}"
+        for event in changes[:3]
+    ]
+    more = f", and {len(changes) - 3} more changes were made" if len(changes) > 3 else ""
+    return f"During the run {', '.join(told)}{more}."
+
+
+def _loss(run: Run) -> str:
+    loss = run.history.column("loss")
+    if not len(loss):
+        return ""
+    first, last = number(loss[0]), number(loss[-1])
+    step = run.first_nonfinite_step
+    if step is None:
+        best = figures(run).best_loss
+        low = f", with {number(best)} as its lowest value" if best is not None and best < loss[-1] else ""
+        return f"The loss went from {first} to {last} in {plural(len(loss), 'step', 'steps')}{low}."
+    if not np.isfinite(loss[step]):
+        before = f"began at {first}, was {number(loss[step - 1])} at step {step - 1}, and" if step else "itself"
+        return f"The loss {before} became {number(loss[step])} at step {step}."
+    entries = plural(int(run.history.row(step)["nonfinite"]), "gradient entry", "gradient entries")
+    return (
+        f"The loss began at {first}; at step {step}, with the loss still at {number(loss[step])}, {entries} "
+        "became NaN or Inf and reached the weights."
+    )
+
+
+def _norm(run: Run) -> str:
+    norm = run.history.column("grad_norm")
+    finite = np.flatnonzero(np.isfinite(norm))
+    if not len(finite):
+        return "No gradient norm was ever finite." if len(norm) else ""
+    peak = int(finite[np.argmax(norm[finite])])
+    overflowed = len(norm) - len(finite)
+    lost = f"; in {plural(overflowed, 'step', 'steps')} it was not finite" if overflowed else ""
+    if len(finite) == 1:
+        return f"The gradient norm was {number(norm[peak])} at step {peak}{lost}."
+    return (
+        f"The gradient norm before clipping had a median of {number(float(np.median(norm[finite])))} and a peak of "
+        f"{number(norm[peak])} at step {peak}{lost}."
+    )
+
+
+def _clipping(run: Run) -> str:
+    share = figures(run).clipped_share
+    if not share:
+        return ""
+    return f"Clipping shortened the gradient in {number(100 * share, 2)} % of the steps."
+
+
+def _skipped(run: Run) -> str:
+    skipped = figures(run).skipped_steps
+    if not skipped:
+        return ""
+    return (
+        f"The loss scaler skipped {plural(skipped, 'update', 'updates')}; the scale ended at "
+        f"{loss_scale(figures(run).final_scale)}."
+    )
+
+
+def _compared(run: Run) -> str:
+    told = [f"{names.comparison(found, run.experiment)} at step {found.step:,}" for found in run.compared[:3]]
+    more = f", and {len(run.compared) - 3} more were measured" if len(run.compared) > 3 else ""
+    return (
+        f"The accumulated gradient was compared with that of one large batch: {'; '.join(told)}{more}." if told else ""
+    )
+
+
+def _end(run: Run) -> str:
+    if run.status == "failed":
+        return f"The run could not go on: {run.message.rstrip('.')}."
+    if run.status == "interrupted":
+        return (
+            "The program ended while it trained. The rows that were measured by then, except at most the last second, "
+            "are kept, and the run can be repeated."
+        )
+    if run.accuracy is None:
+        return ""
+    if not np.isfinite(run.accuracy):
+        return "The weights are not finite, so the model has no test accuracy."
+    return measure(run.experiment).story.format(percent(run.accuracy))
+
+
+def loss_scale(scale: float | None) -> str:
+    """Return a loss scale as a whole number where it is one: 65,536."""
+    return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
+
+
+def in_words(run: Run) -> str:
+    """Return the outcome as a few lines of text for a terminal."""
+    found = figures(run)
+    lines = [
+        f"{one_line(run.title)}: {headline(run)}",
+        f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
+        f"  accuracy   {percent(found.accuracy)} {measure(run.experiment).label}"
+        if found.accuracy == found.accuracy
+        else "  accuracy   none: the weights are not finite",
+        f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the "
+        "steps",
+    ]
+    if run.parent:
+        lines.insert(1, f"  branch     of {run.parent} from step {run.parent_step:,}: {run.what_changed}")
+    if run.in_force.precision.dtype == "fp16" or found.skipped_steps:
+        lines.append(
+            f"  scale      {loss_scale(found.final_scale)} at the end, "
+            f"{plural(found.skipped_steps, 'update', 'updates')} skipped"
+        )
+    for compared in run.compared:
+        lines.append(f"  compared   step {compared.step:,}: {names.comparison(compared, run.experiment)}")
+    if run.not_compared:
+        lines.append(f"  compared   {run.not_compared}")
+    for name, note in names.mistakes_made(run).items():
+        lines.append(f"  mistake    {name}{f': {note}' if note else ''}")
+    lines.append(
+        f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on "
+        f"{run.environment.get('device', 'no device')}"
+    )
+    for finding in ranked(run):
+        lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
+        if finding.remedies:
+            lines.append(f"  try: {', or '.join(finding.remedies)}")
+    return "\n".join(lines)

@@ -1,0 +1,52 @@
+"""The table of commands: each has keys of its own, is found in a menu, and is told in the list of keys."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSettings
+from PySide6.QtGui import QKeySequence
+from PySide6.QtWidgets import QMenu, QMessageBox
+from pytestqt.qtbot import QtBot
+
+from gradstudio.gui.window import Window
+
+
+def opened(window: Window, title: str) -> QMenu:
+    menu = next(menu for menu in window.menuBar().findChildren(QMenu) if menu.title() == title)
+    menu.aboutToShow.emit()
+    return menu
+
+
+def test_keys_are_not_given_twice(window: Window) -> None:
+    keys = [QKeySequence(command.keys).toString() for command in window.commands.commands.values() if command.keys]
+    assert len(set(keys)) == len(keys) and "Ctrl+T" in keys
+
+
+def test_labels_are_short_and_every_command_stands_in_a_menu(window: Window) -> None:
+    shown = {action.text() for title in window.commands.menus for action in opened(window, title).actions()}
+    for command in window.commands.commands.values():
+        assert len(command.label.split()) <= 4, command.label
+        assert any(text.startswith(command.label) for text in shown), command.label
+
+
+def test_a_menu_greys_what_is_not_possible_and_its_keys_still_work(window: Window) -> None:
+    menu = opened(window, "&Run")
+    rewind = next(action for action in menu.actions() if action.text() == "Rewind to step…")
+    assert not rewind.isEnabled()  # nothing was run yet
+    menu.aboutToHide.emit()
+    rewind.trigger()
+    assert "no step to rewind to" in window.message.text.text()
+
+
+def test_buttons_say_their_keys_and_the_list_of_keys_has_them(qtbot: QtBot, window: Window) -> None:
+    assert window.top.play.toolTip().endswith("(Space, F5)") and window.top.step.toolTip().endswith("(F10)")
+    assert window.side.buttons["branches"].toolTip().endswith("(Ctrl+5)")
+    window.commands.commands["list_keys"].call()
+    [box] = window.findChildren(QMessageBox)
+    for command in window.commands.commands.values():
+        assert not command.keys or command.key_names in box.text()
+    box.close()
+
+
+def test_the_page_diagnosis_is_stored_under_its_old_name(window: Window) -> None:
+    window.columns.save(QSettings())
+    assert QSettings().value("page") == "words"
