@@ -94,7 +94,7 @@ def test_a_main_thread_that_is_held_in_c_is_ended_too(program: Callable) -> None
     process = program("held in C")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=PATIENCE)[0].endswith("saved\n") and process.returncode == 130
+    assert "saved" in process.communicate(timeout=PATIENCE)[0] and process.returncode == 130
 
 
 def test_one_signal_is_enough_where_there_is_nothing_to_stop(program: Callable) -> None:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 PATIENCE = 1.5  # seconds from the first signal until a thread that has not stopped is left behind
 ECHO = 0.2  # seconds within which a signal is the first one again: `timeout` sends it to the process and to its group
 EXIT_CODE = 130
+THREAD = "signals"  # name of the thread that hears them
 
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Interrupts:
@@ -79,7 +80,7 @@ class Interrupts:
                 continue
             if not numbers:
                 return
-            for _ in filter(_SIGNALS.__contains__, numbers):
+            for _ in filter(SIGNALS.__contains__, numbers):
                 now = time.monotonic()
                 if begun is not None and now - begun > ECHO:
                     self._end()
@@ -108,7 +109,7 @@ def listening() -> Iterator[Interrupts]:
         return
     interrupts = Interrupts()
     # those ignored stay so: a shell ignores SIGINT for what runs in the background, nohup ignores SIGHUP
-    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, interrupts.obey) or signal.SIG_DFL for number in heeded}
     _present.append(interrupts)
     try:
@@ -127,7 +128,7 @@ def _ears(interrupts: Interrupts) -> Iterator[None]:
 
     source, sink = socket.socketpair()
     sink.setblocking(False)
-    ears = threading.Thread(target=interrupts.hear, args=(source,), name="signals", daemon=True)
+    ears = threading.Thread(target=interrupts.hear, args=(source,), name=THREAD, daemon=True)
     ears.start()
     woken = signal.set_wakeup_fd(sink.fileno(), warn_on_full_buffer=False)
     try:
