@@ -16,7 +16,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
 
-_NAMELESS = "0123456789abcdefABCDEF-"  # what tells one run's thread from another's
+GROWN, SPARE = 1.1, 60_000_000  # share and bytes of memory by which two censuses may differ
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,13 @@ def left(before: Census, after: Census, slack: dict[str, int] | None = None) -> 
         for (kind, name), count in sorted(more.items())
         if count > allowed.get(f"{kind} {name}", allowed.get(kind, 0))
     ]
+
+
+def heavier(before: Census, after: Census) -> list[str]:
+    """Return a line where the process takes more memory than before, by more than allocators keep for themselves."""
+    if after.bytes <= GROWN * before.bytes + SPARE:
+        return []
+    return [f"memory: {before.bytes / 1e6:,.0f} to {after.bytes / 1e6:,.0f} MB"]
 
 
 def settle() -> None:

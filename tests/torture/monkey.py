@@ -25,12 +25,8 @@ FIRST = 100  # actions before the first census
 SHOWN = 50  # actions that are printed with a finding
 STUCK = 120  # seconds in one action, after which the stacks of all threads are printed
 DEEPEST = 3  # dialogs and menus within one another in which it goes on; deeper it only closes
-RESTS = 10  # more looks, 0.3 s apart, before what is left counts as left
 TRIES = 6  # kinds of act that are tried until one has something to act on
 PAUSES = (0, 0, 1, 2, 5, 10, 30)  # ms between two actions
-GROWN = 1.10  # allowed share of memory at the end to that after the first actions
-SPARE = 60_000_000  # bytes of memory that may come besides
-WIDEST = 8_000_000_000  # bytes of addresses, so that a fault does not take the machine with it
 
 
 class Monkey:
@@ -139,19 +135,13 @@ def main() -> int:
     asked.add_argument("--actions", type=int, default=2000)
     asked.add_argument("--keep", action="store_true", help="keep the folder with everything that was written")
     options = asked.parse_args()
-    bound_memory()
+    stage.bound_memory()
     home = stage.make_home()
     try:
         return play(home, options.seed, options.actions)
     finally:
         if not options.keep:
             shutil.rmtree(home, ignore_errors=True)
-
-
-def bound_memory() -> None:
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (WIDEST, WIDEST))
 
 
 def play(home: Path, seed: int, actions: int) -> int:
@@ -184,15 +174,8 @@ def _watched(watch, home: Path, seed: int, actions: int) -> int:
     monkey.run(actions - monkey.done)
     seconds = time.monotonic() - began
     stage.rest(window)
-    last = census.take(window)
-    for _ in range(RESTS):
-        if not census.left(first, last):
-            break
-        stage.wait_for(0.3)
-        last = census.take(window)
-    grown = census.left(first, last)
-    if last.bytes > GROWN * first.bytes + SPARE:
-        grown.append(f"memory: {first.bytes / 1e6:,.0f} to {last.bytes / 1e6:,.0f} MB")
+    last = stage.after_a_while(lambda: census.take(window), lambda now: not census.left(first, now))
+    grown = census.left(first, last) + census.heavier(first, last)
     window.close()
     print(f"seed {seed}, {monkey.done} actions, {monkey.done / max(seconds, 0.1):.0f} a second")
     print(f"after the first: {first.told()}\nat the end: {last.told()}")

@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from gradstudio.core.presets import Preset
     from gradstudio.gui.window import Window
 
+Found = TypeVar("Found")
 PATIENCE = 120.0  # seconds until what should have ended is a fault
+WIDEST = 12_000_000_000  # bytes of addresses, so that a fault does not take the machine with it
+LOOKS = 20  # 0.3 s apart, before what is left counts as left
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 400, "run.device": "cpu"}
 _CURVE = "step,loss,grad_norm\n" + "".join(f"{step},{2 / (step + 1)},{step % 7}\n" for step in range(200))
 _STRANGE = "step,loss\n0,nan\n1,inf\n2,-inf\n3,1e300\n4000000000,-1e300\n5,\n"
@@ -42,6 +45,13 @@ def make_home() -> Path:
         (home / folder).mkdir()
     os.chdir(home)
     return home
+
+
+def bound_memory() -> None:
+    """Let the process have no more addresses than that."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (WIDEST, WIDEST))
 
 
 def fill(folder: Path) -> list[Path]:
@@ -98,6 +108,17 @@ def wait(condition: Callable[[], object], what: str, seconds: float = PATIENCE) 
         assert time.monotonic() < end, f"it did not happen: {what}"
         QApplication.processEvents()
         time.sleep(0.002)
+
+
+def after_a_while(look: Callable[[], Found], enough: Callable[[Found], bool]) -> Found:
+    """Look until it is enough, but not for ever; return what was seen last."""
+    seen = look()
+    for _ in range(LOOKS):
+        if enough(seen):
+            break
+        wait_for(0.3)
+        seen = look()
+    return seen
 
 
 def wait_for(seconds: float) -> None:
