@@ -194,6 +194,7 @@ def _row(
         weight_norm=change.weight_norm, accuracy=accuracy, step_seconds=seconds, layers=by_layer(gradient, change),
         loop=made.loop, joined_difference=checks.joined_difference, joined_problem=checks.joined_problem,
         settings=made.settings, accumulated=checks.accumulated, activations=checks.activations,
+        test_accuracy=checks.test_accuracy,
     )  # fmt: skip
 
 

@@ -6,14 +6,14 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
+from gradstudio.core.history import COLUMNS, LAYER_METRICS, OLDER, History
 from gradstudio.core.knobs import quote
 from gradstudio.core.text import plural
 from gradstudio.session.library import interrupted_runs, salvage, schema
@@ -345,10 +345,21 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
     for start, count, columns, measured in chunks:
         if start != len(history):
             break
-        rows = unpack(columns, (count, len(COLUMNS)), np.float64)
+        rows = _columns(columns, count)
         of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
         history.extend(rows, of_layers.transpose(1, 0, 2))
     return history
+
+
+def _columns(data: bytes, count: int) -> np.ndarray:
+    """Return the columns of so many rows; those of an older version have fewer columns."""
+    try:
+        return unpack(data, (count, len(COLUMNS)), np.float64)
+    except PackingError:
+        for columns in OLDER:
+            with suppress(PackingError):
+                return unpack(data, (count, columns), np.float64)
+        raise
 
 
 def searched(entry: Entry) -> str:
