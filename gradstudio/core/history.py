@@ -39,6 +39,8 @@ COLUMNS: dict[str, str] = {
     "accuracy": "share of the step's training batch that was right; NaN where the task has none",
     "step_seconds": "wall-clock time of the step",
     "test_accuracy": "share of the test set that is right, before the update; UNKNOWN at steps that do not measure it",
+    "clip_cosine": "cosine between the true gradient and what clipping made of it; 1 where nothing was clipped",
+    "update_cosine": "cosine between the gradient that the optimizer got and minus the update; UNKNOWN without update",
 }
 OLDER = (13,)  # numbers of columns that rows of older versions have
 
@@ -129,6 +131,8 @@ class Row:
     accumulated: Accumulated | None = None  # this and the next only at steps that were asked for them
     activations: Activations | None = None
     test_accuracy: float = UNKNOWN
+    clip_cosine: float = UNKNOWN
+    update_cosine: float = UNKNOWN
 
     @property
     def went_nonfinite(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -194,7 +194,7 @@ class Trainer:
         if unclipped:  # the true gradient is the sum of micro-batches that nobody clipped
             reading.gradient(unclipped.sum, scale)
             if knobs.clipping.kind != "none":
-                reading.clipped(flat.gradients)
+                reading.clipped(unclipped.sum, flat.gradients)
         if mistakes.clip_before_unscale:
             reading.gradient(flat.gradients, scale)
             self._clip(reading)
@@ -221,13 +221,13 @@ class Trainer:
         else:
             self.observer.call("step")
             self.scaler.step(self.optimizer)
+        reading.change(self.before, flat.weights, flat.gradients)
         if mistakes.clip_after_step:
             self._clip(reading, measured=False)
         self._update_scale(scaling)
         skipped = self.updates.made == made  # by the scaler, at an overflow
         if not skipped:
             self._advance_schedule()
-        reading.change(self.before, flat.weights)
 
         loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
         number, self.step = self.step, self.step + 1
@@ -277,8 +277,14 @@ class Trainer:
         if knobs.kind == "none":
             return
         self.observer.call("clip")
+        before = self._unclipped.copy_(self.flat.gradients) if measured else self.flat.gradients
         if reading.clipping[knobs.kind](self.flat, knobs) and measured:
-            reading.clipped(self.flat.gradients)
+            reading.clipped(before, self.flat.gradients)
+
+    @cached_property
+    def _unclipped(self) -> Tensor:
+        """Room for the gradients as they are before clipping."""
+        return self.flat.new()
 
     def _set_learning_rate(self) -> float:
         lr = self.experiment.optimizer.lr * schedules.factor(self.experiment.schedule, self.taken)
