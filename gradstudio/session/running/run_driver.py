@@ -56,6 +56,7 @@ class RunDriver:
         self._planned = run.to_come
         self._compare_at = frozenset(run.compare_at)
         self._looked_at: Experiment | None = None
+        self._test_every = 1  # steps between two measurements of the test set
         self._accumulating: tuple[object, ...] | None = None  # the way of accumulating now
         self._accumulation: tuple[object, ...] | None = None  # and the latest that was checked
 
@@ -219,12 +220,14 @@ class RunDriver:
             self.gauges.measure_all(self._ready, interrupted)
 
     def _measure_if_due(self, trainer: Trainer) -> None:
-        """Ask the next step for what is measured now and then: activations, and once in every way of accumulating
-        whether the sum is right."""
+        """Ask the next step for what is measured now and then: activations, the test set, and once in every way of
+        accumulating whether the sum is right."""
         trainer.sample_activations_next = trainer.step % SAMPLE_EVERY == 0
         knobs = self.run.in_force
         if knobs is not self._looked_at:
             self._looked_at, self._accumulating = knobs, _way_of_accumulating(knobs)
+            self._test_every = trainer.test_interval
+        trainer.test_next = trainer.step % self._test_every == 0
         trainer.check_accumulation_next = knobs.accumulation.steps > 1 and self._accumulating != self._accumulation
 
     def end(self, *, leaving: bool) -> None:
