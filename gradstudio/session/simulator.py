@@ -298,6 +298,8 @@ class Simulator:
         end = time.monotonic() + seconds
         for worker in self._leaving:
             worker.join(max(end - time.monotonic(), 0))
+            if worker.is_alive():
+                worker.abandon()
         written = self._library_writer is None or self._library_writer.close(max(end - time.monotonic(), LAST_WRITING))
         return not self.busy and written
 

@@ -136,6 +136,13 @@ class Worker(threading.Thread):
             if self._has_runs:
                 self._commands.put(command)
 
+    def abandon(self) -> None:
+        """Say that the runs were stopped, though a step still holds the thread. Only for a program that ends right
+        after: what the step measures is lost."""
+        for driver in self._drivers:
+            if not driver.run.over:
+                driver.writer.set_status("stopped")
+
     def rename(self, run: Run, name: str) -> bool:
         """Give a run a name, from any thread. Return False where the worker does not write that run, or not any more:
         then its owner writes the name."""
