@@ -7,7 +7,9 @@ import os
 import sys
 from typing import Any
 
-from gradstudio.core.text import one_line
+from gradstudio.core.text import brief, one_line
+
+LONGEST_LINE = 300  # characters of what is printed on stderr
 
 
 class WrongRequest(ValueError):
@@ -32,7 +34,12 @@ def say_json(value: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr."""
+    """Print one line on stderr, of at most LONGEST_LINE characters: a long name in it is shortened in its middle."""
+    complain_at_length(brief(" ".join(one_line(text).split()), LONGEST_LINE))
+
+
+def complain_at_length(text: str) -> None:
+    """Print a text on stderr that has several lines."""
     print(printable(text), file=sys.stderr, flush=True)
 
 

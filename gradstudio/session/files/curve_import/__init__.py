@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from gradstudio.session.files.curve_import.imported_curve import Curve, CurveError
@@ -16,6 +17,6 @@ def read(path: Path) -> list[Curve]:
     """
     from gradstudio.session.files.curve_import import event_file, table_file
 
-    if path.is_dir() or "tfevents" in path.name:
+    if os.path.isdir(path) or "tfevents" in path.name:
         return event_file.read(path)
     return table_file.read(path)
