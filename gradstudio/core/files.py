@@ -25,6 +25,7 @@ Content = (
 )  # the content of a file; a function writes what is too large to be held at once
 
 LIBRARY = "library.sqlite3"  # name of the library's file by default
+LOG = "gradstudio.log"  # name of the log file
 PRESETS = _BUNDLED / "presets"
 RESOURCES = _BUNDLED / "resources"
 
@@ -43,6 +44,11 @@ def user_library() -> Path:
 def user_rules() -> Path:
     """Return the user's thresholds of the rules; the file need not exist."""
     return Path(platformdirs.user_config_dir("gradstudio", appauthor=False)) / "rules.toml"
+
+
+def user_log() -> Path:
+    """Return the file into which the window writes its own faults, beside the library; it need not exist."""
+    return user_library().with_name(LOG)
 
 
 def user_cache() -> Path:

@@ -7,20 +7,15 @@ import faulthandler
 import os
 import sys
 import threading
-import traceback
-from collections.abc import Callable
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from gradstudio.core import presets
+from gradstudio.core import files, presets
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
 from gradstudio.session.machine.preload_torch import load_ahead
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
-
-    from gradstudio.gui.window import Window
 
 FIRST_PRESET = "rnn-explosion"
 
@@ -45,6 +40,7 @@ def launch(source: str | None = None) -> int:
     except ImportError as fault:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
+    from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.theme import theme
 
@@ -53,7 +49,8 @@ def launch(source: str | None = None) -> int:
     app.setStyleSheet("")
     window = Window(preset)
     theme.apply()  # now, once: with a style sheet in force, each widget is styled anew when it gets another parent
-    sys.excepthook = _hook(window)
+    reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
+    reports.install(interrupted=window.close)
 
     def furnish() -> None:
         window.furnish()
@@ -63,6 +60,7 @@ def launch(source: str | None = None) -> int:
     after_first_paint(window, furnish)
     window.show()
     code = app.exec()
+    reports.remove()  # Python must not be asked when Qt ends
     if window.simulator.busy or not window.furnished:
         # A long step holds the training thread. Everything is saved, so Python must not wait for it, nor delete a
         # window that was left half made.
@@ -103,21 +101,3 @@ _PACKAGES = {"PySide6": "PySide6-Essentials", "shiboken6": "PySide6-Essentials"}
 def _refuse(text: str) -> int:
     print(f"error: {text}", file=sys.stderr)
     return 2
-
-
-def _hook(window: Window) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
-    """Return an excepthook that shows a fault of the window in the window, which goes on."""
-    from PySide6.QtWidgets import QApplication
-
-    def show(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            window.close()
-            return
-        details = "".join(traceback.format_exception(kind, fault, trace))
-        print(details, file=sys.stderr)
-        if not window.furnished:  # it can show nothing yet
-            QApplication.exit(1)
-            return
-        window.message.show_error(f"Something went wrong in the window: {kind.__name__}: {str(fault)[:200]}", details)
-
-    return show

@@ -58,6 +58,11 @@ class MessageBar(QFrame):
         self.setParent(over.parentWidget())
         over.installEventFilter(self)
 
+    @property
+    def shown(self) -> str:
+        """The message on view; empty without one."""
+        return self.text.text() if self.isVisible() else ""
+
     def show_error(self, text: str, details: str = "") -> None:
         self._show("bad", text, details, Path())
 

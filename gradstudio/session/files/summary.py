@@ -26,6 +26,7 @@ def summarize(run: Run) -> dict[str, Any]:
         }
         for finding in in_order(run)
     ]
+    tests = zip(*run.history.measured("test_accuracy"), strict=True)
     comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
     line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}
     return coded(
@@ -35,6 +36,7 @@ def summarize(run: Run) -> dict[str, Any]:
             "findings": findings,
             "provenance": as_json(run.provenance),
             "comparisons": comparisons,
+            "tests": [{"step": int(step), "accuracy": float(accuracy)} for step, accuracy in tests],
             **line,
         },
         _spelled,

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradstudio.core import files
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
 from gradstudio.core.knobs import quote
 from gradstudio.core.text import LONGEST_TITLE, plural, shortened
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
@@ -392,7 +392,7 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
         unpacked += count * (8 * len(COLUMNS) + 4 * len(LAYER_METRICS) * len(history.layers))
         if unpacked > PLENTY and unpacked > DENSEST * packed:
             raise PackingError(f"{packed:,} bytes of it unpack to {unpacked:,}, which no run does")
-        rows = unpack(columns, (count, len(COLUMNS)), np.float64)
+        rows = _columns(columns, count)
         of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
         history.extend(rows, of_layers.transpose(1, 0, 2))
     return history
@@ -404,6 +404,17 @@ def _within_limits(entry: Entry) -> Entry:
         entry, title=shortened(entry.title, LONGEST_TITLE), note=entry.note[:LONGEST_NOTE],
         tags=tuple(tag[:LONGEST_TAG] for tag in entry.tags[:MOST_TAGS]),
     )  # fmt: skip
+
+
+def _columns(data: bytes, count: int) -> np.ndarray:
+    """Return the columns of so many rows; those of an older version have fewer columns."""
+    try:
+        return unpack(data, (count, len(COLUMNS)), np.float64)
+    except PackingError:
+        for columns in OLDER:
+            with suppress(PackingError):
+                return unpack(data, (count, columns), np.float64)
+        raise
 
 
 def searched(entry: Entry) -> str:
