@@ -134,11 +134,12 @@ def requested(
     otherwise."""
     from gradstudio.core.experiment import parse_assignment
 
-    tell_unseen()
     preset, threads = _loaded(source, library, beginning=beginning)
     given = {name: value for name, value in flags.items() if value is not None}
     experiment = preset.experiment.with_values({**dict(parse_assignment(text) for text in assignments or []), **given})
-    return Request(preset, experiment, _planned(preset, experiment.run.steps, changes or [], experiment), threads)
+    planned = _planned(preset, experiment.run.steps, changes or [], experiment)
+    tell_unseen()
+    return Request(preset, experiment, planned, threads)
 
 
 def tell_unseen() -> None:

@@ -35,7 +35,7 @@ def say_json(value: Any) -> None:
 
 def complain(text: str) -> None:
     """Print one line on stderr, of at most LONGEST_LINE characters: a long name in it is shortened in its middle."""
-    complain_at_length(brief(" ".join(one_line(text).split()), LONGEST_LINE))
+    complain_at_length(brief(one_line(text), LONGEST_LINE))
 
 
 def complain_at_length(text: str) -> None:
