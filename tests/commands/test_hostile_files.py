@@ -141,14 +141,17 @@ def shut(own_user_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     """The folders of the user's data and configuration, which nobody may search; also for root, whom no mode keeps out."""
     config = tmp_path / "config"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
-    for name in ("stat", "lstat", "listdir", "scandir", "mkdir", "open"):
 
-        def guarded(path, *rest, real=getattr(os, name), **more):
+    def guarded(real: Callable) -> Callable:
+        def call(path, *rest, **more):
             if isinstance(path, str | os.PathLike) and os.fspath(path).startswith((f"{own_user_data}/", f"{config}/")):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             return real(path, *rest, **more)
 
-        monkeypatch.setattr(os, name, guarded)
+        return call
+
+    for name in ("stat", "lstat", "listdir", "scandir", "mkdir", "open"):
+        monkeypatch.setattr(os, name, guarded(getattr(os, name)))
     return own_user_data
 
 
