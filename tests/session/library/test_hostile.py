@@ -8,6 +8,7 @@ import os
 import sqlite3
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,8 +35,9 @@ def made(run: str, title: str = "A run", steps: int = STEPS) -> Run:
     writer.begin((Layer("rnn.weight", "weight", 3), Layer("head.bias", "bias", 2)), {"device": "cpu"})
     source = np.random.default_rng(len(run))
     for step in range(steps):
-        values = [float(value) for value in source.normal(size=len(COLUMNS) - 1)]
-        record.history.append(Row(step, *values, layers=np.float32(source.normal(size=(len(LAYER_METRICS), 2)))))
+        values: dict[str, Any] = dict(zip(COLUMNS, map(float, source.normal(size=len(COLUMNS))), strict=True))
+        layers = np.float32(source.normal(size=(len(LAYER_METRICS), 2)))
+        record.history.append(Row(**values | {"step": step}, layers=layers))
     writer.change("optimizer.lr", 0.5)
     writer.refuse("optimizer.lr", -1.0, "no")
     writer.end("finished", "", 0.5)
@@ -294,7 +296,8 @@ def test_a_run_of_a_preset_with_a_long_title_and_its_branches_can_be_read_back(t
     path, parent = tmp_path / "library.sqlite3", made("parent", "t" * 1990)
     child = fork(parent, 9)
     RunWriter(child).change("optimizer.lr", 0.25)
-    child.history.append(Row(9, *[0.0] * (len(COLUMNS) - 1), layers=np.zeros((len(LAYER_METRICS), 2), np.float32)))
+    zeros: dict[str, Any] = dict.fromkeys(COLUMNS, 0.0)
+    child.history.append(Row(**zeros | {"step": 9}, layers=np.zeros((len(LAYER_METRICS), 2), np.float32)))
     RunWriter(child).end("finished", "", None)
     writing = LibraryWriter(path)
     for run in (parent, child):
