@@ -32,6 +32,16 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
+def storable(text: str) -> str:
+    """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def cut(text: str, longest: int) -> str:
+    """Return at most so many letters of a text, the last of them an ellipsis where it was longer."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
