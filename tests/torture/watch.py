@@ -44,8 +44,8 @@ class Watch:
         sys.unraisablehook = lambda args: self._raised(args.exc_type, args.exc_value, args.exc_traceback)
         qInstallMessageHandler(self._told)
         dispatcher = QAbstractEventDispatcher.instance()
-        dispatcher.awake.connect(self._turn_begins)
-        dispatcher.aboutToBlock.connect(self._turn_ends)
+        for signal in (dispatcher.awake, dispatcher.aboutToBlock):  # posted events come between them, timers after
+            signal.connect(self._turn_ends)
         self._turn_begins()
 
     def end(self) -> None:
