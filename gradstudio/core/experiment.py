@@ -82,14 +82,16 @@ class Precision(Section):
 class Schedule(Section):
     warmup_steps: int = knob(
         0,
-        "Steps over which the learning rate rises linearly from near 0 to lr.",
+        "Steps over which the learning rate rises linearly from near 0 to lr. A falling schedule begins after them, so "
+        "the largest rate is lr.",
         ge=0,
         le=1_000_000,
         unit="steps",
         slider=(0, 1000),
     )
     kind: Literal["constant", "cosine", "linear"] = knob(
-        "constant", "Course of the learning rate: constant, or falling to 0 at total_steps (cosine, linear)."
+        "constant",
+        "Course of the learning rate after the warmup: constant, or falling to 0 at total_steps (cosine, linear).",
     )
     total_steps: int = knob(
         1000,

@@ -116,6 +116,8 @@ optimizer.momentum=0.9 2:optimizer.lr=0.3 3:optimizer.momentum=0.5 4:optimizer.w
 schedule.warmup_steps=4 schedule.kind=cosine schedule.total_steps=5
 schedule.warmup_steps=4 3:schedule.kind=linear 3:schedule.total_steps=7 4:schedule.warmup_steps=0 4:optimizer.lr=0.5
 schedule.kind=linear schedule.total_steps=4
+schedule.warmup_steps=1 schedule.kind=linear schedule.total_steps=4
+schedule.warmup_steps=3 schedule.kind=cosine schedule.total_steps=2
 accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 2:accumulation.steps=1 4:clipping.kind=value 4:clipping.clip_value=0.001
 clipping.kind=norm clipping.max_norm=0.1 3:clipping.max_norm=0.01 optimizer.kind=adam
 clipping.kind=value clipping.clip_value=0.001 model.kind=rnn
