@@ -174,7 +174,7 @@ class Trainer:
         return batches
 
     def _draw(self) -> list[Batch]:
-        return [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
+        return self.task.next_batches(self.model, self.experiment.accumulation.steps)
 
     def _step(self, reading: Reading) -> list[Row]:
         """Make one optimizer step, and return the rows that are due. Each mistake is an `if` at its place in the

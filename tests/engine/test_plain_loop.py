@@ -61,12 +61,12 @@ def plain_data():
     return images, torch.tensor(data["train_labels"], dtype=torch.int64)
 
 
-def plain_batches(seed):
+def plain_batches(seed, micro_batches):
     images, labels = plain_data()
     order = torch.Generator().manual_seed(seed)
     while True:
         epoch = torch.randperm(len(images), generator=order)
-        for start in range(0, len(images) - BATCH + 1, BATCH):
+        for start in range(0, len(images) // (BATCH * micro_batches) * BATCH * micro_batches, BATCH):
             chosen = epoch[start : start + BATCH]
             yield images[chosen], labels[chosen]
 
@@ -98,7 +98,7 @@ def plain_loop(kind, optimizer_kind, clip, micro_batches, seed=3):
     torch.manual_seed(seed)
     model = PLAIN_MODELS[kind]()
     optimizer = PLAIN_OPTIMIZERS[optimizer_kind](model.parameters())
-    batches = plain_batches(seed)
+    batches = plain_batches(seed, micro_batches)
     for _ in range(STEPS):
         optimizer.zero_grad()
         losses = []

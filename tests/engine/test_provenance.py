@@ -13,6 +13,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.provenance import Provenance
 from gradstudio.engine.provenance_search import explain, values_of
 from gradstudio.engine.snapshot import Snapshot
+from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer
 
 SMALL = {"model.width": 8, "model.depth": 2, "problem.batch_size": 8, "run.device": "cpu"}
@@ -134,14 +135,13 @@ def test_an_update_that_overflows_is_told_from_the_passes() -> None:
 
 def test_the_micro_batch_is_told() -> None:
     trainer = trainer_of(accumulation__steps=4)
-    draw, drawn = trainer.task.next_batch, []
-    poison = torch.full((8, 8, 8), math.inf)
+    draw, poison = trainer.next_batches, torch.full((8, 8, 8), math.inf)
 
-    def third_is_poisoned(model: torch.nn.Module) -> object:
-        drawn.append(draw(model))
-        return drawn[-1]._replace(inputs=poison) if len(drawn) == 3 else drawn[-1]
+    def third_is_poisoned() -> list[Batch]:
+        batches = draw()
+        return [*batches[:2], batches[2]._replace(inputs=poison), *batches[3:]]
 
-    trainer.task.next_batch = third_is_poisoned
+    trainer.next_batches = third_is_poisoned
     found = explain(trainer)
     assert (found.micro_batch, found.micro_batches) == (2, 4) and not found.chain[0].produced
 
