@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import Change
-from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.text import one_line
 
@@ -267,7 +267,7 @@ _KEYS = {"schema", "title", "summary", "lesson", "promise", "timeline"}
 
 
 def _as_declared(change: Change) -> float | int | str | bool:
-    return float(change.value) if find_knob(change.knob).kind == "float" else change.value
+    return float(change.value) if find_knob(change.knob).kind == "float" else of_today(change.knob, change.value)
 
 
 def _line_of(text: str, fault: str) -> str:

@@ -51,3 +51,12 @@ def test_what_is_written_today_means_what_it_says() -> None:
 @pytest.mark.parametrize("path", sorted(presets.files.PRESETS.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_bundled_preset_is_of_today(path: Path) -> None:
     assert presets.read(path).written_in == presets.SCHEMA
+
+
+def test_a_preset_with_a_value_that_had_another_name() -> None:
+    text = "schema = 1\n[clipping]\nkind = 'per_layer'\n[[timeline]]\nstep = 3\nknob = 'clipping.kind'\nvalue = '{}'\n"
+    for old, new in (("norm", "norm"), ("per_layer", "per_tensor")):
+        preset = presets.parse(text.format(old), Path("old.toml"))
+        assert preset.experiment.clipping.kind == "per_tensor"
+        assert preset.timeline == (Change(3, "clipping.kind", new),)
+        assert "per_layer" not in presets.to_toml(preset)

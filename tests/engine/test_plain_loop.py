@@ -76,7 +76,7 @@ def plain_clip(kind, model):
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     elif kind == "value":
         nn.utils.clip_grad_value_(model.parameters(), 0.01)
-    elif kind == "per_layer":
+    elif kind == "per_tensor":
         for parameter in model.parameters():
             nn.utils.clip_grad_norm_([parameter], 0.1)
     elif kind == "agc":
@@ -125,7 +125,7 @@ def test_repeats_a_plain_loop(train, kind, optimizer, clip, micro_batches):
     )  # fmt: skip
     measured = [(row.loss, row.grad_norm) for row in rows]
     expected = list(plain_loop(kind, optimizer, clip, micro_batches))
-    if clip in ("agc", "per_layer"):
+    if clip in ("agc", "per_tensor"):
         np.testing.assert_allclose(measured, expected, rtol=1e-5)
     else:
         assert [loss for loss, _ in measured] == [loss for loss, _ in expected]

@@ -242,7 +242,7 @@ LIVE = [
     "clipping.max_norm=0.1",
 ]
 OTHERS: dict[str, list[object]] = {
-    "clipping.kind": ["none", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"],
+    "clipping.kind": ["none", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
     "schedule.kind": ["cosine", "linear"], "problem.outlier_every": [2], "problem.skip_batches": [3],
     "accumulation.steps": [1, 4],

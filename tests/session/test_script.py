@@ -125,8 +125,8 @@ accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 2:accumulation.ste
 clipping.kind=norm clipping.max_norm=0.1 3:clipping.max_norm=0.01 optimizer.kind=adam
 clipping.kind=value clipping.clip_value=0.001 model.kind=rnn
 clipping.kind=agc model.kind=transformer
-clipping.kind=per_layer clipping.max_norm=0.05 model.kind=lstm problem.task=adding
-clipping.kind=per_layer 3:clipping.kind=agc
+clipping.kind=per_tensor clipping.max_norm=0.05 model.kind=lstm problem.task=adding
+clipping.kind=per_tensor 3:clipping.kind=agc
 gradients.centralize=true gradients.noise_std=0.01 model.kind=cnn
 2:gradients.centralize=true 3:gradients.noise_std=0.01 model.kind=rnn model.norm=batch
 loss.weight=0.001 3:loss.weight=100

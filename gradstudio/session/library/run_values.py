@@ -10,7 +10,7 @@ from typing import Any
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing, of_today
 from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
@@ -126,7 +126,10 @@ def _preset(row: Mapping[str, Any]) -> Preset:
 def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
     """Add to a history what it keeps beside its rows."""
     history.loops += [(step, Loop(tuple(calls), *rest)) for step, calls, *rest in entries.get("loop", [])]
-    history.settings += [(step, Settings(*values)) for step, *values in entries.get("settings", [])]
+    history.settings += [
+        (step, Settings(str(of_today("clipping.kind", clipping)), *rest))
+        for step, clipping, *rest in entries.get("settings", [])
+    ]
     history.accumulated += [Accumulated(*values) for values in entries.get("accumulated", [])]
     history.activations += [
         Activations(step, tuple(Activation(*values) for values in layers))
@@ -135,7 +138,7 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
 
 
 def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
-    return tuple(Change(*change) for change in entries)
+    return tuple(Change(step, knob, of_today(knob, value)) for step, knob, value in entries)
 
 
 def _finding(values: list[Any]) -> Finding:
