@@ -3,6 +3,7 @@ printable characters and line ends."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -32,8 +33,9 @@ def say_json(value: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Print one line on stderr. Where nobody reads it, such as on a terminal that was closed, it is no error."""
+    with contextlib.suppress(OSError):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = False) -> None:

@@ -19,6 +19,7 @@ Content = (
 )  # the content of a file; a function writes what is too large to be held at once
 
 LIBRARY = "library.sqlite3"  # name of the library's file by default
+LOG = "gradstudio.log"  # name of the log file
 PRESETS = _BUNDLED / "presets"
 RESOURCES = _BUNDLED / "resources"
 
@@ -32,6 +33,11 @@ def user_library() -> Path:
     """Return the file of the run library; it need not exist."""
     own = Path(platformdirs.user_data_dir("gradstudio", appauthor=False)) / LIBRARY
     return Path(os.environ.get("GRADSTUDIO_LIBRARY") or own).absolute()
+
+
+def user_log() -> Path:
+    """Return the file into which the window writes its own faults, beside the library; it need not exist."""
+    return user_library().with_name(LOG)
 
 
 def user_cache() -> Path:

@@ -160,21 +160,27 @@ class Trainer:
         """Return whether no weight is NaN or Inf."""
         return bool(torch.isfinite(self.flat.weights).all())
 
-    def next_batches(self) -> list[Batch]:
-        """Draw the micro-batches of the next step. Batches that are to be skipped go first, and only now, so that a
-        change that is undone before the step leaves no trace."""
-        problem = self.experiment.problem
-        while self.passed < problem.skip_batches:
-            self._draw()
+    def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Draw the batches that are to be skipped before the next step, and let go of each at once. They can take
+        hours, so this ends early where it is `stopped`. Return whether all are passed over. It is done just before the
+        step, so that a change that is undone before leaves no trace."""
+        while self.passed < self.experiment.problem.skip_batches:
+            if stopped():
+                return False
+            self.task.next_batch(self.model, self.experiment.accumulation.steps)
             self.passed += 1
-        batches, number = self._draw(), self.step + self.passed  # its number in the data, so that it can be skipped
+        return True
+
+    def next_batches(self) -> list[Batch]:
+        """Draw the micro-batches of the next step, behind those that are to be skipped."""
+        self.pass_over()
+        problem = self.experiment.problem
+        batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
+        number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped
         if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
             scale = problem.outlier_scale
             return [Batch(self.task.outliers(batch.inputs, scale), batch.targets) for batch in batches]
         return batches
-
-    def _draw(self) -> list[Batch]:
-        return self.task.next_batches(self.model, self.experiment.accumulation.steps)
 
     def _step(self, reading: Reading) -> list[Row]:
         """Make one optimizer step, and return the rows that are due. Each mistake is an `if` at its place in the

@@ -7,20 +7,16 @@ import faulthandler
 import os
 import sys
 import threading
-import traceback
-from collections.abc import Callable
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from gradstudio.core import presets
+from gradstudio.core import files, presets
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
 from gradstudio.session.machine.preload_torch import load_ahead
+from gradstudio.session.running import interrupts
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
-
-    from gradstudio.gui.window import Window
 
 FIRST_PRESET = "rnn-explosion"
 
@@ -45,6 +41,8 @@ def launch(source: str | None = None) -> int:
     except ImportError as fault:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
+    from gradstudio.gui.services.closing_signals import ClosingSignals
+    from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.theme import theme
 
@@ -53,7 +51,8 @@ def launch(source: str | None = None) -> int:
     app.setStyleSheet("")
     window = Window(preset)
     theme.apply()  # now, once: with a style sheet in force, each widget is styled anew when it gets another parent
-    sys.excepthook = _hook(window)
+    reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
+    reports.install(interrupted=window.close)
 
     def furnish() -> None:
         window.furnish()
@@ -61,14 +60,25 @@ def launch(source: str | None = None) -> int:
         window.machine.look()
 
     after_first_paint(window, furnish)
+    signals = ClosingSignals(window)
     window.show()
     code = app.exec()
-    if window.simulator.busy or not window.furnished:
-        # A long step holds the training thread. Everything is saved, so Python must not wait for it, nor delete a
-        # window that was left half made.
+    signals.remove()
+    reports.remove()  # Python must not be asked when Qt ends
+    if _threads_are_left() or not window.furnished:
+        # A long step holds the training thread, or torch is still being loaded. Everything is saved, so Python must not
+        # wait for it, nor free what it uses, nor delete a window that was left half made.
         sys.stdout.flush()
         os._exit(code)
     return code
+
+
+def _threads_are_left() -> bool:
+    """Return whether a thread works beside this one, but for the one that hears signals."""
+    return any(
+        thread is not threading.current_thread() and thread.name != interrupts.THREAD
+        for thread in threading.enumerate()
+    )
 
 
 def application() -> QApplication:
@@ -103,21 +113,3 @@ _PACKAGES = {"PySide6": "PySide6-Essentials", "shiboken6": "PySide6-Essentials"}
 def _refuse(text: str) -> int:
     print(f"error: {text}", file=sys.stderr)
     return 2
-
-
-def _hook(window: Window) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
-    """Return an excepthook that shows a fault of the window in the window, which goes on."""
-    from PySide6.QtWidgets import QApplication
-
-    def show(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            window.close()
-            return
-        details = "".join(traceback.format_exception(kind, fault, trace))
-        print(details, file=sys.stderr)
-        if not window.furnished:  # it can show nothing yet
-            QApplication.exit(1)
-            return
-        window.message.show_error(f"Something went wrong in the window: {kind.__name__}: {str(fault)[:200]}", details)
-
-    return show

@@ -283,6 +283,15 @@ def _library() -> list[Check]:
     return [Check("Run library", True, f"{path}: {plural(runs, 'run', 'runs')}, {_size(path) / 1e6:.3g} MB")]
 
 
+def _log() -> list[Check]:
+    path = files.user_log()
+    try:
+        written = f"{path.stat().st_size / 1e6:.3g} MB"
+    except OSError:
+        written = "not there yet; faults of the window are written there"
+    return [Check("Log file", True, f"{path}: {written}")]
+
+
 def _size(library: Path) -> int:
     """Return the bytes on the disk, with what SQLite has not yet moved into the file itself."""
     return sum(path.stat().st_size for path in (library, Path(f"{library}-wal")) if path.exists())
@@ -322,5 +331,6 @@ CHECKS: tuple[Callable[[], list[Check]], ...] = (
     _drawing,
     _folder,
     _library,
+    _log,
     _presets,
 )

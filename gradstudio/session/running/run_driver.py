@@ -19,6 +19,7 @@ from gradstudio.core import compiled
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.session.machine import preload_torch
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -147,6 +148,8 @@ class RunDriver:
             self.writer.set_status(status)
             if gauge:
                 self.gauges.measure(trainer, gauge)
+            if not trainer.pass_over(self._stopped):
+                return
             rows = trainer.advance()
             self._held += rows
             if trainer.step >= run.experiment.run.steps or self._rewinder.due(run.seconds):
@@ -284,6 +287,9 @@ class RunDriver:
         """Find where the first non-finite value came from. An error here is no fault of the run."""
         try:
             self.writer.explain(investigate(self.run, self._ready, self._snapshots, self._stopped))
+        except ProvenanceUnknown as why:
+            if not self._stopped():
+                self.writer.note("notice", f"Where the first NaN or Inf was born is unknown: {why}.")
         except Exception:
             self.failure = traceback.format_exc()
 

@@ -80,6 +80,8 @@ def test_rows_of_an_older_version_lack_what_it_did_not_measure(path):
     table = np.ascontiguousarray(run.history.table()[:, : OLDER[0]])
     with Library(path).transaction() as connection:
         connection.execute("UPDATE rows SET columns = ?", (packing.pack(table),))
+        connection.execute("DELETE FROM checksums")  # which that version did not have either
+        connection.execute("DELETE FROM checksums")
     history = Library(path).load(run.id).history
     assert history.table()[:, : OLDER[0]].tobytes() == table.tobytes()
     assert not known(history.table()[:, OLDER[0] :]).any()
@@ -95,6 +97,7 @@ def test_a_run_with_a_value_that_had_another_name(path):
     with Library(path).transaction() as connection:
         for table, column in (("entries", "content"), ("runs", "planned")):
             connection.execute(f"UPDATE {table} SET {column} = replace({column}, 'per_tensor', 'per_layer')")
+        connection.execute("DELETE FROM checksums")
     found = Library(path).load(run.id)
     assert found.in_force == run.in_force and found.in_force.clipping.kind == "per_tensor"
     assert (found.timeline, found.planned, found.what_changed) == (run.timeline, run.planned, run.what_changed)
@@ -269,7 +272,7 @@ foreground.train(run, progress=False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("writings", [1, 2, 4])
+@pytest.mark.parametrize("writings", [1, 4])
 def test_a_killed_program_loses_no_more_than_what_came_since_the_last_writing(path, writings):
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(ENDLESS)])
     seen = [0]

@@ -1,0 +1,241 @@
+"""What is done about a fault of the program itself: an exception in a slot, an event, a timer or a thread, or a warning
+of Qt. None should come. One that does is printed as ever, told in one line of the message bar with its details to copy,
+and written into a log file beside the run library; the window goes on.
+
+A fault that repeats is one line with a count: it is written and told anew at 10, 100, 1,000, ... times."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import logging
+import platform
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
+
+from PySide6.QtCore import (
+    QCoreApplication,
+    QMessageLogContext,
+    QObject,
+    QTimer,
+    QtMsgType,
+    qFormatLogMessage,
+    qInstallMessageHandler,
+)
+
+from gradstudio import __version__
+from gradstudio.core.text import one_line
+from gradstudio.gui.services.message_bar import MessageBar
+
+LONGEST = 300  # letters of the line in the message bar
+LONGEST_DETAILS = 20_000  # letters that are kept of a traceback: its beginning and its end
+LOG_BYTES, LOG_FILES = 1_000_000, 3
+KINDS = 200  # faults that are told apart; any others count as one
+TELL_EVERY = 200  # ms
+RECENT = 20  # entries of the log that belong to the details
+
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+_PLATFORM = ("qt.qpa.", "This plugin does not support")  # what a desktop cannot do: it is written down and not told
+_GRAVE = (QtMsgType.QtWarningMsg, QtMsgType.QtCriticalMsg, QtMsgType.QtFatalMsg)
+
+
+class FaultLog:
+    """The log file. Where it cannot be written, only the latest entries are kept, in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recent: deque[str] = deque(maxlen=RECENT)
+        self._handler = _Handler(
+            path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8", errors="backslashreplace", delay=True
+        )
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+
+    def write(self, line: str, details: str = "") -> None:
+        """Add an entry: a line, and what belongs to it."""
+        self.recent.append(f"{time.strftime('%H:%M:%S')} {line}")
+        if self.path.exists() and not self.path.is_file():
+            return  # to open a pipe would wait for its reader
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = f"{line}\n{details}" if details else line
+        self._handler.handle(logging.makeLogRecord({"msg": text}))
+        self._handler.close()  # so that another window can rotate the file; the next entry opens it again
+
+
+class _Handler(RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Go on without the entry: a full disk is no reason to say more."""
+
+
+@dataclass(eq=False)
+class Fault:
+    """A fault and how often it came."""
+
+    line: str
+    details: str
+    times: int = 0
+    wanted: bool = False  # its line belongs into the message bar, where it may not be yet
+
+    @property
+    def text(self) -> str:
+        count = f" ({self.times:,} times)" if self.times > 1 else ""
+        return _cut(self.line, LONGEST - len(count)) + count
+
+
+class FaultReports(QObject):
+    """Hears of every fault while it is installed. Faults come on any thread; only the GUI thread tells them."""
+
+    def __init__(self, parent: QObject, message: MessageBar, path: Path, ready: Callable[[], bool]) -> None:
+        """`ready`: whether the window can show a message yet; an exception before that ends the program."""
+        super().__init__(parent)
+        self.log = FaultLog(path)
+        self._message, self._ready = message, ready
+        self._faults: dict[object, Fault] = {}
+        self._latest: Fault | None = None
+        self._shown: tuple[Fault, str] | None = None  # the fault that was told last, and its line then
+        self._lock, self._inside = threading.RLock(), threading.local()
+        self._before = (sys.excepthook, threading.excepthook, sys.unraisablehook)
+        self._timer = QTimer(self)
+        self._timer.setInterval(TELL_EVERY)
+        self._timer.timeout.connect(self._tell)
+
+    def install(self, interrupted: Callable[[], object]) -> None:
+        """Hear of faults from now on. `interrupted` is called for Ctrl+C."""
+        self._interrupted = interrupted
+        sys.excepthook, threading.excepthook = self._in_slot, self._in_thread
+        sys.unraisablehook = self._in_destructor
+        qInstallMessageHandler(self._from_qt)
+        self._timer.start()
+
+    def remove(self) -> None:
+        """Leave faults to Python and Qt again."""
+        self._timer.stop()
+        sys.excepthook, threading.excepthook, sys.unraisablehook = self._before
+        qInstallMessageHandler(None)
+
+    # ---- the hooks
+
+    def _in_slot(self, kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            self._interrupted()
+            return
+        with contextlib.suppress(Exception):
+            print("".join(traceback.format_exception(kind, fault, trace)), file=sys.stderr)
+        self._note_exception("", fault, trace)
+        # Python would keep the frames, with painters and widgets in them, and destroy them at the next fault.
+        sys.last_type = sys.last_value = sys.last_traceback = None
+        if not self._ready():
+            QCoreApplication.exit(1)
+
+    def _in_thread(self, hook: threading.ExceptHookArgs) -> None:
+        with contextlib.suppress(Exception):
+            self._before[1](hook)
+        if hook.exc_value is not None and not isinstance(hook.exc_value, SystemExit):
+            name = hook.thread.name if hook.thread else "a thread"
+            self._note_exception(f"The thread “{name}”: ", hook.exc_value, hook.exc_traceback)
+
+    def _in_destructor(self, hook: sys.UnraisableHookArgs, /) -> None:
+        with contextlib.suppress(Exception):
+            self._before[2](hook)
+        if hook.exc_value is not None:
+            self._note_exception("", hook.exc_value, hook.exc_traceback)
+
+    def _from_qt(self, kind: QtMsgType, context: QMessageLogContext, text: str | None) -> None:
+        text = text or ""
+        with contextlib.suppress(Exception):
+            print(qFormatLogMessage(kind, context, text), file=sys.stderr)
+        if kind not in _GRAVE:
+            return
+        category = str(context.category or "")
+        key = "".join(letter for letter in text if not letter.isdigit())[:LONGEST]
+        told = not (category.startswith(_PLATFORM) or text.startswith(_PLATFORM))
+        self._note(("Qt", category, key), lambda: (f"Qt warns: {text}", f"{category}: {text}"), told)
+
+    # ---- inside
+
+    def _note_exception(self, where: str, fault: BaseException, trace: TracebackType | None) -> None:
+        frames = traceback.extract_tb(trace)
+        own = [frame for frame in frames if frame.filename.startswith(_PACKAGE)] or list(frames)
+        at = own[-1] if own else None
+
+        def told() -> tuple[str, str]:
+            what = _cut(traceback.format_exception_only(fault)[-1].strip(), LONGEST // 2)
+            place = f"{at.name} in {Path(at.filename).name} failed" if at else "something failed"
+            lines = "".join(traceback.format_exception(type(fault), fault, trace))
+            return f"{where}{place}: {what}. The window goes on.", lines
+
+        self._note((where, type(fault).__name__, at and (at.filename, at.lineno)), told, True)
+
+    def _note(self, key: object, describe: Callable[[], tuple[str, str]], told: bool) -> None:
+        """Count a fault, and write it down if it is a new one. A fault in here is left alone, so nothing recurs."""
+        if getattr(self._inside, "noting", False):
+            return
+        self._inside.noting = True
+        try:
+            with self._lock:
+                self._count(key, describe, told)
+        except Exception as fault:  # of a disk, of a text: the fault was printed already
+            with contextlib.suppress(Exception):
+                print(f"the fault was not noted: {type(fault).__name__}", file=sys.stderr)
+        finally:
+            self._inside.noting = False
+
+    def _count(self, key: object, describe: Callable[[], tuple[str, str]], told: bool) -> None:
+        key = key if key in self._faults or len(self._faults) < KINDS else None
+        fault = self._faults.get(key)
+        if fault is None:
+            line, details = describe()
+            fault = self._faults[key] = Fault(_cut(one_line(line[: 2 * LONGEST]), LONGEST), _shortened(details))
+        fault.times += 1
+        is_round = str(fault.times).rstrip("0") == "1"
+        if told:
+            self._latest = fault
+            fault.wanted = fault.wanted or is_round
+        if fault.times == 1:
+            if len(self._faults) == 1:
+                self.log.write(_versions())
+            self.log.write(fault.line, fault.details)
+        elif is_round:
+            self.log.write(f"{fault.times:,} times: {fault.line}")
+
+    def _tell(self) -> None:
+        """Bring the message bar up to date. A line that a person has closed comes back only at a round count."""
+        fault = self._latest
+        if fault is None or not self._ready():
+            return
+        in_sight = self._shown == (fault, self._message.shown)
+        if not (fault.wanted or in_sight):
+            return
+        with self._lock:
+            text, fault.wanted = fault.text, False
+        if text != self._message.shown:
+            self._message.show_error(text, self._details(fault))
+        self._shown = (fault, text)
+
+    def _details(self, fault: Fault) -> str:
+        recent = "\n".join(list(self.log.recent))
+        return f"{fault.text}\n\n{fault.details}\n{_versions()}\nLog: {self.log.path}\n{recent}\n"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _shortened(details: str) -> str:
+    half = LONGEST_DETAILS // 2
+    return details if len(details) <= LONGEST_DETAILS else f"{details[:half]}\n…\n{details[-half:]}"
+
+
+def _versions() -> str:
+    found = [f"GradStudio {__version__}", f"Python {platform.python_version()}"]
+    for package in ("PySide6-Essentials", "pyqtgraph", "torch", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{package} {importlib.metadata.version(package)}")
+    return f"{', '.join(found)}, {platform.platform()}"
