@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, QSettings, Qt
-from PySide6.QtWidgets import QSplitter, QWidget
+from PySide6.QtCore import QByteArray, QSettings
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QSplitter, QSplitterHandle, QWidget
 
 from gradstudio.gui.shell.pages import PAGES, STORED_AS, Page
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.plain_grounds import Ground
 
 if TYPE_CHECKING:
     from gradstudio.gui.shell.side_panel import SidePanel
@@ -16,6 +18,13 @@ if TYPE_CHECKING:
 WIDTHS = (286, 800, 326)  # px at first: knobs, plots, pages
 LEAST = (240, 420, 240)  # px
 SHARES: dict[Page, float] = {"code": 0.39, "runs": 0.27}  # widths of these pages at first, as shares of the window
+
+
+class _Handle(QSplitterHandle):
+    """A handle that is not seen."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        pass
 
 
 class Columns(QSplitter):
@@ -26,10 +35,7 @@ class Columns(QSplitter):
         self._widths: dict[Page, int] = {}  # px of the right column, as a person left each page
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
-        panel = QWidget()
-        panel.setObjectName("right")
-        panel.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        for widget, least in zip((knobs, QWidget(), panel), LEAST, strict=True):
+        for widget, least in zip((knobs, QWidget(), Ground(line="left")), LEAST, strict=True):
             widget.setMinimumWidth(least)
             self.addWidget(widget)
         self.setStretchFactor(1, 1)
@@ -46,6 +52,9 @@ class Columns(QSplitter):
         self.setStretchFactor(1, 1)  # Qt keeps it with the widget
         right.show_page(self._page)
         right.page_chosen.connect(self.show_page)
+
+    def createHandle(self) -> QSplitterHandle:
+        return _Handle(self.orientation(), self)
 
     def toggle_knobs(self) -> None:
         self._knobs.setVisible(not self._knobs.isVisible())
