@@ -44,13 +44,10 @@ def launch(source: str | None = None) -> int:
     from gradstudio.gui.services.closing_signals import ClosingSignals
     from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
-    from gradstudio.gui.theme import theme
 
     app = application()
     threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
-    app.setStyleSheet("")
     window = Window(preset)
-    theme.apply()  # now, once: with a style sheet in force, each widget is styled anew when it gets another parent
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install(interrupted=window.close)
 

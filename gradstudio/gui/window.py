@@ -193,6 +193,7 @@ class Window(QMainWindow):
         rows.addWidget(self.columns, 1)
         rows.addWidget(self.figures)
         self.setCentralWidget(body)
+        theme.dress(self.menuBar())
 
     def _show_title(self, preset: str) -> None:
         self.setWindowTitle(f"{preset} — GradStudio")

@@ -14,6 +14,7 @@ from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from waiting import settle
 
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
@@ -348,12 +349,14 @@ def test_a_nan_of_the_layers_has_the_theme_s_colour(
     try:
         for mode in ("dark", "light"):
             theme.set_mode(mode)
+            settle(theme)
             stack.refresh(simulator)
             screen = stack.layers.widget.grab().toImage()
             row = [screen.pixelColor(x, screen.height() // 2) for x in range(screen.width())]
             assert QColor(theme.colors.bad) in row
     finally:
         theme.set_mode("system")
+        settle(theme)
 
 
 def test_the_limit_s_label_lies_over_the_curve_on_a_ground(shown: tuple[PlotStack, Simulator]) -> None:
@@ -505,6 +508,7 @@ def test_a_step_stands_at_the_same_place_in_every_plot(shown: tuple[PlotStack, S
     stack, simulator = shown
     simulator.run = run_of([{}] * 60)
     theme.set_zoom(zoom)
+    settle(theme)
     stack.refresh(simulator)
     QApplication.processEvents()
     places = []
@@ -512,6 +516,7 @@ def test_a_step_stands_at_the_same_place_in_every_plot(shown: tuple[PlotStack, S
         scene = plot.box.mapViewToScene(QPointF(42.0, plot.box.viewRange()[1][0]))
         places.append(plot.widget.mapTo(stack, plot.widget.mapFromScene(scene)).x())
     theme.set_zoom(1.0)
+    settle(theme)
     assert max(places) - min(places) <= 1, places
 
 

@@ -17,8 +17,11 @@ from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.gui.plots.twin_difference import DifferencePlot
+from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
+
+MANY = 30_000  # rows that take a plot so long to read that the others wait for the next frame
 
 
 class PlotStack(QWidget):
@@ -59,6 +62,7 @@ class PlotStack(QWidget):
         self.rewind.chosen.connect(self.rewind_asked)
         self.steps.changed.connect(self.rewind.hide)  # another step is under it now
         self.timeline.rewind_asked.connect(self.rewind_asked)
+        theme.dress(self)
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
@@ -80,9 +84,13 @@ class PlotStack(QWidget):
         self.timeline.show_reach(max(len(run.history), beyond), simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
-        scale = self.devicePixelRatioF()
+        scale, read = self.devicePixelRatioF(), False
         for plot in self.plots:
+            long = plot.behind(run) > MANY
+            if long and read:
+                continue  # a long run is opened one plot a frame
             plot.refresh(run, scale)
+            read = read or long
         self._show_limit(simulator)  # the plot holds the run now that the advice is about
 
     def _show_limit(self, simulator: Simulator) -> None:

@@ -92,6 +92,7 @@ class TopBar(QWidget):
         self._playing: bool | None = None
         self._watch = ChangeWatch()
         self._lay_out()
+        theme.dress(self)
         self.keep_widths()
         theme.changed.connect(self._restyle)
         self._restyle()
