@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import tempfile
 import weakref
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from PySide6.QtCore import QPoint
@@ -32,7 +33,8 @@ HOME = Path("widgets/popups.py")
 LASTING = {(Path("shell/top_bar.py"), "QMenu")}  # the menus of buttons, which stay as long as the window
 KINDS = {"QDialog", "QFileDialog", "QInputDialog", "QMessageBox", "QProgressDialog", "QColorDialog", "QFontDialog",
          "QErrorMessage", "QWizard", "QMenu"}  # fmt: skip
-TIMES = 3
+TIMES = 2  # that a thing is done between two censuses
+Asked = TypeVar("Asked", bound=QDialog)
 SOON = 5000  # ms in which threads that have ended let go
 
 
@@ -83,14 +85,6 @@ def test_a_dialog_that_another_file_makes_is_found(tmp_path: Path, text: str, wh
 # ---- what is left
 
 
-@pytest.fixture
-def ran(qtbot: QtBot, window: Window) -> Window:
-    window.controls.run_or_pause()
-    rests(qtbot, window.simulator)
-    window.refresh(whole=True)
-    return window
-
-
 def rests(qtbot: QtBot, simulator: Simulator) -> None:
     """Wait until the run is over and written."""
     qtbot.waitUntil(lambda: simulator.run.over and not simulator.busy, timeout=LONG)
@@ -105,16 +99,19 @@ def anew(qtbot: QtBot, window: Window) -> None:
     window.refresh(whole=True)
 
 
-def leaves(qtbot: QtBot, window: Window, do: Callable[[], object]) -> list[str]:
-    """What there is more of by kind after this was done some times more."""
-    do()
-    before, lines = census.take(window), ["not looked yet"]
-    for _ in range(TIMES):
-        do()
+def leaves(qtbot: QtBot, window: Window, *acts: Callable[[QtBot, Window], object]) -> list[str]:
+    """What there is more of by kind after these were done some times more."""
+
+    def do_all(times: int) -> None:
+        for act in acts * times:
+            act(qtbot, window)
+
+    do_all(1)
+    before, lines = census.take(window), [""]
+    do_all(TIMES)
 
     def nothing() -> bool:  # a thread may take a moment to let go
         nonlocal lines
-        window.refresh(whole=True)
         lines = census.left(before, census.take(window))
         return not lines
 
@@ -127,162 +124,147 @@ def dialogs() -> list[QDialog]:
     return [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog) and each.isVisible()]
 
 
-def menus() -> list[QMenu]:
-    return [each for each in QApplication.allWidgets() if isinstance(each, QMenu) and each.isVisible()]
+def the_dialog(qtbot: QtBot, kind: type[Asked]) -> Asked:
+    qtbot.waitUntil(lambda: bool(dialogs()), timeout=LONG)
+    [dialog] = dialogs()
+    assert isinstance(dialog, kind)
+    return dialog
 
 
-COMMANDS = ("open_preset", "save_preset", "paste_preset", "export_report.html", "export_train.py", "export_events",
-            "rewind", "twins", "list_keys", "about")  # fmt: skip
+COMMANDS = ("open_preset", "save_preset", "paste_preset", "export_report.html", "export_events", "rewind", "twins",
+            "list_keys", "about")  # fmt: skip
 
 
-def test_dialogs_leave_nothing(qtbot: QtBot, ran: Window) -> None:
-    def open_all() -> None:
-        for turn, command in enumerate(COMMANDS):
-            ran.commands.commands[command].call()
-            [dialog] = dialogs()
-            dialog.close() if turn % 2 else dialog.reject()
-            QApplication.processEvents()
-
-    assert leaves(qtbot, ran, open_all) == []
-
-
-def test_dialogs_that_were_answered_leave_nothing(qtbot: QtBot, ran: Window, tmp_path: Path) -> None:
-    curves = tmp_path / "curves.csv"
-    curves.write_text("step,loss,norm\n" + "".join(f"{step},{1 + step},{step}\n" for step in range(20)))
-
-    def answer(kind: type[QDialog]) -> QDialog:
-        qtbot.waitUntil(lambda: bool(dialogs()), timeout=LONG)
+def close_dialogs(qtbot: QtBot, window: Window) -> None:
+    for turn, command in enumerate(COMMANDS):
+        window.commands.commands[command].call()
         [dialog] = dialogs()
-        assert isinstance(dialog, kind)
-        return dialog
-
-    def all_of_them() -> None:
-        ran.commands.commands["export_experiment.toml"].call()
-        chosen = answer(QFileDialog)
-        assert isinstance(chosen, QFileDialog)
-        chosen.selectFile(str(tmp_path / f"experiment{next(numbers)}.toml"))
-        chosen.accept()
-        qtbot.waitUntil(lambda: not ran.jobs._jobs and not dialogs(), timeout=LONG)
-        ran.jobs.read_curves(
-            curves, partial(plot_menu._choose, ran.context, ran.plots.overlays, ran.plots.loss, curves)
-        )
-        one = answer(QInputDialog)
-        one.accept()
-        qtbot.waitUntil(lambda: bool(ran.plots.overlays.places), timeout=LONG)
-        ran.plots.overlays.remove(*ran.plots.overlays.slots)
-        ran.commands.commands["copy_preset"].call()
-        ran.commands.commands["paste_preset"].call()
-        answer(PastedPreset).accept()
-        qtbot.waitUntil(lambda: not dialogs(), timeout=LONG)
-
-    numbers = count()
-    assert leaves(qtbot, ran, all_of_them) == []
+        dialog.close() if turn % 2 else dialog.reject()
+        QApplication.processEvents()
 
 
-def test_menus_leave_nothing(qtbot: QtBot, ran: Window) -> None:
+def export(qtbot: QtBot, window: Window) -> None:
+    window.commands.commands["export_experiment.toml"].call()
+    dialog = the_dialog(qtbot, QFileDialog)
+    dialog.selectFile(f"{tempfile.mkdtemp()}/experiment.toml")
+    dialog.accept()
+    qtbot.waitUntil(lambda: not window.jobs._jobs and not dialogs(), timeout=LONG)
+
+
+def write_files(qtbot: QtBot, window: Window) -> None:
+    for name in ("train.py", "metrics.csv"):
+        window.jobs.export(window.simulator.run, name, f"{tempfile.mkdtemp()}/{name}")
+    window.jobs.export_events(window.simulator.run, tempfile.mkdtemp())
+    qtbot.waitUntil(lambda: not window.jobs._jobs, timeout=LONG)
+
+
+def import_curve(qtbot: QtBot, window: Window) -> None:
+    curves = Path(tempfile.mkdtemp()) / "curves.csv"
+    curves.write_text("step,loss,norm\n" + "".join(f"{step},{1 + step},{step}\n" for step in range(20)))
+    use = partial(plot_menu._choose, window.context, window.plots.overlays, window.plots.loss, curves)
+    window.jobs.read_curves(curves, use)
+    the_dialog(qtbot, QInputDialog).accept()  # its first curve is chosen
+    qtbot.waitUntil(lambda: bool(window.plots.overlays.places), timeout=LONG)
+    window.plots.overlays.remove(*window.plots.overlays.slots)
+
+
+def menus(qtbot: QtBot, window: Window) -> None:
     place = QPoint(3, 3)
-    row = ran.findChildren(KnobRow)[0]
     shown = [
-        partial(row.customContextMenuRequested.emit, place),
-        *(partial(plot.customContextMenuRequested.emit, place) for plot in ran.plots.every),
-        partial(ran.side.runs.list.customContextMenuRequested.emit, place),
-        partial(ran.side.branches.list.customContextMenuRequested.emit, place),
-        *(partial(menu.popup, place) for menu in ran.menuBar().findChildren(QMenu)),
-        *(partial(button.menu().popup, place) for button in (ran.top.preset, ran.top.device, ran.top.export)),
+        partial(window.findChildren(KnobRow)[0].customContextMenuRequested.emit, place),
+        *(partial(plot.customContextMenuRequested.emit, place) for plot in window.plots.every),
+        partial(window.side.runs.list.customContextMenuRequested.emit, place),
+        partial(window.side.branches.list.customContextMenuRequested.emit, place),
+        *(partial(menu.popup, place) for menu in window.menuBar().findChildren(QMenu)),
+        *(partial(button.menu().popup, place) for button in (window.top.preset, window.top.device, window.top.export)),
     ]
-
-    def show_all() -> None:
-        for turn, show in enumerate(shown):
-            show()
-            for menu in menus():
-                menu.close() if turn % 2 else menu.hide()
-
-    assert leaves(qtbot, ran, show_all) == []
+    for turn, show in enumerate(shown):
+        show()
+        open_now = [each for each in QApplication.allWidgets() if isinstance(each, QMenu) and each.isVisible()]
+        assert open_now
+        for menu in open_now:
+            menu.close() if turn % 2 else menu.hide()
 
 
-def test_runs_twins_and_branches_leave_nothing(qtbot: QtBot, ran: Window) -> None:
-    def run_all() -> None:
-        ran.controls.start_twins("optimizer.lr", 0.25)
-        rests(qtbot, ran.simulator)
-        ran.controls.rewind(10)
-        qtbot.waitUntil(lambda: ran.simulator.run.status == "paused", timeout=LONG)
-        ran.controls.set_knob("optimizer.lr", 0.125)
-        ran.controls.run_or_pause()
-        rests(qtbot, ran.simulator)
-        ran.refresh(whole=True)
-        anew(qtbot, ran)
-
-    assert leaves(qtbot, ran, run_all) == []
-
-
-def test_fixes_leave_nothing(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(optimizer__lr=1e4)
+def test_dialogs_menus_and_files_leave_nothing(qtbot: QtBot, window: Window) -> None:
     window.controls.run_or_pause()
     rests(qtbot, window.simulator)
+    window.refresh(whole=True)
+    assert leaves(qtbot, window, close_dialogs, export, write_files, import_curve, menus) == []
 
-    def try_them() -> None:
+
+def pasted_preset(qtbot: QtBot, window: Window) -> None:
+    window.commands.commands["copy_preset"].call()
+    window.commands.commands["paste_preset"].call()
+    the_dialog(qtbot, PastedPreset).accept()
+    qtbot.waitUntil(lambda: not dialogs(), timeout=LONG)
+    anew(qtbot, window)
+
+
+def twins_and_a_branch(qtbot: QtBot, window: Window) -> None:
+    window.controls.start_twins("optimizer.lr", 0.25)
+    rests(qtbot, window.simulator)
+    window.refresh(whole=True)
+    window.controls.rewind(10)
+    qtbot.waitUntil(lambda: window.simulator.run.status == "paused", timeout=LONG)
+    window.controls.set_knob("optimizer.lr", 0.125)
+    window.controls.run_or_pause()
+    rests(qtbot, window.simulator)
+    anew(qtbot, window)
+
+
+def fixes(qtbot: QtBot, window: Window) -> None:
+    window.controls.set_knob("optimizer.lr", 1e4)
+    window.controls.restart()
+    rests(qtbot, window.simulator)
+    window.fixes.begin()
+    trials = window.fixes.trials
+    assert trials is not None
+    qtbot.waitUntil(lambda: bool(trials.trials[1].outcome), timeout=LONG)
+    window.fixes.refresh()
+    window.fixes.stop()
+    qtbot.waitUntil(lambda: not trials.is_alive(), timeout=LONG)
+    anew(qtbot, window)
+
+
+def pages_and_gauges(qtbot: QtBot, window: Window) -> None:
+    window.controls.set_knob("run.steps", ENDLESS)
+    window.controls.restart()
+    for page in ("diagnosis", "code", "branches", "gauges"):  # the page Runs lists ever more runs
+        window.columns.show_page(page)
+        window.refresh(whole=True)
+    qtbot.waitUntil(lambda: bool(window.simulator.run.gauge_samples), timeout=LONG)
+    anew(qtbot, window)  # seen by the page, which holds what it shows
+    window.columns.show_page("diagnosis")
+
+
+def test_runs_leave_nothing(qtbot: QtBot, window: Window) -> None:
+    assert leaves(qtbot, window, pasted_preset, twins_and_a_branch, fixes, pages_and_gauges) == []
+
+
+def stored_runs(qtbot: QtBot, window: Window) -> None:
+    first, second = sorted(entry.id for entry in window.side.runs.model.all)
+    for run in (second, first, second):
+        if window.simulator.run.id != run:
+            window.runs.open(run)
+        qtbot.waitUntil(lambda run=run: window.simulator.run.id == run, timeout=LONG)
+    window.runs.tick(first, True)
+    qtbot.waitUntil(lambda: first in window.plots.overlays.slots, timeout=LONG)
+    window.refresh(whole=True)
+    window.runs.compare_chosen([first, second])
+    the_dialog(qtbot, ComparisonDialog).close()
+    window.runs.tick(first, False)
+    qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
+    window.refresh(whole=True)
+
+
+def test_runs_of_the_library_overlays_and_comparisons_leave_nothing(qtbot: QtBot, window: Window) -> None:
+    for _ in range(2):
         window.controls.restart()
         rests(qtbot, window.simulator)
-        window.fixes.begin()
-        trials = window.fixes.trials
-        assert trials is not None
-        qtbot.waitUntil(lambda: bool(trials.trials[1].outcome), timeout=LONG)
-        window.fixes.stop()
-        qtbot.waitUntil(lambda: not trials.is_alive(), timeout=LONG)
-        anew(qtbot, window)
-
-    assert leaves(qtbot, window, try_them) == []
-
-
-def test_runs_of_the_library_overlays_and_comparisons_leave_nothing(qtbot: QtBot, ran: Window) -> None:
-    ran.controls.restart()
-    rests(qtbot, ran.simulator)
-    ran.columns.show_page("runs")
-    qtbot.waitUntil(lambda: len(ran.side.runs.model.all) == 2, timeout=LONG)
-    first, second = (entry.id for entry in ran.side.runs.model.all)
-
-    def use_them() -> None:
-        for run in (first, second):
-            ran.runs.open(run)
-            qtbot.waitUntil(lambda run=run: ran.simulator.run.id == run, timeout=LONG)
-        ran.runs.tick(first, True)
-        qtbot.waitUntil(lambda: first in ran.plots.overlays.slots, timeout=LONG)
-        ran.runs.compare_chosen([first, second])
-        qtbot.waitUntil(lambda: bool(dialogs()), timeout=LONG)
-        [dialog] = dialogs()
-        assert isinstance(dialog, ComparisonDialog)
-        dialog.close()
-        ran.runs.tick(first, False)
-        qtbot.waitUntil(lambda: not ran.context.library.busy, timeout=LONG)
-
-    ran.runs.open(first)
-    qtbot.waitUntil(lambda: ran.simulator.run.id == first, timeout=LONG)
-    assert leaves(qtbot, ran, use_them) == []
-
-
-def test_pages_and_gauges_leave_nothing(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(run__steps=ENDLESS)
-
-    def show_all() -> None:
-        window.controls.restart()
-        for page in ("diagnosis", "code", "branches", "gauges"):  # the page Runs lists ever more runs
-            window.columns.show_page(page)
-            window.refresh(whole=True)
-        qtbot.waitUntil(lambda: bool(window.simulator.run.gauge_samples), timeout=LONG)
-        window.refresh(whole=True)
-        anew(qtbot, window)
-
-    assert leaves(qtbot, window, show_all) == []
-
-
-def test_files_leave_nothing(qtbot: QtBot, ran: Window, tmp_path: Path) -> None:
-    def write_all() -> None:
-        for name in ("train.py", "experiment.toml", "metrics.csv"):
-            ran.jobs.export(ran.simulator.run, name, str(tmp_path / name))
-        ran.jobs.export_events(ran.simulator.run, str(tmp_path))
-        qtbot.waitUntil(lambda: not ran.jobs._jobs, timeout=LONG)
-
-    assert leaves(qtbot, ran, write_all) == []
+    window.columns.show_page("runs")
+    qtbot.waitUntil(lambda: len(window.side.runs.model.all) == 2, timeout=LONG)
+    assert leaves(qtbot, window, stored_runs) == []
 
 
 def test_a_message_lets_go_of_what_it_offered(window: Window) -> None:
