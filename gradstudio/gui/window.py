@@ -184,6 +184,7 @@ class Window(QMainWindow):
     def _lay_out(self) -> None:
         self._show_title(self.simulator.preset.title)
         self.setAcceptDrops(True)
+        self.setAnimated(False)  # nothing docks here; Qt would animate its one widget at every change of the layout
         self.setMinimumSize(1080, 620)
         body = QWidget()
         rows = QVBoxLayout(body)
