@@ -23,6 +23,7 @@ from gradstudio.commands.terminal import (
     table,
 )
 from gradstudio.core.text import brief
+from gradstudio.session.running import interrupts
 
 app = typer.Typer(
     help="A flight simulator for training stability. Without a command it opens the app.",
@@ -42,19 +43,29 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal with few characters is no reason to fail
+    with interrupts.listening():
+        try:
+            code = _carry_out()
+        except KeyboardInterrupt:
+            code = exit_codes.INTERRUPTED
+    sys.exit(code)
+
+
+def _carry_out() -> int:
+    """Carry out what the command line asks for, and return the exit code."""
     try:
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):  # Abort: of a question
-        code = exit_codes.INTERRUPTED
+        return code
+    except typer.Abort:  # of a question
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         close_stdout()
-        code = 0
+        return 0
     except Exception as fault:
         if os.environ.get("GRADSTUDIO_DEBUG"):
             raise
-        code = _report_fault(fault)
-    sys.exit(code)
+        return _report_fault(fault)
 
 
 @app.callback(invoke_without_command=True)

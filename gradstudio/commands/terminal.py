@@ -3,6 +3,7 @@ printable characters and line ends."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -39,8 +40,10 @@ def complain(text: str) -> None:
 
 
 def complain_at_length(text: str) -> None:
-    """Print a text on stderr that has several lines."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Print a text on stderr that has several lines. Where nobody reads it, such as on a terminal that was closed, it is
+    no error."""
+    with contextlib.suppress(OSError):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = False) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gradstudio.session.running.fix_trials import Trial
 
 LAST_WRITING = 30.0  # seconds that the library gets for its last rows
+HURRIED_WRITING = 0.5  # likewise, where a second Ctrl+C ends the program
 NOTHING_MADE = "interrupted before step {} was reached again: nothing new was measured"
 
 
@@ -152,15 +153,18 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
 def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bool]:
     """Train a run while the library writes it. Return the traceback of a failure, and whether the run was kept."""
     from gradstudio.session.library.writer import LibraryWriter
-    from gradstudio.session.running import foreground
+    from gradstudio.session.running import foreground, interrupts
 
     writer = LibraryWriter(library_file(wanted.library))
     writer.follow(record, snapshots)
     failure, kept = "", False
-    try:
-        failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
-    finally:
-        kept = _close(writer)
+    with interrupts.stopping(lambda: None, lambda: writer.close(HURRIED_WRITING)) as signals:
+        try:
+            failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
+        finally:
+            kept = _close(writer)
+    if signals.heard and record.status in ("finished", "nonfinite"):  # it came when there was nothing left to stop
+        raise KeyboardInterrupt
     return failure, kept
 
 

@@ -39,6 +39,7 @@ COLUMNS: dict[str, str] = {
     "accuracy": "share of the step's training batch that was right; NaN where the task has none",
     "step_seconds": "wall-clock time of the step",
     "test_accuracy": "share of the test set that is right, before the update; UNKNOWN at steps that do not measure it",
+    "head_cosine": "mean cosine between the test examples as the last layer sees them; measured with test_accuracy",
     "clip_cosine": "cosine between the true gradient and what clipping made of it; 1 where nothing was clipped",
     "update_cosine": "cosine between the gradient that the optimizer got and minus the update; UNKNOWN without update",
 }
@@ -131,6 +132,7 @@ class Row:
     accumulated: Accumulated | None = None  # this and the next only at steps that were asked for them
     activations: Activations | None = None
     test_accuracy: float = UNKNOWN
+    head_cosine: float = UNKNOWN
     clip_cosine: float = UNKNOWN
     update_cosine: float = UNKNOWN
 

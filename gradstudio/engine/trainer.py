@@ -14,8 +14,9 @@ from gradstudio.core.experiment import Experiment, Mistakes, Precision, check_pa
 from gradstudio.core.history import ALIKE, Activations, Row, Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import devices, environment, models, runtime
-from gradstudio.engine.gauges import activations
+from gradstudio.engine.gauges import activations, head
 from gradstudio.engine.generators import generator
 from gradstudio.engine.models.initialization import initialize
 from gradstudio.engine.passes.flat import Flat
@@ -26,6 +27,7 @@ from gradstudio.engine.step.checks import NO_CHECKS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.step.reading import Made, ReadAtOnce, Reading, late_reading
+from gradstudio.engine.step.testing import OnTestSet
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.task import Batch
 
@@ -131,12 +133,22 @@ class Trainer:
 
     def evaluate(self) -> float:
         """Return the share of the test set that is right; NaN where any output is not finite."""
+        return self.test().accuracy
+
+    def test(self) -> OnTestSet:
+        """Measure the model on the test set, as it is in evaluation, without a trace in training."""
         self.model.eval()
-        with torch.no_grad(), precision.autocast(self.experiment.precision, self.device):
+        with (
+            torch.no_grad(),
+            precision.autocast(self.experiment.precision, self.device),
+            head.inputs_seen(self.model) as seen,
+        ):
             inputs, targets = self.task.test_batch(self.model)
+            seen.clear()  # a task in which the model acts has asked it for its actions
             outputs = self.model(inputs).float()
         self.model.train()
-        return losses.accuracy(self.loss, outputs, targets)
+        alike = head.mean_cosine(seen[0]) if self.task.goal in ("classes", "value") else UNKNOWN
+        return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)
 
     @property
     def test_interval(self) -> int:
@@ -329,7 +341,7 @@ class Trainer:
         if self.check_accumulation_next:
             checks.measure_summed(self.model, parameters, batches, self._loss_of_batch(len(batches)))
         if self.test_next:
-            checks.measure_test_set(self.evaluate)
+            checks.measure_test_set(self.test)
         self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
         return checks
 

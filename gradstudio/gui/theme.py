@@ -86,10 +86,9 @@ class Theme(QObject):
     def icon(self, name: str, role: str = "text") -> QIcon:
         """Return an icon of resources/icons in one of the theme's colours."""
         drawn = QIcon(str(RESOURCES / "icons" / f"{name}.svg")).pixmap(32, 32)
-        painter = QPainter(drawn)
-        painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
-        painter.fillRect(drawn.rect(), self.color(role))
-        painter.end()
+        with QPainter(drawn) as painter:
+            painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
+            painter.fillRect(drawn.rect(), self.color(role))
         return QIcon(QPixmap(drawn))
 
     def _colored(self, name: str, role: str) -> str:

@@ -12,6 +12,7 @@ from itertools import islice
 
 import pytest
 import torch
+from pairs import pairs
 from torch import Tensor
 
 from gradstudio.core.experiment import KNOBS, Experiment
@@ -120,9 +121,10 @@ def holds(build, *knobs: str) -> list[Snapshot]:
     return snapshots
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(("kind", "optimizer", "dtype"), dict.fromkeys([
+    *pairs(MODELS, OPTIMIZERS, ["fp32", "bf16", "fp16"]),
+    *(("lstm", optimizer, "fp32") for optimizer in OPTIMIZERS),  # the only one that it knows on some processors
+]))  # fmt: skip
 def test_every_model_optimizer_and_precision(build, kind, optimizer, dtype):
     precision = [f"precision.dtype={dtype}", "precision.growth_interval=2"]
     holds(
@@ -143,12 +145,21 @@ def test_every_model_optimizer_and_precision(build, kind, optimizer, dtype):
     ["mistakes.never_zero_grad=true", "accumulation.steps=1", "optimizer.kind=adam"],
     ["mistakes.never_zero_grad=true", "mistakes.clip_each_micro_batch=true", "mistakes.drop_last_micro_batches=true"],
     ["model.checkpointing=true", "model.norm=batch"], ["model.norm=layer", "model.residual=true"],
-    ["problem.input_scale=0"], ["optimizer.lr=1e6", "problem.input_scale=1e10"], ["optimizer.lr=0"],
-    ["optimizer.momentum=1"],
+    ["optimizer.lr=0"],
+], ids=" ".join)  # fmt: skip
+def test_everything_else_that_a_step_can_do(build, knobs):
+    holds(build, *BUSY, *knobs)
+
+
+@pytest.mark.parametrize("knobs", [
+    ["clipping.kind=none"], ["clipping.kind=per_layer"], ["mistakes.never_zero_grad=true"],
+    ["loss.kind=naive_log", "loss.eps=0.01"], ["model.init=lsuv", "model.norm=batch"],
+    ["problem.input_scale=0"], ["optimizer.lr=1e6", "problem.input_scale=1e10"], ["optimizer.momentum=1"],
     ["optimizer.kind=adam", "optimizer.eps=0", "optimizer.beta1=0"], ["optimizer.kind=rmsprop", "optimizer.momentum=0"],
 ], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("busy", [[], BUSY], ids=["alone", "busy"])
-def test_everything_else_that_a_step_can_do(build, knobs, busy):
+def test_what_a_busy_step_can_hide(build, knobs, busy):
+    """Without momentum, an accumulation or anything drawn there is less to bring back, on another path."""
     holds(build, *busy, *knobs)
 
 

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from gradstudio.core.files import RESOURCES
 from gradstudio.core.history import Row
 from gradstudio.core.unknown import is_known
-from gradstudio.engine.step.testing import interval
+from gradstudio.engine.gauges.head import mean_cosine
+from gradstudio.engine.step.testing import OnTestSet, interval
 from gradstudio.engine.trainer import Trainer
 
 Build = Callable[..., Trainer]
@@ -50,17 +51,26 @@ def head_inputs(trainer: Trainer, images: Tensor) -> Tensor:
     return state
 
 
+def cosine_of_pairs(rows: Tensor) -> float:
+    """The mean over all pairs, pair by pair."""
+    found = F.cosine_similarity(rows.double()[:, None], rows.double()[None], dim=2)
+    return found[~torch.eye(len(rows), dtype=torch.bool)].mean().item()
+
+
 def test_the_column_is_what_plain_torch_computes(build: Build) -> None:
     trainer = build("model.norm=batch", "optimizer.lr=0.5")
     images, labels = images_and_labels()
     for step in range(6):
         trainer.test_next = step in (0, 5)
-        before = head_inputs(trainer, images) @ trainer.model.head.weight.detach().T + trainer.model.head.bias.detach()
+        seen = head_inputs(trainer, images)
+        before = seen @ trainer.model.head.weight.detach().T + trainer.model.head.bias.detach()
+        alike = cosine_of_pairs(seen)
         (row,) = trainer.advance()
         if step in (0, 5):
             assert row.test_accuracy == pytest.approx((before.argmax(1) == labels).double().mean().item(), abs=1e-7)
+            assert row.head_cosine == pytest.approx(alike, abs=1e-5) and 0.05 < alike < 0.95
         else:
-            assert not is_known(row.test_accuracy)
+            assert not is_known(row.test_accuracy) and not is_known(row.head_cosine)
     assert row.test_accuracy > 0.3  # it has learned by then, or the test would not tell much
 
 
@@ -92,15 +102,45 @@ def test_weights_that_are_not_finite_give_nan_which_was_measured(build: Build) -
     trainer = build("optimizer.lr=1e6", "run.stop_on_nonfinite=false")
     row = rows(trainer, 20, lambda step: True)[-1]
     assert math.isnan(row.test_accuracy) and is_known(row.test_accuracy)
+    assert math.isnan(row.head_cosine) and is_known(row.head_cosine)
+
+
+def test_the_signal_of_a_deep_network_forgets_its_input(build: Build) -> None:
+    deep = ["model.depth=20", "model.activation=sigmoid"]
+    (forgets,), (tells,) = (rows(build(*knobs), 1, lambda step: True) for knobs in (deep, []))
+    assert forgets.head_cosine > 0.999 and tells.head_cosine < 0.9
+
+
+@pytest.mark.parametrize(("knobs", "known"), [
+    (["problem.task=pole", "model.kind=policy", "problem.seq_len=4", "problem.batch_size=2"], False),
+    (["problem.task=ring", "model.kind=gan"], False),
+    (["problem.task=adding", "model.kind=gru", "problem.seq_len=4"], True),
+    (["problem.task=copy", "model.kind=transformer", "problem.seq_len=4"], True),
+    (["problem.task=spirals", "model.norm=layer", "model.norm_position=post"], True),
+    (["model.kind=cnn"], True),
+], ids=str)  # fmt: skip
+def test_only_where_examples_are_told_apart(build: Build, knobs: list[str], known: bool) -> None:
+    (row,) = rows(build(*knobs), 1, lambda step: True)
+    assert is_known(row.head_cosine) == known and is_known(row.test_accuracy)
+
+
+def test_what_has_no_direction_is_left_out() -> None:
+    one, other, none = [3.0, 0.0], [5.0, 5.0], [0.0, 0.0]
+    assert mean_cosine(torch.tensor([one, none, other])) == pytest.approx(math.sqrt(0.5), rel=1e-12)
+    assert mean_cosine(torch.tensor([[one, other], [one, other]])) == pytest.approx((2 + 4 * math.sqrt(0.5)) / 6)
+    assert not is_known(mean_cosine(torch.tensor([one, none, none])))
+    assert mean_cosine(torch.tensor([[1e38, 1e38], [1e-38, 1e-38]])) == pytest.approx(1)
+    broken = mean_cosine(torch.tensor([one, other, [math.inf, 0.0]]))
+    assert math.isnan(broken) and is_known(broken)
 
 
 def test_a_test_set_that_does_not_fit_into_memory_is_not_measured(build: Build, monkeypatch) -> None:
     trainer = build()
 
-    def too_large() -> float:
+    def too_large() -> OnTestSet:
         raise MemoryError
 
-    monkeypatch.setattr(trainer, "evaluate", too_large)
+    monkeypatch.setattr(trainer, "test", too_large)
     assert not is_known(rows(trainer, 1, lambda step: True)[0].test_accuracy)
 
 

@@ -71,7 +71,8 @@ def trained(*assignments: str) -> Run:
 def test_the_object_has_the_keys_that_are_promised_in_their_order() -> None:
     found = summarize(run := trained())
     assert list(found) == KEYS
-    assert found["tests"] == [{"step": 0, "accuracy": run.history.value("test_accuracy", 0)}]
+    accuracy, alike = (run.history.value(name, 0) for name in ("test_accuracy", "head_cosine"))
+    assert found["tests"] == [{"step": 0, "accuracy": accuracy, "head_cosine": alike}] and 0 < alike < 1
 
 
 def test_a_nan_never_hides_and_the_extremes_are_of_finite_values() -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from gradstudio.core.history import Accumulated, Activations
-from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient
+from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
 from gradstudio.engine.tasks.task import Batch
 
 
@@ -29,7 +29,7 @@ class Checks:
     joined_problem: str = ""  # why there is no joined gradient
     accumulated: Accumulated | None = None
     activations: Activations | None = None
-    test_accuracy: float = UNKNOWN
+    tested: OnTestSet = NOT_TESTED
 
     def measure_joined(
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Batch],
@@ -57,10 +57,10 @@ class Checks:
             if not out_of_memory(fault):
                 raise
 
-    def measure_test_set(self, evaluate: Callable[[], float]) -> None:
-        """Measure the accuracy on the test set, unless it does not fit into memory."""
+    def measure_test_set(self, test: Callable[[], OnTestSet]) -> None:
+        """Measure what the test set tells, unless it does not fit into memory."""
         try:
-            self.test_accuracy = evaluate()
+            self.tested = test()
         except (RuntimeError, MemoryError) as fault:
             if not out_of_memory(fault):
                 raise

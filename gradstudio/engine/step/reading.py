@@ -210,7 +210,7 @@ def _row(
         weight_norm=change.weight_norm, accuracy=accuracy, step_seconds=seconds, layers=by_layer(gradient, change),
         loop=made.loop, joined_difference=checks.joined_difference, joined_problem=checks.joined_problem,
         settings=made.settings, accumulated=checks.accumulated, activations=checks.activations,
-        test_accuracy=checks.test_accuracy, clip_cosine=clipped.cosine,
+        test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine, clip_cosine=clipped.cosine,
         update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
     )  # fmt: skip
 

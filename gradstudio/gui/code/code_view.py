@@ -135,15 +135,14 @@ class CodeView(QPlainTextEdit):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        painter = QPainter(self.viewport())
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        accent = theme.color("accent")
-        for line in self.changed.lines:
-            top, height = self._place(self.document().findBlockByNumber(line))
-            painter.fillRect(QRectF(0, top, 4, height), accent)
-        for line in self.changed.gaps:
-            painter.fillPath(self._notch(line), accent)
-        painter.end()
+        with QPainter(self.viewport()) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            accent = theme.color("accent")
+            for line in self.changed.lines:
+                top, height = self._place(self.document().findBlockByNumber(line))
+                painter.fillRect(QRectF(0, top, 4, height), accent)
+            for line in self.changed.gaps:
+                painter.fillPath(self._notch(line), accent)
 
     def _place(self, block: QTextBlock) -> tuple[float, float]:
         place = self.blockBoundingGeometry(block).translated(self.contentOffset())

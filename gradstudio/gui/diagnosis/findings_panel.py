@@ -122,13 +122,12 @@ class Card(QFrame):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(theme.color(self._role))
-        painter.setClipRect(0, 0, 4, self.height())
-        painter.drawRoundedRect(self.rect().adjusted(0, 0, 0, 0), 7, 7)
-        painter.end()
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.color(self._role))
+            painter.setClipRect(0, 0, 4, self.height())
+            painter.drawRoundedRect(self.rect().adjusted(0, 0, 0, 0), 7, 7)
 
 
 class FindingsPanel(QWidget):

@@ -53,19 +53,18 @@ class Sparkline(QWidget):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(theme.color("line"), 1))
-        painter.drawLine(QPointF(0, self.height() - 0.5), QPointF(self.width(), self.height() - 0.5))
-        painter.setPen(QPen(theme.color(self._role), 1))
-        for stretch in self._stretches():
-            painter.drawPolyline(stretch) if stretch.size() > 1 else painter.drawPoint(stretch.first())
-        if self._broke >= 0:
-            at = QPointF(min(max(self._x(self._broke), CROSS + 1), self.width() - CROSS - 1), CROSS + 1.5)
-            painter.setPen(QPen(theme.color("bad"), 1.5))
-            for way in (-1, 1):
-                painter.drawLine(at + QPointF(-CROSS, -CROSS * way), at + QPointF(CROSS, CROSS * way))
-        painter.end()
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(theme.color("line"), 1))
+            painter.drawLine(QPointF(0, self.height() - 0.5), QPointF(self.width(), self.height() - 0.5))
+            painter.setPen(QPen(theme.color(self._role), 1))
+            for stretch in self._stretches():
+                painter.drawPolyline(stretch) if stretch.size() > 1 else painter.drawPoint(stretch.first())
+            if self._broke >= 0:
+                at = QPointF(min(max(self._x(self._broke), CROSS + 1), self.width() - CROSS - 1), CROSS + 1.5)
+                painter.setPen(QPen(theme.color("bad"), 1.5))
+                for way in (-1, 1):
+                    painter.drawLine(at + QPointF(-CROSS, -CROSS * way), at + QPointF(CROSS, CROSS * way))
 
     def _x(self, step: float) -> float:
         return 1 + (self.width() - 2) * step / self._steps
@@ -152,10 +151,9 @@ class FixRow(QFrame):
         self.name.setStyleSheet(f"color: {theme.color(self._role).name()}" if self._role in ("good", "warning") else "")
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setPen(QPen(theme.color("line"), 1))
-        painter.drawLine(0, self.height() - 1, self.width(), self.height() - 1)
-        painter.end()
+        with QPainter(self) as painter:
+            painter.setPen(QPen(theme.color("line"), 1))
+            painter.drawLine(0, self.height() - 1, self.width(), self.height() - 1)
 
 
 class FixesPanel(QWidget):

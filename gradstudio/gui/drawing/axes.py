@@ -16,6 +16,7 @@ from gradstudio.gui.drawing.cheap_frame import leave_unpainted
 
 LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
+FARTHEST = 300  # decades from 1: closer, 10 to that power is a normal float
 LONGEST = 18  # letters of a layer's name that fit there
 
 
@@ -47,10 +48,9 @@ class Axis(pg.AxisItem):
         picture = QPixmap(bounds.size() * scale)
         picture.setDevicePixelRatio(scale)
         picture.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(picture)
-        painter.translate(-bounds.topLeft())
-        pyqtgraph_internals.draw_axis(self, painter)
-        painter.end()
+        with QPainter(picture) as painter:
+            painter.translate(-bounds.topLeft())
+            pyqtgraph_internals.draw_axis(self, painter)
         self._mark_drawn(scale)
         self._shown.setPixmap(picture)
         self._shown.setOffset(bounds.topLeft())
@@ -96,7 +96,7 @@ class LogAxis(Axis):
         inside = [d for d in decades if minVal <= d <= maxVal]
         if len(inside) >= 3 or maxVal - minVal > 3:
             return [(float(every), inside)]
-        if maxVal - minVal > 0.5:
+        if maxVal - minVal > 0.5 or not -FARTHEST < minVal < maxVal < FARTHEST:
             places = [d + math.log10(m) for d in range(low, high + 1) for m in (1, 2, 5)]
             return [(1.0, [place for place in places if minVal <= place <= maxVal])]
         values = _round_steps(10**minVal, 10**maxVal, max(int(size / 40), 2))
@@ -110,7 +110,7 @@ class LogAxis(Axis):
         exponent = round(position)
         if abs(position - exponent) < 1e-6 and not -3 <= exponent <= 3:
             return power(10, exponent)
-        return number(10.0**position) if -300 < position < 300 else power(10, exponent)
+        return number(10.0**position) if -FARTHEST < position < FARTHEST else power(10, exponent)
 
 
 class LossAxis(LogAxis):
@@ -189,11 +189,11 @@ class LayerAxis(Axis):
 
 def _round_steps(low: float, high: float, count: int) -> list[float]:
     """Return about `count` round numbers between two values, 1, 2 or 5 times a power of ten apart."""
-    if not high > low:
+    raw = high / count - low / count  # which is finite between any two floats
+    if not raw > 0:
         return [low]
-    raw = (high - low) / count
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = unit * next(m for m in (1, 2, 5, 10) if m * unit >= raw * 0.999)
+    unit = 10.0 ** max(math.floor(math.log10(raw)), -FARTHEST)
+    step = min(unit * next(m for m in (1, 2, 5, 10) if m * unit >= raw * 0.999), 1e308)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [float(v) for v in np.arange(first, last + 1) * step][:50]

@@ -40,19 +40,18 @@ class ColorBar(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._levels is None:
             return
-        painter = QPainter(self)
-        painter.setFont(theme.font(0.8))
-        line = painter.fontMetrics().height()
-        strip = QRectF(8, 6 + line, 10, self.height() - 16 - 2 * line)
-        painter.fillRect(strip, _gradient(strip))
-        painter.setPen(theme.color("dim"))
-        painter.drawText(QRectF(6, 1, self.width() - 6, line), Qt.AlignmentFlag.AlignVCenter, self._unit)
-        self._write_values(painter, self._levels, strip, line)
-        foot = QRectF(8, self.height() - line - 3, 10, line - 5)
-        painter.fillRect(foot, theme.color("bad"))
-        beside = QRectF(22, self.height() - line - 6, self.width() - 22, line)
-        painter.drawText(beside, Qt.AlignmentFlag.AlignVCenter, "NaN Inf")
-        painter.end()
+        with QPainter(self) as painter:
+            painter.setFont(theme.font(0.8))
+            line = painter.fontMetrics().height()
+            strip = QRectF(8, 6 + line, 10, self.height() - 16 - 2 * line)
+            painter.fillRect(strip, _gradient(strip))
+            painter.setPen(theme.color("dim"))
+            painter.drawText(QRectF(6, 1, self.width() - 6, line), Qt.AlignmentFlag.AlignVCenter, self._unit)
+            self._write_values(painter, self._levels, strip, line)
+            foot = QRectF(8, self.height() - line - 3, 10, line - 5)
+            painter.fillRect(foot, theme.color("bad"))
+            beside = QRectF(22, self.height() - line - 6, self.width() - 22, line)
+            painter.drawText(beside, Qt.AlignmentFlag.AlignVCenter, "NaN Inf")
 
     def _write_values(self, painter: QPainter, levels: tuple[float, float], strip: QRectF, line: int) -> None:
         low, high = levels

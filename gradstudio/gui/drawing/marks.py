@@ -50,14 +50,13 @@ def symbol(canvas: Canvas, name: str, size: int, line: QColor | None, fill: QCol
     drawn = QImage(side, side, QImage.Format.Format_ARGB32_Premultiplied)
     drawn.setDevicePixelRatio(scale)
     drawn.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(drawn)
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    painter.translate(side / scale / 2, side / scale / 2)
-    painter.scale(size, size)
-    painter.setPen(pen)
-    painter.setBrush(fill)
-    painter.drawPath(SYMBOLS[name])
-    painter.end()
+    with QPainter(drawn) as painter:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.translate(side / scale / 2, side / scale / 2)
+        painter.scale(size, size)
+        painter.setPen(pen)
+        painter.setBrush(fill)
+        painter.drawPath(SYMBOLS[name])
     picture = QPixmap.fromImage(drawn)
     picture.setDevicePixelRatio(scale)
     return picture
@@ -148,9 +147,8 @@ class Marks(QGraphicsPixmapItem):
         new = np.setdiff1d(across, self._there, assume_unique=True)
         if len(new):
             self.setPixmap(QPixmap())  # so that painting on it copies nothing
-            painter = QPainter(strip)
-            for x in new.tolist():
-                painter.drawPixmap(QPointF(round(x - half_wide), 0), self._symbol)
-            painter.end()
+            with QPainter(strip) as painter:
+                for x in new.tolist():
+                    painter.drawPixmap(QPointF(round(x - half_wide), 0), self._symbol)
             self._there = across
             self.setPixmap(strip)

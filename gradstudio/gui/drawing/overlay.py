@@ -151,11 +151,10 @@ def sample(place: int, shown: bool = True) -> QIcon:
     drawn = QPixmap(SAMPLE * 2)
     drawn.setDevicePixelRatio(2)
     drawn.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(drawn)
-    painter.setOpacity(1.0 if shown else 0.3)
-    painter.setPen(pen(place, 2.0))
-    painter.drawLine(QPointF(0, SAMPLE.height() / 2), QPointF(SAMPLE.width(), SAMPLE.height() / 2))
-    painter.end()
+    with QPainter(drawn) as painter:
+        painter.setOpacity(1.0 if shown else 0.3)
+        painter.setPen(pen(place, 2.0))
+        painter.drawLine(QPointF(0, SAMPLE.height() / 2), QPointF(SAMPLE.width(), SAMPLE.height() / 2))
     return QIcon(drawn)
 
 

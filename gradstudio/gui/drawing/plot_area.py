@@ -10,6 +10,8 @@ from gradstudio.gui.drawing.cheap_frame import PlotView, grid_of
 from gradstudio.gui.drawing.view_box import StepViewBox
 from gradstudio.gui.theme import theme
 
+FARTHEST = 1e280  # values beyond leave the plot: a transform of a wider range has no inverse in floats
+
 
 class PlotArea(PlotView):
     """Axes around a view box. `right_width` is the width of the right axis in pixels at normal text."""
@@ -87,8 +89,10 @@ class PlotArea(PlotView):
 
     def set_y(self, low: float, high: float, *, least: float) -> None:
         """Move the y axis only when the data leave it or fill less than a third of it, and then with a quarter to
-        spare. It is never shorter than `least`."""
+        spare. It is never shorter than `least`, nor than floats can tell its ends apart."""
         now_low, now_high = self.held_y
+        low, high = (min(max(end, -FARTHEST), FARTHEST) for end in (low, high))
+        least = max(min(least, FARTHEST), 1e-6 * max(abs(low), abs(high)))
         if high - low < least:
             middle = (low + high) / 2
             low, high = middle - least / 2, middle + least / 2

@@ -75,11 +75,8 @@ def _try_axis() -> bool:
     view.setScene(QGraphicsScene(view))
     view.scene().addItem(axis)  # without a view it would have nothing to draw
     axis.resize(40, 50)
-    painter = QPainter(picture)
-    try:
+    with QPainter(picture) as painter:
         drawn = draw_axis(axis, painter)
-    finally:
-        painter.end()
     mark_drawn(axis)
     kept = not is_stale(axis)
     axis.setRange(0.0, 2.0)

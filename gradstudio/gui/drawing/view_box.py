@@ -55,7 +55,7 @@ class StepViewBox(pg.ViewBox):
 class RewindBox(StepViewBox):
     """The view box of the timeline: dragging it rewinds the run."""
 
-    dragged = Signal(int, bool)  # the step, and whether the button was released there
+    dragged = Signal(object, bool)  # the step, which may need more than 32 bits; whether the button was released there
 
     def mouseDragEvent(self, ev: MouseDragEvent, axis: int | None = None) -> None:
         if ev.button() != Qt.MouseButton.LeftButton:

@@ -81,9 +81,8 @@ def _generated(plot: StepPlot, size: QSizeF, draw: Callable[[QPainter], object])
     generator.setViewBox(QRectF(QPointF(), size))
     generator.setResolution(plot.logicalDpiX())
     generator.setTitle(plot.title)
-    painter = QPainter(generator)
-    draw(painter)
-    painter.end()
+    with QPainter(generator) as painter:
+        draw(painter)
     buffer.close()
     return bytes(data.data()).decode()
 

@@ -40,10 +40,9 @@ class Picture(QLabel):
         drawn = QPixmap(QSize(max(self.width(), 1), max(self.height(), 1)) * scale)
         drawn.setDevicePixelRatio(scale)
         drawn.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(drawn)
-        painter.setFont(theme.font(0.8))
-        self.paint(painter, self.width(), self.height())
-        painter.end()
+        with QPainter(drawn) as painter:
+            painter.setFont(theme.font(0.8))
+            self.paint(painter, self.width(), self.height())
         self.setPixmap(drawn)
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -190,8 +190,10 @@ class NumberEditor(LineEditor):
             self._slider.blockSignals(False)
 
     def _position(self, value: float, low: float, high: float) -> float:
+        """Return where a value stands on the slider, 0 to 1; one beyond its range stands at the end."""
+        value = min(max(value, low), high)
         if self.knob.logarithmic:
-            return math.log(max(value, low) / low) / math.log(high / low)
+            return math.log(value / low) / math.log(high / low)
         return (value - low) / (high - low)
 
     def _slid(self, position: int) -> None:

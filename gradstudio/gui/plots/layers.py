@@ -170,7 +170,7 @@ class LayersPlot(StepPlot):
         if not len(values):
             return ""
         if self._row is not None and self._row < len(values):
-            return f"{self._axis.names[self._row]} {number(float(values[self._row]))}"
+            return f"{run.history.layers[self._row].name} {number(float(values[self._row]))}"
         return f"first {number(float(values[0]))} · last {number(float(values[-1]))}"
 
     def _close_look(self) -> tuple[int, int] | None:

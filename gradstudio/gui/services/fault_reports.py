@@ -129,6 +129,8 @@ class FaultReports(QObject):
         with contextlib.suppress(Exception):
             print("".join(traceback.format_exception(kind, fault, trace)), file=sys.stderr)
         self._note_exception("", fault, trace)
+        # Python would keep the frames, with painters and widgets in them, and destroy them at the next fault.
+        sys.last_type = sys.last_value = sys.last_traceback = None
         if not self._ready():
             QCoreApplication.exit(1)
 

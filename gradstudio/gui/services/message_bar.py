@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
-from PySide6.QtGui import QDesktopServices, QKeySequence, QShortcut
+from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from gradstudio.gui.theme import theme
@@ -91,16 +91,22 @@ class MessageBar(QFrame):
         self.setGeometry(place.x(), place.bottom() + 1 - height, place.width(), height)
         self.raise_()
 
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Let go of what the message offered, unless the whole window is hidden: it may hold a run."""
+        super().hideEvent(event)
+        if self.isHidden():
+            self._act = self.hide
+
     def _take_action(self) -> None:
+        act = self._act
         self.hide()
-        self._act()
+        act()
 
     def _show(self, tone: str, text: str, details: str, file: Path, action: Action | None = None) -> None:
         self._leaving.stop()
         self.action.setVisible(action is not None)
-        if action is not None:
-            name, self._act = action
-            self.action.setText(name)
+        name, self._act = action or ("", self.hide)
+        self.action.setText(name)
         set_styled(self, "tone", tone)
         self._details, self._file = details, file
         self.copy.setVisible(bool(details))

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from gradstudio.core.strict_json import coded
+from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_figures import figures
@@ -26,7 +27,6 @@ def summarize(run: Run) -> dict[str, Any]:
         }
         for finding in in_order(run)
     ]
-    tests = zip(*run.history.measured("test_accuracy"), strict=True)
     comparisons = [{"step": step, "difference": difference} for step, difference, _ in list(run.compared)]
     line = {"parent": run.parent or None, "parent_step": run.parent_step if run.parent else None}
     return coded(
@@ -36,11 +36,21 @@ def summarize(run: Run) -> dict[str, Any]:
             "findings": findings,
             "provenance": as_json(run.provenance),
             "comparisons": comparisons,
-            "tests": [{"step": int(step), "accuracy": float(accuracy)} for step, accuracy in tests],
+            "tests": _tests(run),
             **line,
         },
         _spelled,
     )
+
+
+def _tests(run: Run) -> list[dict[str, Any]]:
+    """Return what was measured on the test set while the run trained; null is what was not."""
+    history, measured = run.history, []
+    for step in map(int, history.measured("test_accuracy")[0]):
+        alike = history.value("head_cosine", step)
+        accuracy = history.value("test_accuracy", step)
+        measured.append({"step": step, "accuracy": accuracy, "head_cosine": alike if is_known(alike) else None})
+    return measured
 
 
 def to_json(value: Any) -> str:

@@ -369,6 +369,13 @@ def is_damage(fault: BaseException) -> bool:
     )
 
 
+def is_lock(fault: BaseException) -> bool:
+    """Return whether a fault, or the one that a LibraryError tells of, means that another program holds the library."""
+    cause = fault.__context__ if isinstance(fault, LibraryError) else fault
+    code = getattr(cause, "sqlite_errorcode", 0)  # none where the fault is not of SQLite itself
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _file(path: Path) -> tuple[int, int] | None:
     """Return what tells a file from another one of the same name."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
-from gradstudio.session.library.store import Library, LibraryError, is_damage
+from gradstudio.session.library.store import Library, LibraryError, is_damage, is_lock
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 
@@ -36,6 +37,8 @@ class LibraryWriter:
         self._wake = threading.Event()
         self._ending = False
         self._ended_well = False
+        self._locked = False  # whether another program held the library at the latest attempt
+        self._give_up = 0.0  # when the last writing ends, where that has been asked for
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
         self._thread.start()
@@ -50,7 +53,9 @@ class LibraryWriter:
         self._wake.set()
 
     def close(self, timeout: float | None = None) -> bool:
-        """Write what is left of all runs, and end. Return whether all is written."""
+        """Write what is left of all runs, and end. While another program holds the library it is tried again, until
+        the time is over. Return whether all is written."""
+        self._give_up = time.monotonic() + (timeout or 0.0)
         self._ending = True
         self._wake.set()
         self._thread.join(timeout)
@@ -63,7 +68,7 @@ class LibraryWriter:
             with self._lock:
                 following = list(self._following)
             once_more = self._attempt(following) and self._attempt(following)
-            if ending:
+            if ending and not (self._locked and time.monotonic() < self._give_up):
                 break
             self._wake.wait(INTERVAL if following or once_more else None)
             self._wake.clear()
@@ -74,13 +79,14 @@ class LibraryWriter:
 
     def _attempt(self, following: list[_Followed]) -> bool:
         """Write what is new of each run. Return whether to try again at once, as a damaged library was set aside."""
-        problem = ""
+        problem, self._locked = "", False
         for followed in following:
             try:
                 self._write(followed, following)
             except Exception as fault:  # of one run; the others are written all the same
                 known = isinstance(fault, LibraryError)
                 problem = str(fault) if known else f"the run library {self.path} cannot be written: {fault}"
+                self._locked |= is_lock(fault)
                 if is_damage(fault) and self._library is not None:
                     self.problem = problem
                     return self._set_aside(self._library, following)

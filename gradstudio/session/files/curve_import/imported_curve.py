@@ -12,6 +12,7 @@ from gradstudio.core.text import one_line
 
 LARGEST_FILE = 200_000_000  # bytes
 MOST_CURVES = 1000
+LARGEST_STEP = 2**53  # beyond it a float does not tell neighbouring steps apart
 LONGEST_NAME = 200  # characters
 
 
