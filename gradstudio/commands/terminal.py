@@ -40,8 +40,8 @@ def complain(text: str) -> None:
 
 
 def complain_at_length(text: str) -> None:
-    """Print a text on stderr that has several lines. Where nobody reads it, such as on a terminal that was closed, it is
-    no error."""
+    """Print a text on stderr that has several lines. Where nobody reads it, such as on a terminal that was closed, it
+    is no error."""
     with contextlib.suppress(OSError):
         print(printable(text), file=sys.stderr, flush=True)
 

@@ -84,7 +84,9 @@ def test_a_run_json_without_end_is_none(gradstudio: Callable, tmp_path: Path) ->
     refused(gradstudio("branch", tmp_path, "--step", "0"), "is no folder of a run")
 
 
-def test_rules_are_read_to_a_limit(gradstudio: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path) -> None:
+def test_rules_are_read_to_a_limit(
+    gradstudio: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+) -> None:
     rules = tmp_path / "gradstudio" / "rules.toml"
     rules.parent.mkdir()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -121,7 +123,9 @@ def test_what_is_too_long_is_one_line(
     assert "\x1b" not in answer.err and "\x07" not in answer.err
 
 
-def test_threads_of_thousands_of_digits_are_passed_over_in_another_program_s_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_thousands_of_digits_are_passed_over_in_another_program_s_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from gradstudio.core import threads
 
     monkeypatch.delenv("GRADSTUDIO_THREADS")
@@ -137,14 +141,17 @@ def shut(own_user_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     """The folders of the user's data and configuration, which nobody may search; also for root, whom no mode keeps out."""
     config = tmp_path / "config"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
-    for name in ("stat", "lstat", "listdir", "scandir", "mkdir", "open"):
 
-        def guarded(path, *rest, real=getattr(os, name), **more):
+    def guarded(real: Callable) -> Callable:
+        def guard(path, *rest, **more):
             if isinstance(path, str | os.PathLike) and os.fspath(path).startswith((f"{own_user_data}/", f"{config}/")):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             return real(path, *rest, **more)
 
-        monkeypatch.setattr(os, name, guarded)
+        return guard
+
+    for name in ("stat", "lstat", "listdir", "scandir", "mkdir", "open"):
+        monkeypatch.setattr(os, name, guarded(getattr(os, name)))
     return own_user_data
 
 
@@ -153,11 +160,19 @@ def test_in_a_folder_of_somebody_else_what_is_bundled_works(shut: Path, gradstud
     assert listed.code == 0 and listed.out.count("\n") == len(os.listdir(files.PRESETS))
     for answer in (listed, gradstudio("script", "rnn-explosion")):
         assert answer.code == 0 and answer.err.count("\n") == 1 and "rules.toml: permission denied" in answer.err
-    for words in (["runs"], ["runs", "show", "last"], ["run", "nothing"], ["report", "last"], ["branch", "last", "--step", "1"]):
+    for words in (
+        ["runs"],
+        ["runs", "show", "last"],
+        ["run", "nothing"],
+        ["report", "last"],
+        ["branch", "last", "--step", "1"],
+    ):
         refused(gradstudio(*words), "the run library cannot be opened: ", "permission denied")
 
 
-def test_in_a_folder_of_somebody_else_a_run_goes_on_and_is_not_kept(shut: Path, gradstudio: Callable, small: Path) -> None:
+def test_in_a_folder_of_somebody_else_a_run_goes_on_and_is_not_kept(
+    shut: Path, gradstudio: Callable, small: Path
+) -> None:
     answer = gradstudio("run", small)
     assert answer.code == 0 and "6 steps" in answer.out
     assert answer.err.count("\n") == 2 and "not kept: the run library" in answer.err and "left out" in answer.err
@@ -174,7 +189,9 @@ def test_the_doctor_names_what_cannot_be_read(shut: Path, monkeypatch: pytest.Mo
 # ---- output
 
 
-def test_curves_go_into_a_pipe_and_to_the_output_and_replace_nothing(gradstudio: Callable, two: list[str], tmp_path: Path) -> None:
+def test_curves_go_into_a_pipe_and_to_the_output_and_replace_nothing(
+    gradstudio: Callable, two: list[str], tmp_path: Path
+) -> None:
     target, read = pipe(tmp_path / "pipe"), []
     reader = threading.Thread(target=lambda: read.append(target.read_bytes()))
     reader.start()
