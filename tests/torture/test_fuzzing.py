@@ -221,7 +221,7 @@ def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, s
 def test_any_command_line_ends_with_a_documented_code_and_at_most_one_short_line(
     folder: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, own_user_data: Path
 ) -> None:
-    @many(60, 5000)
+    @many(60, 1500)
     @given(command_lines())
     def check(words: list[str]) -> None:
         place = folder()
@@ -268,7 +268,7 @@ def mutated(draw: st.DrawFn, whole: list[str], pieces: list[str]) -> str:
     return text
 
 
-@many(250, 20_000)
+@many(250, 6000)
 @given(mutated(BUNDLED, PIECES))
 def test_any_preset_is_read_whole_or_refused_in_one_line(text: str) -> None:
     try:
@@ -305,7 +305,7 @@ experiments = st.dictionaries(st.sampled_from(sorted(KNOBS)), st.just(None), max
 )
 
 
-@many(80, 5000)
+@many(80, 1500)
 @given(experiments)
 def test_any_experiment_comes_back_from_its_file_and_has_a_program(knobs: dict) -> None:
     base = presets.load("rnn-explosion")
@@ -351,7 +351,7 @@ CELLS = [
 ]
 
 
-@many(150, 10_000)
+@many(150, 3000)
 @given(text=mutated(TABLES, CELLS))
 def test_any_table_gives_curves_or_one_line(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "curves.csv"
@@ -390,7 +390,7 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_any_event_file_gives_curves_or_one_line(event_log: bytes, tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1.x"
 
-    @many(25, 3000)
+    @many(25, 500)
     @given(flips, st.floats(0.1, 1))
     def check(bits: list[tuple[float, int]], share: float) -> None:
         path.write_bytes(flipped(event_log[: int(share * len(event_log))], bits))
@@ -408,7 +408,7 @@ def test_a_bit_that_a_disk_has_changed_is_never_read_in_silence(library: Path, t
         listed = {entry.id: entry for entry in whole.entries()}
         runs = {run: told(whole.load(run)) for run in listed}
 
-    @many(60, 6000)
+    @many(60, 1500)
     @given(flips)
     def check(bits: list[tuple[float, int]]) -> None:
         place = tmp_path / str(next(numbers))

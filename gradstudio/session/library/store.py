@@ -66,11 +66,11 @@ class Library:
     """A connection to the library's file; each thread has its own. Its methods raise LibraryError for what the file or
     its disk does not allow."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, on_full_disk: bool = False) -> None:
         path = self.path = path.absolute()
         self.notice = ""  # what to tell of a file that was damaged, and what was saved
         try:
-            self._connection = schema.connect(path)
+            self._connection = schema.connect(path, on_full_disk=on_full_disk)
         except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
             raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
         except sqlite3.DatabaseError as fault:
