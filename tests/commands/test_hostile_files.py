@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from waiting import join
 
-from gradstudio.commands.terminal import LONGEST_LINE
 from gradstudio.core import files, presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.text import LONGEST_LINE
 from gradstudio.session.files.curve_import import CurveError
 from gradstudio.session.files.curve_import import read as read_curves
 from gradstudio.session.library.store import Library
@@ -146,12 +146,12 @@ def shut(own_user_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
 
     def guarded(real: Callable) -> Callable:
-        def guard(path, *rest, **more):
+        def call(path, *rest, **more):
             if isinstance(path, str | os.PathLike) and os.fspath(path).startswith((f"{own_user_data}/", f"{config}/")):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             return real(path, *rest, **more)
 
-        return guard
+        return call
 
     for name in ("stat", "lstat", "listdir", "scandir", "mkdir", "open"):
         monkeypatch.setattr(os, name, guarded(getattr(os, name)))

@@ -22,11 +22,11 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from gradstudio.cli import app, main
-from gradstudio.commands.terminal import LONGEST_LINE
 from gradstudio.core import files, preset_as_text, presets
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.text import LONGEST_LINE
 from gradstudio.session.files import curve_import, tensorboard
 from gradstudio.session.files.summary import summarize, to_json
 from gradstudio.session.library.store import DAMAGED, Entry, Library, LibraryError
