@@ -48,6 +48,7 @@ WRITTEN = (
     "report.html",
     "curves.csv",
 )
+PAGE = 4096  # bytes: damage lies within one, as a disk writes it
 ROWS = 150  # more than one piece of the library
 
 TINY = """schema = 1
@@ -221,7 +222,7 @@ def call(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, s
 def test_any_command_line_ends_with_a_documented_code_and_at_most_one_short_line(
     folder: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, own_user_data: Path
 ) -> None:
-    @many(60, 1500)
+    @many(45, 1500)
     @given(command_lines())
     def check(words: list[str]) -> None:
         place = folder()
@@ -268,7 +269,7 @@ def mutated(draw: st.DrawFn, whole: list[str], pieces: list[str]) -> str:
     return text
 
 
-@many(250, 6000)
+@many(150, 6000)
 @given(mutated(BUNDLED, PIECES))
 def test_any_preset_is_read_whole_or_refused_in_one_line(text: str) -> None:
     try:
@@ -408,12 +409,15 @@ def test_a_bit_that_a_disk_has_changed_is_never_read_in_silence(library: Path, t
         listed = {entry.id: entry for entry in whole.entries()}
         runs = {run: told(whole.load(run)) for run in listed}
 
-    @many(60, 1500)
-    @given(flips)
-    def check(bits: list[tuple[float, int]]) -> None:
+    pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
+
+    @many(45, 1500)
+    @given(st.integers(0, len(pages) - 1), flips)
+    def check(page: int, bits: list[tuple[float, int]]) -> None:
         place = tmp_path / str(next(numbers))
         place.mkdir()
-        (place / "library.sqlite3").write_bytes(flipped(data, bits))
+        damaged = [*pages[:page], flipped(pages[page], bits), *pages[page + 1 :]]
+        (place / "library.sqlite3").write_bytes(b"".join(damaged))
         try:
             with contextlib.closing(Library(place / "library.sqlite3")) as found:
                 entries = found.entries()
