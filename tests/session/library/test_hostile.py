@@ -147,6 +147,16 @@ def test_a_run_that_is_damaged_can_be_deleted(path: Path) -> None:
         assert library.purge(runs=["bad"]) == 1 and [entry.id for entry in library.entries()] == ["good"]
 
 
+def test_a_run_whose_line_is_lost_is_listed_as_damaged_and_can_be_deleted(path: Path) -> None:
+    sql(path, "PRAGMA foreign_keys = OFF", "DELETE FROM runs WHERE id = 'bad'")
+    with contextlib.closing(Library(path)) as library:
+        assert {entry.id: entry.outcome for entry in library.entries()} == {"good": "finished", "bad": DAMAGED}
+        with pytest.raises(LibraryError, match="no run bad"):
+            library.load(library.find("bad"))
+        library.delete(["bad"])
+        assert library.purge(runs=["bad"]) == 1 and [entry.id for entry in library.entries()] == ["good"]
+
+
 # ---- checksums
 
 
