@@ -89,7 +89,10 @@ def library_file(asked: Path | None) -> Path:
     """Return the file of the library, and set it for the whole program; it need not exist."""
     if asked is not None:
         _check_library(asked)
-        os.environ["GRADSTUDIO_LIBRARY"] = str(asked.absolute())
+        try:
+            os.environ["GRADSTUDIO_LIBRARY"] = str(asked.absolute())
+        except OSError as fault:  # the folder that it is named from is gone
+            raise WrongRequest(f"--library {asked}: {files.reason(fault)}") from None
     return files.user_library()
 
 
