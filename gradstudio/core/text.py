@@ -6,6 +6,7 @@ import math
 import re
 
 LONGEST_TITLE = 200  # characters of a run's title, wherever one is made
+LONGEST_LINE = 300  # characters of an error on a terminal
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -40,8 +41,10 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest // 2 - 1]}…{text[-(longest - longest // 2) :]}"
 
 
-def brief(text: str, longest: int) -> str:
-    """Return a sentence in at most `longest` characters: long names in it are shortened first, each in its middle."""
+def brief(text: str, longest: int = LONGEST_LINE) -> str:
+    """Return a sentence on one line of at most `longest` characters: long names in it are shortened first, each in its
+    middle."""
+    text = one_line(text)
     for most in (160, 80, 40):
         if len(text) <= longest:
             return text

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gradstudio.core import files, presets
+from gradstudio.core.text import brief
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
 from gradstudio.session.machine.preload_torch import load_ahead
 from gradstudio.session.running import interrupts
@@ -108,5 +109,5 @@ _PACKAGES = {"PySide6": "PySide6-Essentials", "shiboken6": "PySide6-Essentials"}
 
 
 def _refuse(text: str) -> int:
-    print(f"error: {text}", file=sys.stderr)
+    print(brief(f"error: {text}"), file=sys.stderr)
     return 2
