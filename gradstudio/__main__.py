@@ -1,6 +1,36 @@
-"""`python -m gradstudio` is `gradstudio`."""
+"""`python -m gradstudio` is `gradstudio`. Signals are heard before the commands are loaded, which takes a moment, and
+until the very end."""
 
-from gradstudio.cli import main
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import NoReturn
+
+from gradstudio.session.running import interrupts
+
+
+def main() -> NoReturn:
+    """Run the program. Once a signal was heard, a thread may still be in torch: then Python's own way out would free
+    what that uses."""
+    code = interrupts.EXIT_CODE
+    with interrupts.listening() as signals:
+        try:
+            from gradstudio.cli import main as carry_out
+
+            carry_out()
+        except SystemExit as end:
+            code = end.code
+        except KeyboardInterrupt:
+            pass
+        if signals.heard:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(code if isinstance(code, int) else 1)
+    sys.exit(code)
+
 
 if __name__ == "__main__":
     main()

@@ -11,8 +11,19 @@ from typing import Annotated, NoReturn
 import typer
 
 from gradstudio.commands import branch, exit_codes, report, runs, training
-from gradstudio.commands.options import HELP, Json, LibraryFile, library_file
-from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
+from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
+from gradstudio.commands.terminal import (
+    LONGEST_LINE,
+    WrongRequest,
+    close_stdout,
+    complain,
+    say,
+    say_file,
+    say_json,
+    table,
+)
+from gradstudio.core.text import brief
+from gradstudio.session.running import interrupts
 
 app = typer.Typer(
     help="A flight simulator for training stability. Without a command it opens the app.",
@@ -32,19 +43,29 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal with few characters is no reason to fail
+    with interrupts.listening():
+        try:
+            code = _carry_out()
+        except KeyboardInterrupt:
+            code = exit_codes.INTERRUPTED
+    sys.exit(code)
+
+
+def _carry_out() -> int:
+    """Carry out what the command line asks for, and return the exit code."""
     try:
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):  # Abort: of a question
-        code = exit_codes.INTERRUPTED
+        return code
+    except typer.Abort:  # of a question
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         close_stdout()
-        code = 0
+        return 0
     except Exception as fault:
         if os.environ.get("GRADSTUDIO_DEBUG"):
             raise
-        code = _report_fault(fault)
-    sys.exit(code)
+        return _report_fault(fault)
 
 
 @app.callback(invoke_without_command=True)
@@ -85,6 +106,7 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
         return
     from gradstudio.core import presets
 
+    tell_unseen()
     found = []
     for path in presets.available():
         try:
@@ -162,5 +184,5 @@ def _report_fault(fault: Exception) -> int:
     ):
         complain(f"error: {message}")
         return exit_codes.WRONG_REQUEST
-    complain(f"error: {type(fault).__name__}: {message[:400]} (GRADSTUDIO_DEBUG=1 shows where)")
+    complain(f"error: {type(fault).__name__}: {brief(message, LONGEST_LINE - 80)} (GRADSTUDIO_DEBUG=1 shows where)")
     return exit_codes.FAILED

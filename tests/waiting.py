@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gradstudio.core.history import Row
     from gradstudio.session.simulator import Simulator
 
 PATIENCE = 240.0  # seconds, for what takes a few on an idle machine: only a fault takes longer
@@ -34,3 +35,41 @@ def join(thread: threading.Thread) -> None:
     """Wait for the end of a thread."""
     thread.join(PATIENCE)
     assert not thread.is_alive(), f"{thread.name} did not end"
+
+
+class HeldStep:
+    """A step that does not end until `let_go`: what a step of minutes is to the rest of the program."""
+
+    def __init__(self, step: int, then: Callable[[], object] = lambda: None) -> None:
+        """Hold the training thread within this step, where `then` is called."""
+        self.reached, self._end = threading.Event(), threading.Event()
+        self._step, self._then = step, then
+        self.thread: threading.Thread | None = None
+
+    def let_go(self) -> None:
+        """Let the step go on, and wait for the end of the thread that makes it."""
+        self._end.set()
+        if self.thread is not None:
+            join(self.thread)
+
+    def __enter__(self) -> HeldStep:
+        from gradstudio.engine.trainer import Trainer
+
+        self._advance = advance = Trainer.advance
+
+        def held(trainer: Trainer) -> list[Row]:
+            if trainer.step == self._step and not self._end.is_set():
+                self.thread = threading.current_thread()
+                self.reached.set()
+                self._then()
+                assert self._end.wait(PATIENCE)
+            return advance(trainer)
+
+        Trainer.advance = held
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        from gradstudio.engine.trainer import Trainer
+
+        Trainer.advance = self._advance
+        self.let_go()

@@ -3,11 +3,14 @@ printable characters and line ends."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any
 
-from gradstudio.core.text import one_line
+from gradstudio.core.text import brief, one_line
+
+LONGEST_LINE = 300  # characters of what is printed on stderr
 
 
 class WrongRequest(ValueError):
@@ -32,8 +35,14 @@ def say_json(value: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Print one line on stderr, of at most LONGEST_LINE characters: a long name in it is shortened in its middle."""
+    complain_at_length(brief(one_line(text), LONGEST_LINE))
+
+
+def complain_at_length(text: str) -> None:
+    """Print a text on stderr that has several lines."""
+    with contextlib.suppress(OSError):  # nobody reads it, such as on a terminal that was closed
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]], *, headed: bool = False) -> None:

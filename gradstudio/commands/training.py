@@ -28,7 +28,7 @@ from gradstudio.commands.options import (
     library_file,
     requested,
 )
-from gradstudio.commands.terminal import complain, say, say_file, say_json, table
+from gradstudio.commands.terminal import complain, complain_at_length, say, say_file, say_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gradstudio.session.running.fix_trials import Trial
 
 LAST_WRITING = 30.0  # seconds that the library gets for its last rows
+HURRIED_WRITING = 0.5  # likewise, where a second Ctrl+C ends the program
 NOTHING_MADE = "interrupted before step {} was reached again: nothing new was measured"
 
 
@@ -138,7 +139,7 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
         output.write(record, folder, reports)
     if record.status == "failed":
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
-            complain(failure)
+            complain_at_length(failure)
         complain(f"error: {record.message}")
     fixes = _tried(record, wanted, snapshots) if wanted.as_json else []
     _say_outcome(record, wanted, fixes, begun=begun, kept=kept)
@@ -152,15 +153,18 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
 def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bool]:
     """Train a run while the library writes it. Return the traceback of a failure, and whether the run was kept."""
     from gradstudio.session.library.writer import LibraryWriter
-    from gradstudio.session.running import foreground
+    from gradstudio.session.running import foreground, interrupts
 
     writer = LibraryWriter(library_file(wanted.library))
     writer.follow(record, snapshots)
     failure, kept = "", False
-    try:
-        failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
-    finally:
-        kept = _close(writer)
+    with interrupts.stopping(lambda: None, lambda: writer.close(HURRIED_WRITING)) as signals:
+        try:
+            failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
+        finally:
+            kept = _close(writer)
+    if signals.heard and record.status in ("finished", "nonfinite"):  # it came when there was nothing left to stop
+        raise KeyboardInterrupt
     return failure, kept
 
 
@@ -190,7 +194,7 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
     trials = fix_trials.Trials(record, snapshots)
     foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
-        complain(trials.failure)
+        complain_at_length(trials.failure)
     return trials.ranked
 
 

@@ -17,11 +17,13 @@ import numpy as np
 
 from gradstudio.core.loop_calls import Loop, unskipped
 from gradstudio.core.spill import Spilled, SpillFile
+from gradstudio.core.unknown import UNKNOWN, known
 
 BLOCK = 4096  # rows
 LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
+# A new column comes last, so that the rows of older versions begin with the same ones.
 COLUMNS: dict[str, str] = {
     "step": "number of the optimizer step, from 0",
     "loss": "mean loss of the step's batch, before the update",
@@ -36,7 +38,12 @@ COLUMNS: dict[str, str] = {
     "weight_norm": "L2 norm of all weights, before the update",
     "accuracy": "share of the step's training batch that was right; NaN where the task has none",
     "step_seconds": "wall-clock time of the step",
+    "test_accuracy": "share of the test set that is right, before the update; UNKNOWN at steps that do not measure it",
+    "head_cosine": "mean cosine between the test examples as the last layer sees them; measured with test_accuracy",
+    "clip_cosine": "cosine between the true gradient and what clipping made of it; 1 where nothing was clipped",
+    "update_cosine": "cosine between the gradient that the optimizer got and minus the update; UNKNOWN without update",
 }
+OLDER = (13,)  # numbers of columns that rows of older versions have
 
 LAYER_METRICS: dict[str, str] = {
     "grad_norm": "L2 norm of the layer's true gradient: unscaled, before clipping",
@@ -124,6 +131,10 @@ class Row:
     settings: Settings | None = None
     accumulated: Accumulated | None = None  # this and the next only at steps that were asked for them
     activations: Activations | None = None
+    test_accuracy: float = UNKNOWN
+    head_cosine: float = UNKNOWN
+    clip_cosine: float = UNKNOWN
+    update_cosine: float = UNKNOWN
 
     @property
     def went_nonfinite(self) -> bool:
@@ -180,15 +191,16 @@ class History:
         self._count += 1
 
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
-        """Add rows that were measured before: float64, (rows, columns), and float32, (metrics, rows, layers). Only the
-        one writer may call this."""
-        taken = 0
+        """Add rows that were measured before: float64, (rows, columns), and float32, (metrics, rows, layers). Columns
+        that they end without are UNKNOWN. Only the one writer may call this."""
+        taken, given = 0, columns.shape[1]
         while taken < len(columns):
             line = self._count % BLOCK
             if line == 0:
                 self._add_block()
             count = min(BLOCK - line, len(columns) - taken)
-            self._rows[-1][line : line + count] = columns[taken : taken + count]
+            self._rows[-1][line : line + count, :given] = columns[taken : taken + count]
+            self._rows[-1][line : line + count, given:] = UNKNOWN
             self._filling[:, line : line + count] = layers[:, taken : taken + count]
             self._count += count
             taken += count
@@ -263,6 +275,13 @@ class History:
         """Return rows start to stop of all columns, in the order of COLUMNS: float64, (rows, columns)."""
         parts = [self._rows[block][first:last] for block, first, last in self._stretches(start, stop)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, len(COLUMNS))), *parts])
+
+    def measured(self, name: str, start: int = 0, stop: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps among start to stop at which a column was measured, and its values there, which may be
+        NaN."""
+        values = self.column(name, start, stop)
+        rows = np.flatnonzero(known(values))
+        return rows + min(max(start, 0), self._count), values[rows]
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows start to stop of one metric of every layer: float32, (rows, layers). OSError where the disk that

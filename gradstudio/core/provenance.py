@@ -8,6 +8,10 @@ from typing import Literal
 Phase = Literal["forward", "loss", "backward", "unscale", "update"]
 
 
+class ProvenanceUnknown(Exception):
+    """The origin cannot be found. The text says why, as a sentence."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """One operation through which a non-finite value passed. `taken` are its inputs, `given` its outputs; `largest` is

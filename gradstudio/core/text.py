@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+
+LONGEST_TITLE = 200  # characters of a run's title, wherever one is made
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -37,9 +40,18 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def cut(text: str, longest: int) -> str:
-    """Return at most so many letters of a text, the last of them an ellipsis where it was longer."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+def shortened(text: str, longest: int) -> str:
+    """Return a text in at most `longest` characters: what is left out is in its middle, as both ends tell more."""
+    return text if len(text) <= longest else f"{text[: longest // 2 - 1]}…{text[-(longest - longest // 2) :]}"
+
+
+def brief(text: str, longest: int) -> str:
+    """Return a sentence in at most `longest` characters: long names in it are shortened first, each in its middle."""
+    for most in (160, 80, 40):
+        if len(text) <= longest:
+            return text
+        text = re.sub(rf"\S{{{most + 1},}}", lambda name, most=most: shortened(name[0], most), text)
+    return shortened(text, longest)
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -64,4 +76,4 @@ def short_name(name: str, longest: int) -> str:
         shorter = ".".join([*(part if part.isdigit() else part[:1] for part in parts[:-whole]), *parts[-whole:]])
         if len(name) > longest >= len(shorter):
             return shorter
-    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}…{name[-(longest - longest // 2) :]}"
+    return shortened(name, longest)

@@ -4,14 +4,14 @@ Inf which reached the loss, the gradient or the weights."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.provenance import Operation, Phase, Provenance
+from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine import torch_internals
 from gradstudio.engine.models.rnn import RecurrentStack
@@ -20,6 +20,8 @@ from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.trainer import Trainer
 
 LONGEST = 12  # operations of a chain that are kept
+MOST_BYTES = 1 << 30  # that the results of a watched step may take: all of them are held until it is over
+MOST_OPERATIONS = 400_000  # of a watched step; each takes some 1.5 kB and a tenth of a millisecond
 # Operations that make an Inf on purpose, such as a mask: nothing is born there.
 _FILLS = {
     "masked_fill",
@@ -77,9 +79,11 @@ class Watched(NamedTuple):
 class Watcher(SeesOperations):
     """Keeps every operation of a trainer's step."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, stopped: Callable[[], bool]) -> None:
         super().__init__()
         self.operations: list[Watched] = []
+        self._stopped = stopped
+        self._bytes = 0
         self._node_at_work = torch_internals.node_at_work()
         self.phase: Phase = "update"
         self.micro_batch = -1
@@ -92,6 +96,8 @@ class Watcher(SeesOperations):
         self._names = {module: name for name, module in trainer.model.named_modules()}
 
     def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Do the operation and keep what it took and gave. ProvenanceUnknown where that is too much, or is stopped."""
+        self._check()
         taken = tensors_in((args, kwargs))
         before = [values_of(tensor) for tensor in taken]  # an operation may write to what it takes
         sources = [
@@ -121,10 +127,22 @@ class Watcher(SeesOperations):
                 {self._flat[place] for place in places if place in self._flat},
             )
         )
-        for place in places:
-            self._made[place] = len(self.operations) - 1
+        for tensor in given:
+            if storage_of(tensor) not in self._made:
+                self._bytes += tensor.untyped_storage().nbytes()
+            self._made[storage_of(tensor)] = len(self.operations) - 1
         self._held.append(given)
         return results
+
+    def _check(self) -> None:
+        """Raise ProvenanceUnknown where the step is not to be watched any further."""
+        if self._stopped():
+            raise ProvenanceUnknown("the search was stopped")
+        if self._bytes > MOST_BYTES or len(self.operations) > MOST_OPERATIONS:
+            raise ProvenanceUnknown(
+                f"the step is too large to be made again under watch: it takes more than "
+                f"{MOST_BYTES / 1e9:.1f} GB or {MOST_OPERATIONS:,} operations"
+            )
 
     def maker(self, tensor: Tensor) -> int:
         """Return the number of the operation that wrote to a tensor last."""
@@ -177,12 +195,14 @@ class _Witness(Observer):
         self._watcher.phase = "backward"
 
 
-def explain(trainer: Trainer) -> Provenance | None:
+def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Provenance | None:
     """Make the trainer's next step under watch, and return where its first non-finite value was born; None where none
-    reached the loss, the gradients or the weights, or where torch cannot be watched."""
+    reached the loss, the gradients or the weights, or where torch cannot be watched. ProvenanceUnknown where the step
+    is too large for that, or it is `stopped`: then the trainer stands within the step."""
     if not torch_internals.seeing_possible():
         return None
-    watcher = Watcher(trainer)
+    trainer.pass_over(stopped)  # not under watch, which would hold every batch
+    watcher = Watcher(trainer, stopped)
     witness, observer = _Witness(watcher), trainer.observer
     step, micro_batches = trainer.step, trainer.experiment.accumulation.steps
     trainer.observer = witness

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -14,18 +14,20 @@ from gradstudio.core.experiment import Experiment, Mistakes, Precision, check_pa
 from gradstudio.core.history import ALIKE, Activations, Row, Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import devices, environment, models, runtime
-from gradstudio.engine.gauges import activations
+from gradstudio.engine.gauges import activations, head
 from gradstudio.engine.generators import generator
 from gradstudio.engine.models.initialization import initialize
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
-from gradstudio.engine.step import loss_scale, losses, optimizers, precision, schedules
+from gradstudio.engine.step import loss_scale, losses, optimizers, precision, schedules, testing
 from gradstudio.engine.step.accumulation import UnclippedSum, kept
 from gradstudio.engine.step.checks import NO_CHECKS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.step.reading import Made, ReadAtOnce, Reading, late_reading
+from gradstudio.engine.step.testing import OnTestSet
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.task import Batch
 
@@ -68,8 +70,8 @@ class Trainer:
         self.before = self.flat.new()  # the weights before the last update
         self.moved = False  # True once there was an update
         # Asked for beside the next step: the gradient of its micro-batches joined into one, the mean of their own
-        # gradients, a sample of the activations.
-        self.compare_next = self.check_accumulation_next = self.sample_activations_next = False
+        # gradients, a sample of the activations, the test set.
+        self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
         self.observer = Observer()
         self._at_once, self._late = ReadAtOnce(self.flat), late_reading(self.flat, self.device)
         self._known: Experiment | None = None  # the values that the next two were worked out for
@@ -131,32 +133,55 @@ class Trainer:
 
     def evaluate(self) -> float:
         """Return the share of the test set that is right; NaN where any output is not finite."""
+        return self.test().accuracy
+
+    def test(self) -> OnTestSet:
+        """Measure the model on the test set, as it is in evaluation, without a trace in training."""
         self.model.eval()
-        with torch.no_grad(), precision.autocast(self.experiment.precision, self.device):
+        with (
+            torch.no_grad(),
+            precision.autocast(self.experiment.precision, self.device),
+            head.inputs_seen(self.model) as seen,
+        ):
             inputs, targets = self.task.test_batch(self.model)
+            seen.clear()  # a task in which the model acts has asked it for its actions
             outputs = self.model(inputs).float()
         self.model.train()
-        return losses.accuracy(self.loss, outputs, targets)
+        alike = head.mean_cosine(seen[0]) if self.task.goal in ("classes", "value") else UNKNOWN
+        return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)
+
+    @property
+    def test_interval(self) -> int:
+        """Steps between two measurements of the test set, with the values in force."""
+        knobs = self.experiment
+        return testing.interval(self.task.tests, knobs.problem.batch_size * knobs.accumulation.steps)
 
     def weights_are_finite(self) -> bool:
         """Return whether no weight is NaN or Inf."""
         return bool(torch.isfinite(self.flat.weights).all())
 
-    def next_batches(self) -> list[Batch]:
-        """Draw the micro-batches of the next step. Batches that are to be skipped go first, and only now, so that a
-        change that is undone before the step leaves no trace."""
-        problem = self.experiment.problem
-        while self.passed < problem.skip_batches:
-            self._draw()
+    def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Draw the batches that are to be skipped before the next step, and let go of each at once. They can take
+        hours, so this ends early where it is `stopped`. Return whether all are passed over. It is done just before the
+        step, so that a change that is undone before leaves no trace."""
+        while self.passed < self.experiment.problem.skip_batches:
+            if stopped():
+                return False
+            for _ in range(self.experiment.accumulation.steps):
+                self.task.next_batch(self.model)
             self.passed += 1
-        batches, number = self._draw(), self.step + self.passed  # its number in the data, so that it can be skipped
+        return True
+
+    def next_batches(self) -> list[Batch]:
+        """Draw the micro-batches of the next step, behind those that are to be skipped."""
+        self.pass_over()
+        problem = self.experiment.problem
+        batches = [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
+        number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped
         if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
             scale = problem.outlier_scale
             return [Batch(self.task.outliers(batch.inputs, scale), batch.targets) for batch in batches]
         return batches
-
-    def _draw(self) -> list[Batch]:
-        return [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
 
     def _step(self, reading: Reading) -> list[Row]:
         """Make one optimizer step, and return the rows that are due. Each mistake is an `if` at its place in the
@@ -188,7 +213,7 @@ class Trainer:
         if unclipped:  # the true gradient is the sum of micro-batches that nobody clipped
             reading.gradient(unclipped.sum, scale)
             if knobs.clipping.kind != "none":
-                reading.clipped(flat.gradients)
+                reading.clipped(unclipped.sum, flat.gradients)
         if mistakes.clip_before_unscale:
             reading.gradient(flat.gradients, scale)
             self._clip(reading)
@@ -215,13 +240,13 @@ class Trainer:
         else:
             self.observer.call("step")
             self.scaler.step(self.optimizer)
+        reading.change(self.before, flat.weights, flat.gradients)
         if mistakes.clip_after_step:
             self._clip(reading, measured=False)
         self._update_scale(scaling)
         skipped = self.updates.made == made  # by the scaler, at an overflow
         if not skipped:
             self._advance_schedule()
-        reading.change(self.before, flat.weights)
 
         loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
         number, self.step = self.step, self.step + 1
@@ -271,8 +296,14 @@ class Trainer:
         if knobs.kind == "none":
             return
         self.observer.call("clip")
+        before = self._unclipped.copy_(self.flat.gradients) if measured else self.flat.gradients
         if reading.clipping[knobs.kind](self.flat, knobs) and measured:
-            reading.clipped(self.flat.gradients)
+            reading.clipped(before, self.flat.gradients)
+
+    @cached_property
+    def _unclipped(self) -> Tensor:
+        """Room for the gradients as they are before clipping."""
+        return self.flat.new()
 
     def _set_learning_rate(self) -> float:
         lr = self.experiment.optimizer.lr * schedules.factor(self.experiment.schedule, self.taken)
@@ -292,7 +323,7 @@ class Trainer:
     # ---- what is known and asked beside it
 
     def _checks_asked(self) -> bool:
-        return self.compare_next or self.check_accumulation_next or self.sample_activations_next
+        return self.compare_next or self.check_accumulation_next or self.sample_activations_next or self.test_next
 
     def _checks(self, batches: list[Batch]) -> Checks:
         """Measure what was asked for beside this step."""
@@ -309,7 +340,9 @@ class Trainer:
             checks.activations = Activations(self.step, sampled)
         if self.check_accumulation_next:
             checks.measure_summed(self.model, parameters, batches, self._loss_of_batch(len(batches)))
-        self.compare_next = self.check_accumulation_next = self.sample_activations_next = False
+        if self.test_next:
+            checks.measure_test_set(self.test)
+        self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
         return checks
 
     def _loss_of_batch(self, divisor: int) -> Callable[[Batch], Tensor]:

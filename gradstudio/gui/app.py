@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gradstudio.core import files, presets
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
 from gradstudio.session.machine.preload_torch import load_ahead
+from gradstudio.session.running import interrupts
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -40,6 +41,7 @@ def launch(source: str | None = None) -> int:
     except ImportError as fault:
         return _refuse(missing_library(fault) or f"Qt cannot be loaded: {fault}")
 
+    from gradstudio.gui.services.closing_signals import ClosingSignals
     from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.theme import theme
@@ -58,15 +60,25 @@ def launch(source: str | None = None) -> int:
         window.machine.look()
 
     after_first_paint(window, furnish)
+    signals = ClosingSignals(window)
     window.show()
     code = app.exec()
+    signals.remove()
     reports.remove()  # Python must not be asked when Qt ends
-    if window.simulator.busy or not window.furnished:
-        # A long step holds the training thread. Everything is saved, so Python must not wait for it, nor delete a
-        # window that was left half made.
+    if _threads_are_left() or not window.furnished:
+        # A long step holds the training thread, or torch is still being loaded. Everything is saved, so Python must not
+        # wait for it, nor free what it uses, nor delete a window that was left half made.
         sys.stdout.flush()
         os._exit(code)
     return code
+
+
+def _threads_are_left() -> bool:
+    """Return whether a thread works beside this one, but for the one that hears signals."""
+    return any(
+        thread is not threading.current_thread() and thread.name != interrupts.THREAD
+        for thread in threading.enumerate()
+    )
 
 
 def application() -> QApplication:

@@ -64,7 +64,7 @@ class Window(QMainWindow):
             plots=lambda: self.plots,
         )  # fmt: skip
         self._library_problem = ""  # the latest that the message bar has shown
-        self._reported: Run | None = None  # the latest run whose failure the message bar has shown
+        self._reported = ""  # id of the latest run whose failure the message bar has shown
         self._state, self._asked = ChangeWatch(), ChangeWatch()
         self._shown: Run | None = None
         self._figures_due, self._texts_due = Every(0.2), Every(1.0)
@@ -160,8 +160,8 @@ class Window(QMainWindow):
     def _show_news(self) -> None:
         """Show what the message bar is for: a failed run, a written file, a full disk, the devices that were found."""
         run = self.simulator.run
-        if run.status == "failed" and run is not self._reported:
-            self._reported = run
+        if run.status == "failed" and run.id != self._reported:
+            self._reported = run.id
             self.message.show_error(run.message, self.simulator.failure)
         for refusal in self.simulator.refusals():
             self.message.show_error(refusal)

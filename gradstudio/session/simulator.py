@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 from gradstudio.core import threads
 from gradstudio.core.adjusted_knobs import with_adjustments
@@ -36,6 +38,7 @@ from gradstudio.session.running.worker import (
 
 LAST_WRITING = 0.5  # seconds that the library has for its last writing, even if training took all the time
 MOST_TRIED = 200  # values that `nearest` tries
+MOST_UNDONE = 1000  # requests that can be undone
 
 
 class Simulator:
@@ -49,12 +52,13 @@ class Simulator:
         self.snapshots = Snapshots()
         self._worker: Worker | None = None
         self._before: Worker | None = None  # the family's latest that is over: it may have a trainer to go on with
-        self._leaving: list[Worker] = []  # told to stop, perhaps still within a step
+        self._leaving = WeakSet[Worker]()  # told to stop, perhaps still within a step; a thread that ended is freed
         self._watched: frozenset[str] = frozenset()  # gauges that somebody looks at
-        self._undo: list[dict[str, Value]] = []  # the values that each request replaced
+        self._undo = deque[dict[str, Value]](maxlen=MOST_UNDONE)  # the values that each request replaced
         self._sent: dict[str, Value] = {}  # live values that were sent to the worker
         self._later: dict[str, Value] = {}  # live values to send when a stopped run goes on
         self._refusals_told = self._events_read = 0  # of the run
+        self._news: list[str] = []  # of the simulator itself, for `notices`
         self.load(preset)
 
     def load(self, preset: Preset) -> None:
@@ -62,7 +66,7 @@ class Simulator:
         self._leave()
         self.preset = preset
         self.requested: Experiment = preset.experiment
-        self._undo = []
+        self._undo.clear()
         self._found_family(self._new_run())
 
     def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
@@ -71,7 +75,7 @@ class Simulator:
         self._leave()
         self.preset = as_preset(run)
         self.requested = run.experiment
-        self._undo = []
+        self._undo.clear()
         self._found_family(run, relatives)
 
     def rename(self, preset: Preset) -> None:
@@ -128,11 +132,12 @@ class Simulator:
         return [event.text for event in heard]
 
     def notices(self) -> list[str]:
-        """Return what the engine has told through the run since the last call, such as a part of torch that is missing
-        and what that costs."""
+        """Return what a person should know and has not been told yet: what the engine has told through the run, such as
+        a part of torch that is missing and what that costs, and which branch had to go."""
         new = self.run.events[self._events_read :]
         self._events_read += len(new)
-        return [event.text for event in new if event.kind == "notice"]
+        own, self._news = self._news, []
+        return [*own, *(event.text for event in new if event.kind == "notice")]
 
     def set_speed(self, steps_per_second: float) -> None:
         """Make no more than so many steps a second."""
@@ -214,6 +219,7 @@ class Simulator:
         self._step_aside()
         self.family.add(run)
         self._show(run)
+        self._make_room()
         self._start(paused=True)
 
     def start_twins(self, name: str, value: Value) -> None:
@@ -265,7 +271,7 @@ class Simulator:
         """Stop the present run, for another one of the family. A rewound run that never went on is forgotten."""
         if self._worker:
             self._worker.send(Stop(leaving=True))
-            self._leaving = [worker for worker in (*self._leaving, self._worker) if worker.is_alive()]
+            self._leaving.add(self._worker)
             self._before, self._worker = self._worker, None
             self._left.add(self.run.id)
         if self.run.parent and not self.run.own:
@@ -274,9 +280,11 @@ class Simulator:
     def _show(self, run: Run) -> None:
         """Show this run, and request the values in force in it."""
         self.run = run
+        self.family.shows(run)
         self.requested = run.in_force
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
-        self._undo, self._sent, self._later = [], {}, {}
+        self._undo.clear()
+        self._sent, self._later = {}, {}
 
     def stop(self) -> None:
         """End the run after its present step."""
@@ -290,14 +298,16 @@ class Simulator:
         end = time.monotonic() + seconds
         for worker in self._leaving:
             worker.join(max(end - time.monotonic(), 0))
+            if worker.is_alive():
+                worker.abandon()
         written = self._library_writer is None or self._library_writer.close(max(end - time.monotonic(), LAST_WRITING))
         return not self.busy and written
 
     @property
     def busy(self) -> bool:
         """True while a training thread lives, even one that was told to stop."""
-        self._leaving = [worker for worker in self._leaving if worker.is_alive()]
-        return bool(self._leaving) or (self._worker is not None and self._worker.is_alive())
+        workers = [*self._leaving, *([self._worker] if self._worker else [])]
+        return any(worker.is_alive() for worker in workers)
 
     @property
     def library_problem(self) -> str:
@@ -355,6 +365,23 @@ class Simulator:
                 self._sent[name] = value
                 self._worker.send(SetKnob(name, value))
 
+    def _make_room(self) -> None:
+        """Let go of branches where the family has too many, as long as the library has them."""
+        family = self.family
+        while self._library_writer and not self.library_problem and len(family.members) > branches.MOST:
+            gone = family.missed_least(self.run)
+            if gone is None:
+                return
+            if not family.children(gone):  # otherwise they rewind from its snapshots
+                self.snapshots.forget([gone.id])
+            del family.members[gone.id]
+            self._left.discard(gone.id)
+            if not self._made_room:
+                self._news.append(
+                    f"“{gone.title}” is kept in the library only: a run has at most {branches.MOST - 1} branches here."
+                )
+            self._made_room = True
+
     def _found_family(self, run: Run, relatives: Iterable[Run] = ()) -> None:
         """Show this run, with a family of its own."""
         self.run, self.family = run, Family([run, *relatives])
@@ -362,6 +389,7 @@ class Simulator:
         self.snapshots = Snapshots(self.snapshots.budget, stored=self._stored)
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
         self._left: set[str] = set()  # ids of runs that were stopped here and may go on
+        self._made_room = False  # whether a branch of the family had to go
         self._later = {}
 
     def _new_run(self) -> Run:
@@ -393,5 +421,5 @@ class Simulator:
         if self._worker:
             self._worker.let_go()
             self._worker.send(Stop())
-            self._leaving = [worker for worker in (*self._leaving, self._worker) if worker.is_alive()]
+            self._leaving.add(self._worker)
             self._worker = None

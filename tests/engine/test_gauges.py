@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from gradstudio.core.history import LAYER_METRICS
-from gradstudio.engine.gauges.every_step import Gauges
+from gradstudio.core.unknown import is_known
+from gradstudio.engine.gauges.every_step import Gauges, cosine
 from gradstudio.engine.passes.flat import Layout
 
 
@@ -68,18 +69,35 @@ def test_nothing_hides_a_nonfinite_entry(bad):
 def test_change():
     gauges, before = flat(torch.tensor([3.0, 4.0]), torch.zeros(2), torch.zeros(2))
     after = flat(torch.tensor([3.0, 3.0]), torch.zeros(2), torch.ones(2))[1]
-    found = gauges.measure_change(before, after)
-    assert found.weight_norm == 5
+    gradient = flat(torch.tensor([7.0, 2.0]), torch.zeros(2), torch.tensor([-1.0, -5.0]))[1]
+    found = gauges.measure_change(before, after, gradient)
+    assert (found.weight_norm, found.norm, found.along_gradient) == (5, math.sqrt(3), -8)
     assert found.update_ratio == pytest.approx(math.sqrt(3) / 5)
     np.testing.assert_array_equal(found.update_ratios, [0.2, 0, math.inf])
     gauges, before = flat(torch.ones(2))
-    assert math.isnan(gauges.measure_change(before, flat(torch.tensor([1.0, math.nan]))[1]).update_ratio)
+    assert math.isnan(gauges.measure_change(before, flat(torch.tensor([1.0, math.nan]))[1], before).update_ratio)
 
 
 def test_a_change_is_what_it_is_and_not_what_float32_makes_of_it():
     gauges, before = flat(torch.tensor([1.0]), torch.tensor([-3e38]))
-    found = gauges.measure_change(before, flat(torch.tensor([-1e-9]), torch.tensor([3e38]))[1])
+    found = gauges.measure_change(before, flat(torch.tensor([-1e-9]), torch.tensor([3e38]))[1], before)
     assert found.update_ratios.tolist() == pytest.approx([1 + 1e-9, 2], rel=1e-12)
+    assert cosine(-found.along_gradient, gauges.norm(before), found.norm) == 1
+
+
+@pytest.mark.parametrize("size", [1e-38, 1e-20, 1.0, 1e20, 1e38])
+def test_a_cosine_is_right_at_any_size(size):
+    gauges, one = flat(torch.full((3,), size), torch.zeros(1))
+    other = flat(torch.tensor([size, size, -size]), torch.zeros(1))[1]
+    assert cosine(gauges.product(one, other), gauges.norm(one), gauges.norm(other)) == pytest.approx(1 / 3, rel=1e-6)
+    assert cosine(gauges.product(one, one), gauges.norm(one), gauges.norm(one)) <= 1
+
+
+def test_what_has_no_direction_has_no_cosine_and_what_is_not_finite_has_nan():
+    assert not is_known(cosine(0.0, 0.0, 1.0)) and not is_known(cosine(0.0, 1.0, 0.0))
+    for product, norm in ((math.nan, math.nan), (math.inf, math.inf), (math.nan, math.inf), (-math.inf, math.inf)):
+        found = cosine(product, norm, 1.0)
+        assert math.isnan(found) and is_known(found)
 
 
 @pytest.mark.parametrize("sizes", [[1], [15, 16, 17], [64, 1, 1, 640, 3], [16, 16]])

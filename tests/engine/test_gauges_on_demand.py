@@ -12,7 +12,6 @@ from torch.func import functional_call
 
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.gauge_samples import AT, KEPT, LOWEST, NAMES, Unmeasurable, fits, kept
-from gradstudio.core.knobs import KnobError
 from gradstudio.engine.gauges.on_demand import OnDemandGauges, exponents, noise_scale, sharpness
 from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come, gauge_batch
 from gradstudio.engine.snapshot import Snapshot
@@ -76,18 +75,16 @@ def bits(one: Trainer) -> bytes:
     return Snapshot.take(one).pack()
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "dtype"), [
+    *((kind, "fp32") for kind in KINDS), ("rnn", "bf16"), ("cnn", "bf16"), ("mlp", "fp16"), ("transformer", "fp16"),
+])  # fmt: skip
 def test_training_is_the_same_to_the_last_bit_with_and_without(kind: str, dtype: str) -> None:
     """Also once passes are recorded. Whatever there is of the run is compared: what the next step reads is in its
     snapshot."""
-    try:
-        watched, alone = (trainer(*KINDS[kind], f"precision.dtype={dtype}") for _ in range(2))
-    except KnobError as fault:
-        pytest.skip(str(fault))
+    watched, alone = (trainer(*KINDS[kind], f"precision.dtype={dtype}") for _ in range(2))
     gauges, found = OnDemandGauges(watched), set()
     assert [name for name in NAMES if measured(gauges, name) is None] == ["overshoot"], "before the first step"
-    for step, one, other in zip(range(6), watched.steps(), alone.steps(), strict=False):
+    for step, one, other in zip(range(5), watched.steps(), alone.steps(), strict=False):
         figures = [
             (row.loss, row.grad_norm, row.update_ratio, row.scale, row.skipped, row.layers.tobytes())
             for row in (one, other)

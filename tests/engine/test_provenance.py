@@ -10,7 +10,8 @@ import torch
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.provenance import Provenance
+from gradstudio.core.provenance import Provenance, ProvenanceUnknown
+from gradstudio.engine import provenance_search
 from gradstudio.engine.provenance_search import explain, values_of
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
@@ -194,3 +195,42 @@ def test_values_are_told_apart() -> None:
     values = values_of(torch.tensor([math.nan, math.inf, -math.inf, -3.0, 0.0, 2.0]))
     assert (values.low, values.high, values.nan, values.inf, values.zeros, values.largest) == (-3.0, 2.0, 1, 2, 1, 3.0)
     assert values_of(torch.tensor([1, 2])).finite and math.isnan(values_of(torch.tensor([math.nan])).largest)
+
+
+def test_batches_that_are_passed_over_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them would be held until the step is over: 24 GB for the most that a run can pass over."""
+    trainer = trainer_of(problem__skip_batches=40, accumulation__steps=2)
+    watched, draw = [], trainer.task.next_batch
+    monkeypatch.setattr(trainer.task, "next_batch", lambda model: watched.append(trainer.passed) or draw(model))
+    monkeypatch.setattr(provenance_search, "MOST_OPERATIONS", 400)  # of which two batches take 8, eighty 320
+    for parameter in trainer.model.parameters():
+        parameter.data.fill_(3e38)
+    assert explain(trainer).phase == "forward"
+    assert watched == [passed for passed in range(41) for _ in range(2)]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_BYTES", 1000), ("MOST_OPERATIONS", 10)])
+def test_a_step_that_is_too_large_to_be_watched_is_left(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    trainer = trainer_of()
+    before = Snapshot.take(trainer)
+    monkeypatch.setattr(provenance_search, limit, value)
+    with pytest.raises(ProvenanceUnknown, match="too large to be made again under watch"):
+        explain(trainer)
+    before.restore(trainer)
+    monkeypatch.undo()
+    assert repr(next(trainer.steps()).loss) == repr(next(trainer_of().steps()).loss)
+
+
+def test_a_search_can_be_stopped() -> None:
+    trainer, asked = trainer_of(), iter([False] * 20)
+    with pytest.raises(ProvenanceUnknown, match="stopped"):
+        explain(trainer, lambda: next(asked, True))
+    assert trainer.step == 0
+
+
+def test_passing_over_can_be_stopped_and_goes_on() -> None:
+    trainer, plain, asked = trainer_of(problem__skip_batches=9), trainer_of(problem__skip_batches=9), iter([False] * 4)
+    assert not trainer.pass_over(lambda: next(asked, True)) and trainer.passed == 4
+    assert repr(next(trainer.steps()).loss) == repr(next(plain.steps()).loss) and trainer.passed == 9

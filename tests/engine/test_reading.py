@@ -264,14 +264,18 @@ def test_they_measure_what_the_gauges_of_the_host_measure(monkeypatch, piece, si
         math.nan,
     )  # the last lies between tensors
     change[0, layout.starts[0] : layout.stops[1]] = 0
+    along = torch.nan_to_num(flat, 0, 0, 0)
+    along[layout.stops[2]] = math.nan  # between tensors
     ours, theirs = DeviceGauges(layout, flat.device), Gauges(layout)
     ours.measure_gradient(flat)
     ours.measure("clipped", change[0] * 2)
-    ours.measure_change(*change)
+    ours.measure_product("kept", change[0], along)
+    ours.measure_change(*change, along)
     names, figures = ours.figures([torch.arange(3.0)])
     gradient, moved, norms, beside = ours.read(names, figures.numpy())
-    for found, right in ((gradient, theirs.measure_gradient(flat)), (moved, theirs.measure_change(*change))):
+    for found, right in ((gradient, theirs.measure_gradient(flat)), (moved, theirs.measure_change(*change, along))):
         for name in right.__slots__:
             np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-12, err_msg=name)
     assert gradient.nonfinite == 2 and norms["clipped"] == pytest.approx(2 * norms["weights"], rel=1e-12)
+    assert norms["kept"] == pytest.approx(theirs.product(change[0], along), rel=1e-12)
     assert beside.tolist() == [0, 1, 2]

@@ -28,7 +28,7 @@ from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.worker import Worker
 
 ENGINE = Path(torch_internals.__file__).parent
-STEPS = 32
+STEPS = 16
 FIELDS = [field.name for field in fields(Row) if field.name not in ("step_seconds", "layers")]
 Take = Callable[[pytest.MonkeyPatch], None]
 

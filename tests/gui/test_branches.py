@@ -285,9 +285,9 @@ def test_shown_hidden_and_coloured(qtbot: QtBot, tree: tuple[Window, list[Run]])
     box = panel.rows._box(rect.adjusted(panel.rows._indent(panel.model.index(2)), 0, 0, 0)).center()
     qtbot.mouseClick(view.viewport(), LEFT, pos=box)
     assert overlays.slots[under.id] == 1 and overlays.places[1].columns["loss"][0][0] == 10
-    menu = panel.colours
     choose(window, lower)
     qtbot.mouseClick(panel.colour, LEFT)
+    [menu] = panel.colour.findChildren(QMenu)
     assert menu.isVisible()
     assert (
         len(menu.actions()) == MOST

@@ -173,25 +173,26 @@ def parent() -> tuple[Preset, Run, Snapshots]:
     return of, run, snapshots
 
 
+STEPS = (0, 1, 4, 11, 12)  # beside 7: the first, some overflow, the last, and behind it
+
+
 @pytest.mark.parametrize("name", LIVE)
 def test_a_branch_is_a_run_with_the_change_in_its_timeline(parent: tuple[Preset, Run, Snapshots], name: str) -> None:
     of, run, snapshots = parent
-    for value in others(name):
-        for step in (0, 1, 4, 7, 11, 12):
+    for number, value in enumerate(others(name), LIVE.index(name)):
+        for step in {7, *(STEPS if name == "optimizer.lr" else STEPS[number % 5 :][:1])}:
             straight = trained(of, Change(step, name, value))
             same(branched(run, step, (name, value), snapshots=snapshots), straight)
             if step == 7:
                 same(branched(run, step, (name, value), snapshots=Snapshots()), straight)
 
 
-@pytest.mark.parametrize("task_and_model", [
-    ("digits", "mlp"), ("adding", "rnn"), ("copy", "lstm"), ("characters", "gru"), ("digits", "cnn"),
-    ("characters", "transformer"),
-    ("ring", "gan"), ("pole", "policy"), ("spirals", "mlp"), ("sequential_digits", "rnn"),
-], ids="-".join)  # fmt: skip
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop"])
-def test_every_model_and_task_branches(task_and_model: tuple[str, str], optimizer: str) -> None:
-    task, model = task_and_model
+@pytest.mark.parametrize(("task", "model", "optimizer"), [
+    ("digits", "mlp", "adamw"), ("adding", "rnn", "adam"), ("copy", "lstm", "rmsprop"), ("characters", "gru", "sgd"),
+    ("digits", "cnn", "adam"), ("characters", "transformer", "adamw"), ("ring", "gan", "sgd"),
+    ("pole", "policy", "rmsprop"), ("spirals", "mlp", "adam"), ("sequential_digits", "rnn", "adamw"),
+])  # fmt: skip
+def test_every_model_and_task_branches(task: str, model: str, optimizer: str) -> None:
     dtype = {"sgd": "fp32", "adam": "bf16", "adamw": "fp16", "rmsprop": "fp32"}[optimizer]
     knobs = ACTING | {
         "problem.task": task,
@@ -207,8 +208,7 @@ def test_every_model_and_task_branches(task_and_model: tuple[str, str], optimize
     )
     snapshots = Often(4)
     run = trained(of, snapshots=snapshots)
-    if run.refused:
-        pytest.skip(run.message)
+    assert run.status == "finished"
     for step in (3, 6):
         same(
             branched(run, step, ("optimizer.lr", 0.01), snapshots=snapshots),
@@ -219,7 +219,7 @@ def test_every_model_and_task_branches(task_and_model: tuple[str, str], optimize
 @pytest.mark.parametrize("path", list(presets.available()), ids=lambda path: path.stem)
 def test_every_bundled_preset_branches(path: Path) -> None:
     of = presets.load(path.stem)
-    of = of.model_copy(update={"experiment": of.experiment.with_values({"run.device": "cpu", "run.steps": 24})})
+    of = of.model_copy(update={"experiment": of.experiment.with_values({"run.device": "cpu", "run.steps": 14})})
     fix = of.promise.fix if of.promise else []
     values = [
         (name, of.experiment.with_texts([text])[name]) for text in fix if KNOBS[name := text.partition("=")[0]].live
@@ -227,7 +227,7 @@ def test_every_bundled_preset_branches(path: Path) -> None:
     values = [(name, value) for name, value in values if value != of.experiment[name]] or [("optimizer.lr", 0.003)]
     snapshots = Often(5)
     run = trained(of, snapshots=snapshots)
-    step = max(min(13, len(run.history) - 1), 0)
+    step = max(min(8, len(run.history) - 1), 0)
     same(branched(run, step, *values, snapshots=snapshots), trained(of, *(Change(step, *value) for value in values)))
 
 

@@ -184,3 +184,13 @@ def test_what_would_be_no_twin_is_refused(knob: str, value: float) -> None:
     run = small()
     with pytest.raises(KnobError, match=knob.partition(".")[2]):
         twin_of(run.preset, run.experiment, knob, value)
+
+
+def test_a_step_that_is_too_large_to_be_made_again_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradstudio.engine import provenance_search
+
+    monkeypatch.setattr(provenance_search, "MOST_OPERATIONS", 5)
+    run = trained(small(optimizer__lr=1e6, problem__input_scale=1e20, run__steps=3))
+    assert run.status == "nonfinite" and run.provenance is None
+    (told,) = [event.text for event in run.events if event.kind == "notice"]
+    assert told.startswith("Where the first NaN or Inf was born is unknown: the step is too large to be made again")

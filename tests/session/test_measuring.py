@@ -49,6 +49,24 @@ def test_activations_are_sampled_now_and_then(run: Run) -> None:
     assert [layer.layer for layer in run.history.activations[0].layers] == ["hidden.0.weight", "hidden.1.weight"]
 
 
+def test_the_test_set_is_measured_by_the_count_of_steps() -> None:
+    from gradstudio.engine.trainer import Trainer
+
+    large = ["problem.batch_size=128", "run.steps=70", "optimizer.lr=0.5"]
+    changes = (Change(30, "accumulation.steps", 4),)  # 256 examples in a step, then 512: every 60 steps, then every 40
+    run = trained(*large, changes=changes)
+    steps, values = run.history.measured("test_accuracy")
+    assert steps.tolist() == [0, 40]
+    trainer = Trainer(run.experiment)
+    for step in range(41):
+        if step == 30:
+            trainer.change("accumulation.steps", 4)
+        if step in (0, 40):
+            assert trainer.evaluate() == values[steps.tolist().index(step)]
+        trainer.advance()
+    assert values[1] > values[0]
+
+
 def test_what_accumulates_is_checked_once_and_after_each_change(run: Run) -> None:
     assert [each.step for each in run.history.accumulated] == [0, 50, 60]
     assert [each.difference > each.tolerance for each in run.history.accumulated] == [False, False, True]

@@ -19,6 +19,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.files import csv_table, output, run_files
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -42,10 +43,20 @@ def fed(values: list[float]) -> Run:
     row = Row(
         0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.01, np.ones((len(LAYER_METRICS), 2), np.float32)
     )
+    tested = {0: {"test_accuracy": 0.5}, 1: {"test_accuracy": math.nan}}  # at no other step
     for step, value in enumerate(values):
         layers = np.full((len(LAYER_METRICS), 2), np.clip(value, -1e30, 1e30), np.float32)
         RunWriter(run).record(
-            replace(row, step=step, loss=value, weight_norm=value, skipped=step == 1, nonfinite=step, layers=layers)
+            replace(
+                row,
+                step=step,
+                loss=value,
+                weight_norm=value,
+                skipped=step == 1,
+                nonfinite=step,
+                layers=layers,
+                **tested.get(step, {}),
+            )
         )
     return run
 
@@ -67,7 +78,9 @@ def test_metrics_read_back_bit_for_bit() -> None:
     rows = list(csv.DictReader(io.StringIO(content(run, "metrics.csv").decode())))
     assert list(rows[0]) == list(COLUMNS)
     for name in COLUMNS:
-        assert bits([float(row[name]) for row in rows]) == bits(run.history.column(name).tolist()), name
+        read = [float(row[name]) if row[name] else UNKNOWN for row in rows]
+        assert bits(read) == bits(run.history.column(name).tolist()), name
+    assert [row["test_accuracy"] for row in rows[:3]] == ["0.5", "nan", ""]
     assert [row["loss"] for row in rows[:3]] == ["nan", "inf", "-inf"]
     assert [(row["step"], row["skipped"], row["nonfinite"]) for row in rows[:2]] == [("0", "0", "0"), ("1", "1", "1")]
 

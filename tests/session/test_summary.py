@@ -23,7 +23,7 @@ from gradstudio.session.running.worker import Worker
 KEYS = [
     "run", "outcome", "steps", "first_nonfinite_step", "initial_loss", "final_loss", "best_loss", "accuracy",
     "peak_grad_norm",
-    "clipped_share", "skipped_steps", "final_scale", "seconds", "findings", "provenance", "comparisons", "parent",
+    "clipped_share", "skipped_steps", "final_scale", "seconds", "findings", "provenance", "comparisons", "tests", "parent",
     "parent_step",
 ]  # fmt: skip
 
@@ -69,7 +69,10 @@ def trained(*assignments: str) -> Run:
 
 
 def test_the_object_has_the_keys_that_are_promised_in_their_order() -> None:
-    assert list(summarize(trained())) == KEYS
+    found = summarize(run := trained())
+    assert list(found) == KEYS
+    accuracy, alike = (run.history.value(name, 0) for name in ("test_accuracy", "head_cosine"))
+    assert found["tests"] == [{"step": 0, "accuracy": accuracy, "head_cosine": alike}] and 0 < alike < 1
 
 
 def test_a_nan_never_hides_and_the_extremes_are_of_finite_values() -> None:

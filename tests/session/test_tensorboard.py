@@ -35,7 +35,8 @@ def run() -> Run:
         0, 1.0, 1.0, 1.0, 1.0, 0.1, 1.0, False, 0, 1e-3, 1.0, 0.5, 0.25, np.ones((len(LAYER_METRICS), 2), np.float32)
     )
     for step, loss in enumerate(LOSSES):
-        RunWriter(run).record(replace(row, step=step, loss=loss, layers=row.layers * loss))
+        tested = {"test_accuracy": 0.5} if step == 3 else {}
+        RunWriter(run).record(replace(row, step=step, loss=loss, layers=row.layers * loss, **tested))
     RunWriter(run).change("optimizer.lr", 0.5)
     RunWriter(run).end("finished", "", 0.5)
     return run
@@ -44,11 +45,14 @@ def run() -> Run:
 def test_every_number_comes_back_bit_for_bit(run: Run, tmp_path: Path) -> None:
     path = tensorboard.export(run, tmp_path)
     found = {curve.name: curve for curve in curve_import.read(tmp_path)}
-    assert set(found) == {*tensorboard.SCALARS, "grad_norm/0.weight", "grad_norm/<i>"}
+    measured = [name for name in tensorboard.SCALARS if len(run.history.measured(name)[0])]
+    assert set(found) == {*measured, "grad_norm/0.weight", "grad_norm/<i>"}
     assert path.parent == tmp_path
-    for name in tensorboard.SCALARS:
-        assert found[name].steps.tolist() == list(range(len(LOSSES)))
-        assert found[name].values.astype(np.float32).tobytes() == run.history.column(name).astype(np.float32).tobytes()
+    for name in measured:
+        steps, values = run.history.measured(name)
+        assert found[name].steps.tolist() == steps.tolist()
+        assert found[name].values.astype(np.float32).tobytes() == values.astype(np.float32).tobytes()
+    assert found["test_accuracy"].steps.tolist() == [3]
     layers = run.history.layer_metric("grad_norm")
     assert found["grad_norm/<i>"].values.astype(np.float32).tobytes() == layers[:, 1].tobytes()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges import kernels
 from gradstudio.engine.passes.flat import Layout
 
@@ -27,9 +28,12 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The weights before an update and what it did to them. Arrays are float64, one entry a parameter tensor."""
+    """The weights before an update and what it did to them. Arrays are float64, one entry a parameter tensor.
+    `along_gradient` is the inner product of the change and the gradient that the optimizer got."""
 
     weight_norm: float
+    norm: float
+    along_gradient: float
     update_ratio: float
     weight_norms: np.ndarray
     update_ratios: np.ndarray
@@ -61,11 +65,17 @@ class Gauges:
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
         return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._sizes, nonfinite / self._sizes)
 
-    def measure_change(self, before: Tensor, after: Tensor) -> Change:
-        """Measure the weights before and after an update."""
+    def product(self, one: Tensor, other: Tensor) -> float:
+        """Return the inner product of all tensors together."""
+        return kernels.product(_host(one), _host(other), self._starts, self._stops)
+
+    def measure_change(self, before: Tensor, after: Tensor, gradient: Tensor) -> Change:
+        """Measure the weights before and after an update by this gradient."""
         norms, moves = self._each(), self._each()
-        norm, move = kernels.norms_of_change(_host(before), _host(after), self._starts, self._stops, norms, moves)
-        return Change(norm, float(ratio(move, norm)), norms, ratio(moves, norms))
+        norm, move, along = kernels.norms_of_change(
+            _host(before), _host(after), _host(gradient), self._starts, self._stops, norms, moves
+        )
+        return Change(norm, move, along, float(ratio(move, norm)), norms, ratio(moves, norms))
 
     def _each(self, kind: type = np.float64) -> np.ndarray:
         return np.empty(len(self._sizes), kind)
@@ -94,6 +104,15 @@ def ratio(move: np.ndarray | float, weight: np.ndarray | float) -> np.ndarray:
 def coefficient(before: float, after: float) -> float:
     """Return the norm after clipping / the norm before; 1 where clipping did nothing."""
     return 1.0 if before == after else after / before if before else math.inf
+
+
+def cosine(product: float, one: float, other: float) -> float:
+    """Return the cosine between two tensors from their inner product and their norms. UNKNOWN where one of them is all
+    0 and so has no direction; NaN where an entry is not finite."""
+    if one == 0 or other == 0:
+        return UNKNOWN
+    found = product / (one * other)
+    return max(-1.0, min(1.0, found)) if math.isfinite(found) else math.nan
 
 
 def by_layer(gradient: Gradient, change: Change) -> np.ndarray:

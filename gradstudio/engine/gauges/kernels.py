@@ -25,28 +25,48 @@ def norms(entries: np.ndarray, starts: np.ndarray, stops: np.ndarray, found: np.
     return np.sqrt(whole)
 
 
+@compiled(f"float64(float32[::1], float32[::1], {_WHERE})", nogil=True, any_order=True)
+def product(one: np.ndarray, other: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> float:
+    """Return the inner product of the entries of all tensors, summed in float64."""
+    whole = 0.0
+    for tensor in range(starts.size):
+        part, beside = one[starts[tensor] : stops[tensor]], other[starts[tensor] : stops[tensor]]
+        for index in range(part.size):
+            whole += np.float64(part[index]) * np.float64(beside[index])
+    return whole
+
+
 @compiled(
-    f"UniTuple(float64, 2)(float32[::1], float32[::1], {_WHERE}, float64[::1], float64[::1])",
+    f"UniTuple(float64, 3)(float32[::1], float32[::1], float32[::1], {_WHERE}, float64[::1], float64[::1])",
     nogil=True,
     any_order=True,
 )
 def norms_of_change(
-    before: np.ndarray, after: np.ndarray, starts: np.ndarray, stops: np.ndarray, norms: np.ndarray, moves: np.ndarray
-) -> tuple[float, float]:
-    """Do the same for the entries `before` and for after - before, which is exact in float64."""
-    whole, moved = 0.0, 0.0
+    before: np.ndarray,
+    after: np.ndarray,
+    along: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    norms: np.ndarray,
+    moves: np.ndarray,
+) -> tuple[float, float, float]:
+    """Do the same as `norms` for the entries `before` and for after - before, which is exact in float64. The third is
+    the inner product of after - before with `along`."""
+    whole, moved, product = 0.0, 0.0, 0.0
     for tensor in range(starts.size):
         old, new = before[starts[tensor] : stops[tensor]], after[starts[tensor] : stops[tensor]]
+        beside = along[starts[tensor] : stops[tensor]]
         squares, changes = 0.0, 0.0
         for index in range(old.size):
             entry = np.float64(old[index])
             change = np.float64(new[index]) - entry
             squares += entry * entry
             changes += change * change
+            product += change * np.float64(beside[index])
         norms[tensor], moves[tensor] = np.sqrt(squares), np.sqrt(changes)
         whole += squares
         moved += changes
-    return np.sqrt(whole), np.sqrt(moved)
+    return np.sqrt(whole), np.sqrt(moved), product
 
 
 @compiled(f"void(int32[::1], {_WHERE}, int32[::1], float64[::1], float64[::1])", nogil=True)

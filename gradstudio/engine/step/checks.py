@@ -1,6 +1,6 @@
 """Compare with large batch, and the other checks of a step that somebody asked for: the accumulated gradient against
-what it ought to be, and a sample of the activations. Their measurements are made before the passes of the step, and
-leave no trace in training."""
+what it ought to be, a sample of the activations, and the test set. Their measurements are made before the passes of the
+step, and leave no trace in training."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gradstudio.core.history import Accumulated, Activations
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient
+from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
 from gradstudio.engine.tasks.task import Batch
 
 
@@ -28,6 +29,7 @@ class Checks:
     joined_problem: str = ""  # why there is no joined gradient
     accumulated: Accumulated | None = None
     activations: Activations | None = None
+    tested: OnTestSet = NOT_TESTED
 
     def measure_joined(
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Batch],
@@ -51,6 +53,14 @@ class Checks:
         """Compute what the micro-batches ought to add up to, unless it does not fit into memory."""
         try:
             self.summed = summed_gradient(model, parameters, batches, loss)
+        except (RuntimeError, MemoryError) as fault:
+            if not out_of_memory(fault):
+                raise
+
+    def measure_test_set(self, test: Callable[[], OnTestSet]) -> None:
+        """Measure what the test set tells, unless it does not fit into memory."""
+        try:
+            self.tested = test()
         except (RuntimeError, MemoryError) as fault:
             if not out_of_memory(fault):
                 raise

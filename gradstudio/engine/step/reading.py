@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from gradstudio.core.history import Row, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.engine import torch_internals
-from gradstudio.engine.gauges.every_step import Change, Gauges, Gradient, by_layer, coefficient
+from gradstudio.engine.gauges.every_step import Change, Gauges, Gradient, by_layer, coefficient, cosine
 from gradstudio.engine.gauges.on_device import DeviceGauges
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.step.accumulation import means
@@ -55,11 +55,11 @@ class Reading(Protocol):
         """Measure the gradients, which may carry the factor `scale`. The first ones of a step are its true gradient;
         of those that come after something was done to them only the norm is measured."""
 
-    def clipped(self, gradients: Tensor) -> None:
-        """Measure the norm after clipping."""
+    def clipped(self, before: Tensor, after: Tensor) -> None:
+        """Measure the gradients before and after clipping. Where a step clips twice, the first ones count."""
 
-    def change(self, before: Tensor, after: Tensor) -> None:
-        """Measure the weights before the update and what the update did to them."""
+    def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
+        """Measure the weights before the update by these gradients, and what the update did to them."""
 
     def rows(self, made: Made) -> list[Row]:
         """Return the rows that are due at the end of the step."""
@@ -78,7 +78,8 @@ class ReadAtOnce:
         self._started = time.perf_counter()
         self._passes: list[list[float]] = []
         self._gradient: Gradient | None = None
-        self._norm, self._clip_coef = 0.0, 1.0
+        self._norm, self._clip_coef, self._clip_cosine = 0.0, 1.0, 1.0
+        self._unclipped: tuple[Tensor, float] | None = None  # the gradients before the first clipping, and their norm
 
     def passed(self, figures: Tensor) -> None:
         self._passes.append(figures.tolist())
@@ -90,17 +91,29 @@ class ReadAtOnce:
         else:
             self._norm = self._gauges.norm(gradients)
 
-    def clipped(self, gradients: Tensor) -> None:
-        before, self._norm = self._norm, self._gauges.norm(gradients)
-        self._clip_coef *= coefficient(before, self._norm)
+    def clipped(self, before: Tensor, after: Tensor) -> None:
+        norm, self._norm = self._norm, self._gauges.norm(after)
+        self._clip_coef *= coefficient(norm, self._norm)
+        unclipped, norm = self._unclipped = self._unclipped or (before, norm)
+        if norm != self._norm:  # or nothing was clipped
+            self._clip_cosine = cosine(self._gauges.product(unclipped, after), norm, self._norm)
 
-    def change(self, before: Tensor, after: Tensor) -> None:
-        self._change = self._gauges.measure_change(before, after)
+    def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
+        self._change = self._gauges.measure_change(before, after, gradients)
 
     def rows(self, made: Made) -> list[Row]:
         assert self._gradient is not None, "a step measures its gradient"
         seconds = time.perf_counter() - self._started
-        return [_row(made, self._passes, self._gradient, self._norm, self._clip_coef, self._change, seconds)]
+        clipped = _Clipped(self._norm, self._clip_coef, self._clip_cosine)
+        return [_row(made, self._passes, self._gradient, clipped, self._change, seconds)]
+
+
+class _Clipped(NamedTuple):
+    """The gradient that the optimizer got, beside the one before clipping."""
+
+    norm: float
+    coefficient: float = 1.0
+    cosine: float = 1.0
 
 
 @dataclass(slots=True)
@@ -140,11 +153,12 @@ class ReadLate:
             self._gauges.measure_gradient(gradients)
         self._measured = True
 
-    def clipped(self, gradients: Tensor) -> None:
-        self._gauges.measure("clipped", gradients)
+    def clipped(self, before: Tensor, after: Tensor) -> None:
+        self._gauges.measure("clipped", after)
+        self._gauges.measure_product("kept", before, after)
 
-    def change(self, before: Tensor, after: Tensor) -> None:
-        self._gauges.measure_change(before, after)
+    def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
+        self._gauges.measure_change(before, after, gradients)
 
     def rows(self, made: Made) -> list[Row]:
         names, figures = self._gauges.figures(self._passes)
@@ -170,9 +184,11 @@ class ReadLate:
         gradient, change, norms, passes = self._gauges.read(unread.names, unread.figures.numpy())
         before = norms.get("unclipped", gradient.norm)
         after = norms.get("clipped", before)
-        clip_coef = coefficient(before, after) if "clipped" in norms else 1.0
+        clipped = _Clipped(after, coefficient(before, after) if "clipped" in norms else 1.0)
+        if "clipped" in norms and before != after:
+            clipped = clipped._replace(cosine=cosine(norms["kept"], before, after))
         seconds = unread.seconds + waited
-        return _row(unread.made, passes.reshape(-1, 3).tolist(), gradient, after, clip_coef, change, seconds)
+        return _row(unread.made, passes.reshape(-1, 3).tolist(), gradient, clipped, change, seconds)
 
 
 def late_reading(flat: Flat, device: str) -> ReadLate | None:
@@ -182,18 +198,20 @@ def late_reading(flat: Flat, device: str) -> ReadLate | None:
 
 
 def _row(
-    made: Made, passes: list[list[float]], gradient: Gradient, norm: float, clip_coef: float, change: Change,
-    seconds: float,
-) -> Row:  # fmt: skip
-    """Return the row of a step. `norm` is that of the gradient which the optimizer got."""
+    made: Made, passes: list[list[float]], gradient: Gradient, clipped: _Clipped, change: Change, seconds: float
+) -> Row:
+    """Return the row of a step."""
     loss, accuracy = means(passes)
     checks = made.checks
     return Row(
-        step=made.step, loss=loss, grad_norm=gradient.norm, clipped_norm=norm, clip_coef=clip_coef, lr=made.lr,
+        step=made.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped.norm, clip_coef=clipped.coefficient,
+        lr=made.lr,
         scale=made.scale, skipped=made.loop.skipped, nonfinite=gradient.nonfinite, update_ratio=change.update_ratio,
         weight_norm=change.weight_norm, accuracy=accuracy, step_seconds=seconds, layers=by_layer(gradient, change),
         loop=made.loop, joined_difference=checks.joined_difference, joined_problem=checks.joined_problem,
         settings=made.settings, accumulated=checks.accumulated, activations=checks.activations,
+        test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine, clip_cosine=clipped.cosine,
+        update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
     )  # fmt: skip
 
 

@@ -31,8 +31,15 @@ class Characters(Task):
         return self._examples(windows[torch.randint(len(windows), (examples,), generator=source)])
 
     def test_batch(self, model: nn.Module) -> Batch:
-        windows = self.testing.unfold(0, self.shape.time_steps + 1, self.shape.time_steps)
-        return self._noisy(self._placed(self._examples(windows)), generator(self.seed, "test_noise"))
+        return self._noisy(self._placed(self._examples(self._test_windows)), generator(self.seed, "test_noise"))
+
+    @property
+    def tests(self) -> int:
+        return len(self._test_windows)
+
+    @property
+    def _test_windows(self) -> Tensor:
+        return self.testing.unfold(0, self.shape.time_steps + 1, self.shape.time_steps)
 
     def _examples(self, windows: Tensor) -> Batch:
         """Return the examples of (examples, time steps + 1) numbers of characters."""

@@ -51,6 +51,11 @@ class Task:
             self._placed(self.draw(TESTS, generator(self.seed, "test"))), generator(self.seed, "test_noise")
         )
 
+    @property
+    def tests(self) -> int:
+        """Number of examples in the test set."""
+        return TESTS
+
     def sample(self, examples: int = 256) -> Tensor:
         """Return inputs without noise, on the CPU, for an initialization that looks at data."""
         return self._placed(self.draw(examples, generator(self.seed, "test"))).inputs.cpu()
@@ -94,6 +99,10 @@ class Dataset(Task):
 
     def test_batch(self, model: nn.Module) -> Batch:
         return self._noisy(self.testing, generator(self.seed, "test_noise"))
+
+    @property
+    def tests(self) -> int:
+        return len(self.testing.inputs)
 
     def sample(self, examples: int = 256) -> Tensor:
         return self.training.inputs[:examples].cpu()

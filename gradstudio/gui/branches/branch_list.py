@@ -9,10 +9,9 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt, Signal
 
-from gradstudio.core.text import number, plural
+from gradstudio.core.text import LONGEST_TITLE, number, plural
 from gradstudio.gui.drawing.overlay import LETTERS, Overlays
 from gradstudio.gui.runs.run_list import RunList
-from gradstudio.session.library.store import LONGEST_TITLE
 from gradstudio.session.record.branches import Family
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.run_texts import OUTCOMES, RowTexts

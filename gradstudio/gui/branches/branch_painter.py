@@ -7,10 +7,10 @@ from PySide6.QtCore import QAbstractItemModel, QRect, QRectF, Qt
 from PySide6.QtGui import QPainter, QPen
 from PySide6.QtWidgets import QLineEdit, QStyleOptionViewItem, QWidget
 
+from gradstudio.core.text import LONGEST_TITLE
 from gradstudio.gui.branches.branch_list import BranchList, Member
 from gradstudio.gui.runs.run_painter import BOX, LEFT, SPARE, Index, RunPainter
 from gradstudio.gui.theme import theme
-from gradstudio.session.library.store import LONGEST_TITLE
 from gradstudio.session.words.run_texts import RowTexts
 
 STEP = 18  # px by which a branch is indented

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import QObject
 
@@ -58,7 +59,7 @@ class BranchesController(QObject):
         self._context.message.hide()
         if went and left.id in self._family.members:
             told = f"“{title(left)}” was stopped after {plural(len(left.history), 'step', 'steps')}."
-            self._context.message.show_news(told, action=("Show it again", lambda: self.go(left.id)), stay=LEFT_STAYS)
+            self._context.message.show_news(told, action=("Show it again", partial(self.go, left.id)), stay=LEFT_STAYS)
         self._context.controls.refresh_asked.emit()
         self.refresh()
 

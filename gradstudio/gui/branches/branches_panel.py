@@ -11,6 +11,7 @@ from gradstudio.gui.branches.branch_list import BranchList, Member
 from gradstudio.gui.branches.branch_painter import BranchPainter
 from gradstudio.gui.drawing.overlay import LETTERS, MOST, Overlays, color
 from gradstudio.gui.runs.run_list_view import RunListView, list_button
+from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.flow_layout import FlowLayout
 from gradstudio.gui.widgets.list_keys import key
 from gradstudio.gui.widgets.menu_arrow import ARROW
@@ -92,15 +93,13 @@ class BranchesPanel(QWidget):
             self.delete_asked.emit(member.id)
 
     def _offer_colours(self) -> None:
-        self._fill_colours(self.colours)
-        self.colours.popup(self.colour.mapToGlobal(self.colour.rect().bottomLeft()))
+        if (member := self.chosen) is not None:
+            menu = popups.context_menu(self.colour)
+            self._fill_colours(menu, member)
+            menu.popup(self.colour.mapToGlobal(self.colour.rect().bottomLeft()))
 
-    def _fill_colours(self, menu: QMenu) -> None:
+    def _fill_colours(self, menu: QMenu, member: Member) -> None:
         """List the places over the plots, each with its colour, its letter and the run that has it."""
-        menu.clear()
-        member = self.chosen
-        if member is None:
-            return
         for place in range(MOST):
             who = "this one" if place == member.slot else self._places.get(place, "")[:40]
             action = menu.addAction(_swatch(place), f"{LETTERS[place]}   {who}".rstrip().replace("&", "&&"))
@@ -155,12 +154,10 @@ class BranchesPanel(QWidget):
             f"Deletes the chosen branch with its own branches ({key('delete')}); {key('undo')} undoes it",
             self._delete,
         )
-        self.colours = QMenu(self.colour)
 
     def _menu(self, place: QPoint) -> None:
         """Show what can be done with the chosen run as a menu at the pointer."""
-        menu = QMenu(self.list)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu = popups.context_menu(self.list)
         member = self.chosen
         if member is not None:
             menu.addAction(f"Go to ({key('open')})", self._go).setEnabled(self.go.isEnabled())
@@ -168,7 +165,7 @@ class BranchesPanel(QWidget):
             draw = "Take off plots" if member.shown else "Draw over plots"
             menu.addAction(f"{draw} ({key('draw')})", self._tick).setEnabled(self.show_over.isEnabled())
             colours = menu.addMenu("Colour")
-            self._fill_colours(colours)
+            self._fill_colours(colours, member)
             colours.setEnabled(self.colour.isEnabled())
             menu.addAction(f"Delete ({key('delete')})", self._delete).setEnabled(self.delete.isEnabled())
             menu.addSeparator()

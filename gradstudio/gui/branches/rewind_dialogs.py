@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QInputDialog, QMenu
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.text import plural
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.widgets import stored
+from gradstudio.gui.widgets import popups, stored
 from gradstudio.session.record.snapshots import BUDGET
 from gradstudio.session.simulator import Simulator
 
@@ -47,10 +47,8 @@ def ask_step(context: Context, last: int, cursor: int | None) -> None:
     if not last:
         context.message.show_news("There is no step to rewind to yet: press Run first.")
         return
-    dialog = QInputDialog(context.parent)
+    dialog = popups.input_dialog(context.parent, "Rewind to step", f"Rewind to the start of step, 0 to {last:,}")
     dialog.setInputMode(QInputDialog.InputMode.IntInput)
-    dialog.setWindowTitle("Rewind to step")
-    dialog.setLabelText(f"Rewind to the start of step, 0 to {last:,}")
     dialog.setIntRange(0, last)
     dialog.setIntValue(cursor if cursor is not None and 0 <= cursor <= last else max(last - 10, 0))
     dialog.intValueSelected.connect(context.controls.rewind)
@@ -64,11 +62,10 @@ def ask_skip(context: Context) -> None:
         context.message.show_error("The run is over: rewind to one of its steps first, then skip the next batches.")
         return
     skipped, most = int(simulator.requested[SKIPPED]), int(KNOBS[SKIPPED].maximum)
-    dialog = QInputDialog(context.parent)
-    dialog.setInputMode(QInputDialog.InputMode.IntInput)
-    dialog.setWindowTitle("Skip next batches")
     already = f" {plural(skipped, 'batch was', 'batches were')} skipped already." if skipped else ""
-    dialog.setLabelText(f"Batches to skip before the next step, as one does after a loss spike.{already}")
+    question = f"Batches to skip before the next step, as one does after a loss spike.{already}"
+    dialog = popups.input_dialog(context.parent, "Skip next batches", question)
+    dialog.setInputMode(QInputDialog.InputMode.IntInput)
     dialog.setIntRange(1, most - skipped)
     dialog.intValueSelected.connect(lambda count: context.controls.set_knob(SKIPPED, skipped + count))
     dialog.open()

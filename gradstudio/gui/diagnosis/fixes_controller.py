@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from weakref import WeakSet
 
 from PySide6.QtCore import QObject
 
@@ -23,7 +24,7 @@ class FixesController(QObject):
         self._simulator, self._controls, self._message = context.simulator, context.controls, context.message
         self._diagnosis, self._panel = diagnosis, diagnosis.findings.fixes
         self.trials: Trials | None = None
-        self._leaving: list[Trials] = []  # trials that were told to stop, and may still be in a step
+        self._leaving = WeakSet[Trials]()  # told to stop, perhaps still in a step; those that ended are freed
         self._due = 0.0
         self._panel.apply_asked.connect(self.apply)
         self._panel.stop_asked.connect(self.stop)
@@ -65,7 +66,7 @@ class FixesController(QObject):
         """Try no further fixes; keep the results."""
         if self.trials is not None and self.trials.is_alive():
             self.trials.stop()
-            self._leaving = [*(each for each in self._leaving if each.is_alive()), self.trials]
+            self._leaving.add(self.trials)
 
     def apply(self, trial: Trial) -> None:
         """Continue with a fix: as a branch from where it was tried, or from step 0 where it acts on restart."""

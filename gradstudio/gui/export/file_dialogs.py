@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QSettings
-from PySide6.QtWidgets import QFileDialog, QInputDialog
+from PySide6.QtWidgets import QFileDialog
 
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
 
 NOTHING_YET = "There is nothing to export yet: press Run first."
 
@@ -21,16 +22,14 @@ def open_preset(context: Context) -> None:
         remember(path)
         context.controls.open_preset(Path(path))
 
-    dialog = QFileDialog(context.parent, "Open preset", folder(), "Presets (*.toml);;All files (*)")
+    dialog = popups.file_dialog(context.parent, "Open preset", folder(), "Presets (*.toml);;All files (*)")
     dialog.fileSelected.connect(opened)
     dialog.open()
 
 
 def save_preset(context: Context) -> None:
     """Ask for the title under which the knobs are saved as a preset."""
-    dialog = QInputDialog(context.parent)
-    dialog.setWindowTitle("Save knobs as preset")
-    dialog.setLabelText("Name of the preset")
+    dialog = popups.input_dialog(context.parent, "Save knobs as preset", "Name of the preset")
     preset = context.simulator.preset
     dialog.setTextValue("" if preset.bundled else preset.title)
     dialog.textValueSelected.connect(context.controls.save_preset_as)
@@ -52,7 +51,7 @@ def export_events(context: Context) -> None:
     if not len(run.history):
         context.message.show_error(NOTHING_YET)
         return
-    dialog = QFileDialog(context.parent, "Folder for TensorBoard", folder())
+    dialog = popups.file_dialog(context.parent, "Folder for TensorBoard", folder())
     dialog.setFileMode(QFileDialog.FileMode.Directory)
     dialog.setOption(QFileDialog.Option.ShowDirsOnly)
     dialog.fileSelected.connect(partial(context.jobs.export_events, run))
@@ -68,7 +67,7 @@ def save_code(context: Context, program: str) -> None:
 def ask_where(context: Context, title: str, name: str, chosen: Callable[[str], object]) -> None:
     """Ask for the file to write, and call `chosen` with its path. It gets the suffix of `name`."""
     suffix = Path(name).suffix
-    dialog = QFileDialog(context.parent, title, folder(), f"*{suffix}")
+    dialog = popups.file_dialog(context.parent, title, folder(), f"*{suffix}")
     dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
     dialog.setDefaultSuffix(suffix[1:])
     dialog.selectFile(name)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QMenu
+from PySide6.QtWidgets import QApplication, QInputDialog, QMenu
 
 from gradstudio.core import files
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
@@ -15,6 +15,7 @@ from gradstudio.gui.export import file_dialogs, plot_figure
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
 from gradstudio.session.files.curve_import import Curve
 from gradstudio.session.words import run_texts
 
@@ -40,11 +41,10 @@ def attach(context: Context, plots: PlotStack) -> None:
 
 def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> None:
     step = plot.step_cursor.step
-    menu = QMenu(plot)
+    menu = popups.context_menu(plot)
     if step is not None and 0 <= step < plots.timeline.reach:
         menu.addAction(f"Rewind to step {step:,}", lambda: context.controls.rewind(step))
         menu.addSeparator()
-    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     fill(context, plots.overlays, plot, menu)
     menu.popup(place)
 
@@ -112,7 +112,7 @@ def _ask_curve(context: Context, overlays: Overlays, plot: StepPlot) -> None:
         file_dialogs.remember(path)
         context.jobs.read_curves(Path(path), lambda curves: _choose(context, overlays, plot, Path(path), curves))
 
-    dialog = QFileDialog(
+    dialog = popups.file_dialog(
         context.parent,
         "Import curve",
         file_dialogs.folder(),
@@ -127,9 +127,8 @@ def _choose(context: Context, overlays: Overlays, plot: StepPlot, path: Path, cu
         _draw_over(context, overlays, plot, path, curves[0])
         return
     names = {curve.name: curve for curve in curves}
-    dialog = QInputDialog(context.parent)
-    dialog.setWindowTitle("Import curve")
-    dialog.setLabelText(f"Curve of {path.name} to draw over “{plot.title}”")
+    question = f"Curve of {path.name} to draw over “{plot.title}”"
+    dialog = popups.input_dialog(context.parent, "Import curve", question)
     dialog.setOption(QInputDialog.InputDialogOption.UseListViewForComboBoxItems)
     dialog.setComboBoxItems(list(names))
     dialog.textValueSelected.connect(lambda name: _draw_over(context, overlays, plot, path, names[name]))

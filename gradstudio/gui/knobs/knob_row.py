@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QMenu, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core import mistakes
 from gradstudio.core.knobs import Knob, Value, format_value
 from gradstudio.gui.knobs.editors import editor_for
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
+from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.simulator import Simulator
 from gradstudio.session.words.knob_hints import Hint, applies_to, hint
@@ -132,7 +133,7 @@ class KnobRow(QWidget):
         self._write(text, "error" if text else "note")
 
     def _menu(self, position: QPoint) -> None:
-        menu = QMenu(self)
+        menu = popups.context_menu(self)
         knob = self.knob
         menu.addAction(
             f"Preset's value: {format_value(self._preset_value)}",

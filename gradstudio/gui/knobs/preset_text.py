@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QDialog, QDialogButtonBox, QLabel, QPlainTextEdit, QVBoxLayout
+from PySide6.QtWidgets import QApplication, QDialogButtonBox, QLabel, QPlainTextEdit, QVBoxLayout
 
 from gradstudio.core import preset_as_text
 from gradstudio.core.presets import Preset, PresetError
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets.popups import TemporaryDialog
 
 
 def copy(context: Context) -> None:
@@ -33,14 +34,12 @@ def ask(context: Context) -> None:
     PastedPreset(context).open()
 
 
-class PastedPreset(QDialog):
+class PastedPreset(TemporaryDialog):
     """Stays open until its text can be read, and says what is wrong with it."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context.parent)
+        super().__init__(context.parent, "Open preset from text")
         self._controls = context.controls
-        self.setWindowTitle("Open preset from text")
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         about = QLabel(f"Paste the text here. It begins with {preset_as_text.PREFIX}")
         self.text = QPlainTextEdit()
         self.text.setObjectName("note")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QComboBox, QDialog, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
+from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
 
 from gradstudio.core.experiment import KNOBS, parse_assignment
 from gradstudio.core.knobs import KnobError, format_value
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets.popups import TemporaryDialog
 
 ABOUT = (
     "Both runs begin at step 0 with the same seed and see the same batches, step by step. They differ in one knob only."
 )
 
 
-class TwinsDialog(QDialog):
+class TwinsDialog(TemporaryDialog):
     """Stays open until twins can be started, and says what is in the way."""
 
     def __init__(self, context: Context, knob: str = "") -> None:
-        super().__init__(context.parent)
-        self.setWindowTitle("Start twins")
+        super().__init__(context.parent, "Start twins")
         self._context = context
         self.knob, self.value, self.problem = QComboBox(), QLineEdit(), QLabel()
         self.knob.addItems([name for name in KNOBS if context.simulator.requested.applies(name)])

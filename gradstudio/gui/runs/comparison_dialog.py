@@ -10,7 +10,6 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 from PySide6.QtGui import QFont, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QApplication,
-    QDialog,
     QHBoxLayout,
     QHeaderView,
     QLabel,
@@ -22,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from gradstudio.gui.drawing.overlay import LETTERS, color, sample
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.files.comparison import Comparison
 from gradstudio.session.words import run_texts
 
@@ -118,11 +118,9 @@ class ComparisonTable(QAbstractTableModel):
         )
 
 
-class ComparisonDialog(QDialog):
+class ComparisonDialog(TemporaryDialog):
     def __init__(self, parent: QWidget, found: Comparison, places: Sequence[int | None]) -> None:
-        super().__init__(parent)
-        self.setWindowTitle("Comparison — GradStudio")
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        super().__init__(parent, "Comparison — GradStudio")
         self.model, self.table = ComparisonTable(found, places), QTableView()
         table = self.table
         table.setObjectName("comparison")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from gradstudio.core.text import plural
 from gradstudio.gui.runs.notes_editor import NotesEditor
@@ -19,6 +19,7 @@ from gradstudio.gui.runs.run_list_view import RunListView, list_button
 from gradstudio.gui.runs.run_painter import RunPainter
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.list_keys import key
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.library.store import Entry
@@ -211,8 +212,7 @@ class RunsPanel(QWidget):
 
     def _menu(self, place: QPoint) -> None:
         """Show what can be done with the chosen runs as a menu at the pointer."""
-        menu = QMenu(self.list)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu = popups.context_menu(self.list)
         current = self.list.currentIndex()
         if current.isValid() and self.chosen:
             over = current.data(RunList.SLOT) is not None

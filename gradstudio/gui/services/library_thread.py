@@ -78,18 +78,22 @@ class LibraryThread(QObject):
     def _run(self) -> None:
         library: Library | None = None
         while (job := self._asked.get()) is not None:
-            work, done, failed = job
-            try:
-                if library is None:
-                    library = Library(self.path)
-                self._answers.append((done, work(library)))
-            except LibraryError as fault:
-                self._answers.append((failed, str(fault)))
-            except (sqlite3.Error, OSError) as fault:
-                self._answers.append((failed, f"the run library {self.path}: {fault}"))
-            except Exception as fault:  # a run of another version must not end the thread
-                self._answers.append(
-                    (failed, f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}")
-                )
+            library = self._carry_out(job, library)
+            del job  # it may hold a run, and the next one may come tomorrow
         if library is not None:
             library.close()
+
+    def _carry_out(self, job: tuple[Work, Told, Told], library: Library | None) -> Library | None:
+        """Put the answer of a request beside the others. Return the library, open from now on if it could be opened."""
+        work, done, failed = job
+        try:
+            if library is None:
+                library = Library(self.path)
+            self._answers.append((done, work(library)))
+        except LibraryError as fault:
+            self._answers.append((failed, str(fault)))
+        except (sqlite3.Error, OSError) as fault:
+            self._answers.append((failed, f"the run library {self.path}: {fault}"))
+        except Exception as fault:  # a run of another version must not end the thread
+            self._answers.append((failed, f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}"))
+        return library

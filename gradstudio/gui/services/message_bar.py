@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
-from PySide6.QtGui import QDesktopServices, QKeySequence, QShortcut
+from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
-from gradstudio.core.text import cut, one_line
+from gradstudio.core.text import brief, one_line
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import set_styled
 
@@ -93,17 +93,23 @@ class MessageBar(QFrame):
         self.setGeometry(place.x(), place.bottom() + 1 - height, place.width(), height)
         self.raise_()
 
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Let go of what the message offered, unless the whole window is hidden: it may hold a run."""
+        super().hideEvent(event)
+        if self.isHidden():
+            self._act = self.hide
+
     def _take_action(self) -> None:
+        act = self._act
         self.hide()
-        self._act()
+        act()
 
     def _show(self, tone: str, text: str, details: str, file: Path, action: Action | None = None) -> None:
-        text = cut(one_line(text[: 2 * LONGEST]), LONGEST)
+        text = brief(one_line(text), LONGEST)
         self._leaving.stop()
         self.action.setVisible(action is not None)
-        if action is not None:
-            name, self._act = action
-            self.action.setText(name)
+        name, self._act = action or ("", self.hide)
+        self.action.setText(name)
         set_styled(self, "tone", tone)
         self._details, self._file = details, file
         self.copy.setVisible(bool(details))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -215,6 +216,5 @@ class SimulatorController(QObject):
         if left is not None and not self._simulator.library_problem:
             steps = plural(len(left.history), "step", "steps")
             told = f"{left.title} was stopped after {steps} and is kept in the library."
-            self._message.show_news(
-                told, action=("Open it again", lambda: self.open_asked.emit(left.id)), stay=LEFT_STAYS
-            )
+            again = partial(self.open_asked.emit, left.id)  # holds the id, not the run
+            self._message.show_news(told, action=("Open it again", again), stay=LEFT_STAYS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QMessageBox, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gradstudio import __version__
+from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.list_keys import LIST_KEYS
 
 GESTURES = (  # and keys that a widget hears only while it has the focus
@@ -26,7 +26,7 @@ GESTURES = (  # and keys that a widget hears only while it has the focus
 def show_keys(parent: QWidget, commands: Sequence[tuple[str, str]]) -> None:
     """Show the keys of the commands beside the gestures."""
     sides = "".join(f"<td>{_rows(pairs)}</td>" for pairs in (commands, GESTURES))
-    _show(parent, "Keys and gestures", f"<table><tr>{sides}</tr></table>")
+    popups.message_box(parent, "Keys and gestures", f"<table><tr>{sides}</tr></table>").open()
 
 
 def _rows(pairs: Iterable[tuple[str, str]]) -> str:
@@ -46,13 +46,4 @@ def show_about(parent: QWidget) -> None:
         "<p>Handwritten digits: UCI Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, CC BY 4.0. "
         "Font: Inter, SIL Open Font License 1.1.</p>"
     )
-    _show(parent, "About GradStudio", text)
-
-
-def _show(parent: QWidget, title: str, text: str) -> None:
-    box = QMessageBox(parent)
-    box.setWindowTitle(title)
-    box.setTextFormat(Qt.TextFormat.RichText)
-    box.setText(text)
-    box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    box.open()
+    popups.message_box(parent, "About GradStudio", text).open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QPushButton
 
 from gradstudio.gui.commands import Command, Dynamic, Entry, Submenu, Table
@@ -35,12 +35,20 @@ def _build(menu: QMenu, entries: Sequence[Entry], actions: Actions) -> None:
     menu.setToolTipsVisible(True)
     if any(isinstance(entry, Dynamic) for entry in entries):
         menu.addAction("…")  # some systems hide an empty menu, and to fill it now would delay the first paint
-        menu.aboutToShow.connect(lambda: (menu.clear(), _fill(menu, entries, actions)))
+        menu.aboutToShow.connect(lambda: _refill(menu, entries, actions))
     else:
         _fill(menu, entries, actions)
     commands = [entry for entry in entries if isinstance(entry, Command)]
     menu.aboutToShow.connect(lambda: _show_state(commands, actions))
     menu.aboutToHide.connect(lambda: _enable(commands, actions))
+
+
+def _refill(menu: QMenu, entries: Sequence[Entry], actions: Actions) -> None:
+    """Fill a menu anew. It lets go of its own actions by itself, but keeps the groups that held them."""
+    menu.clear()
+    for group in menu.findChildren(QActionGroup):
+        group.deleteLater()
+    _fill(menu, entries, actions)
 
 
 def _fill(menu: QMenu, entries: Sequence[Entry], actions: Actions) -> None:

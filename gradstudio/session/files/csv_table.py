@@ -1,5 +1,5 @@
-"""CSV as every file of the program has it: floats read back bit for bit, NaN and Inf are spelled nan, inf and -inf, and
-no text is one that a spreadsheet would run."""
+"""CSV as every file of the program has it: floats read back bit for bit, NaN and Inf are spelled nan, inf and -inf, a
+number that nobody measured is an empty cell, and no text is one that a spreadsheet would run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from gradstudio.core.history import BLOCK
 from gradstudio.core.knobs import format_value
+from gradstudio.core.unknown import known
 
 COUNTS = ("step", "skipped", "nonfinite")  # columns of the history that hold whole numbers
 
@@ -40,7 +41,10 @@ def column(name: str, values: np.ndarray) -> list[str]:
 
 
 def floats(values: np.ndarray) -> list[str]:
-    return [repr(value) for value in values.tolist()]
+    cells = [repr(value) for value in values.tolist()]
+    for row in np.flatnonzero(~known(values)):
+        cells[row] = ""
+    return cells
 
 
 def _cell(value: object) -> str:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from gradstudio.core.strict_json import coded
+from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_figures import figures
@@ -35,10 +36,21 @@ def summarize(run: Run) -> dict[str, Any]:
             "findings": findings,
             "provenance": as_json(run.provenance),
             "comparisons": comparisons,
+            "tests": _tests(run),
             **line,
         },
         _spelled,
     )
+
+
+def _tests(run: Run) -> list[dict[str, Any]]:
+    """Return what was measured on the test set while the run trained; null is what was not."""
+    history, measured = run.history, []
+    for step in map(int, history.measured("test_accuracy")[0]):
+        alike = history.value("head_cosine", step)
+        accuracy = history.value("test_accuracy", step)
+        measured.append({"step": step, "accuracy": accuracy, "head_cosine": alike if is_known(alike) else None})
+    return measured
 
 
 def to_json(value: Any) -> str:

@@ -45,10 +45,19 @@ def unpack(data: bytes, shape: tuple[int, ...], dtype: type[np.floating]) -> np.
         length, compressed = int.from_bytes(data[at : at + 4], "little"), data[at + 4 : at + 5]
         part, at = data[at + 5 : at + 5 + length], at + 5 + length
         try:
-            plane[:] = np.frombuffer(zlib.decompress(part) if compressed == b"\1" else part, np.uint8)
+            plane[:] = np.frombuffer(_inflated(part, count) if compressed == b"\1" else part, np.uint8)
         except (zlib.error, ValueError) as fault:
             raise PackingError(f"damaged: {fault}") from None
     if count == 0:
         return np.empty(shape, dtype)
     changes = np.ascontiguousarray(planes.T).view(_UNSIGNED[np.dtype(dtype)]).reshape(-1, shape[0]).T
     return np.bitwise_xor.accumulate(changes, axis=0).view(dtype).reshape(shape)
+
+
+def _inflated(data: bytes, count: int) -> bytes:
+    """Return the bytes that were compressed, which must be `count`: a few bytes may be made to unpack to gigabytes."""
+    inflater = zlib.decompressobj()
+    found = inflater.decompress(data, count + 1)
+    if not inflater.eof:
+        raise PackingError(f"damaged: {len(data):,} bytes do not unpack to {count:,}")
+    return found

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing, find_knob
 from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.strict_json import coded
+from gradstudio.session.library.conforming import conforming
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 
@@ -74,33 +75,53 @@ def run_from(
     findings = [_finding(values) for values in entries.get("finding", [])]
     provenances = [_provenance(found) for found in entries.get("provenance", [])]
     experiment = presets.parse(row["experiment"], Path(row["id"])).experiment
+    line = conforming(
+        _Line(
+            row["id"], row["title"], row["started"], row["message"], row["seconds"], loads(row["accuracy"]),
+            row["first_nonfinite_step"], tuple(loads(row["compare_at"])), tuple(loads(row["environment"]).items()),
+        )
+    )  # fmt: skip
     run = Run(
         _preset(row),
         experiment,
         planned=_changes(loads(row["planned"])),
-        compare_at=tuple(loads(row["compare_at"])),
-        id=row["id"],
-        started=row["started"],
+        compare_at=line.compare_at,
+        id=line.id,
+        started=line.started,
         ancestors=ancestors,
         status=status,
-        message=row["message"],
+        message=line.message,
         refused=bool(row["refused"]),
-        environment=loads(row["environment"]),
-        seconds=row["seconds"],
+        environment=dict(line.environment),
+        seconds=line.seconds,
         history=history,
-        events=[Event(*event) for event in entries.get("event", [])],
+        events=_events(entries.get("event", [])),
         timeline=list(_changes(entries.get("change", []))),
-        refusals=[Event(*event) for event in entries.get("refusal", [])],
-        compared=[JoinedBatch(*comparison) for comparison in entries.get("compared", [])],
+        refusals=_events(entries.get("refusal", [])),
+        compared=[conforming(JoinedBatch(*comparison)) for comparison in entries.get("compared", [])],
         findings={finding.rule: finding for finding in findings},
-        first_nonfinite_step=row["first_nonfinite_step"],
+        first_nonfinite_step=line.first_nonfinite_step,
         provenance=provenances[-1] if provenances else None,
-        accuracy=loads(row["accuracy"]),
+        accuracy=line.accuracy,
         **(_lineage(row, entries, experiment, len(history)) if row["parent"] else {}),
     )
-    if row["title"] != run.title:
-        RunWriter(run).rename(row["title"])
+    if line.title != run.title:
+        RunWriter(run).rename(line.title)
     return run
+
+
+class _Line(NamedTuple):
+    """What is read of a run's line in the table `runs`, and of what type it must be."""
+
+    id: str
+    title: str
+    started: float
+    message: str
+    seconds: float
+    accuracy: float | None
+    first_nonfinite_step: int | None
+    compare_at: tuple[int, ...]
+    environment: tuple[tuple[str, str], ...]
 
 
 def _lineage(
@@ -125,22 +146,31 @@ def _preset(row: Mapping[str, Any]) -> Preset:
 
 def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
     """Add to a history what it keeps beside its rows."""
-    history.loops += [(step, Loop(tuple(calls), *rest)) for step, calls, *rest in entries.get("loop", [])]
-    history.settings += [(step, Settings(*values)) for step, *values in entries.get("settings", [])]
-    history.accumulated += [Accumulated(*values) for values in entries.get("accumulated", [])]
+    history.loops += [
+        (int(step), conforming(Loop(tuple(calls), *rest))) for step, calls, *rest in entries.get("loop", [])
+    ]
+    history.settings += [(int(step), conforming(Settings(*values))) for step, *values in entries.get("settings", [])]
+    history.accumulated += [conforming(Accumulated(*values)) for values in entries.get("accumulated", [])]
     history.activations += [
-        Activations(step, tuple(Activation(*values) for values in layers))
+        conforming(Activations(step, tuple(conforming(Activation(*values)) for values in layers)))
         for step, layers in entries.get("activations", [])
     ]
 
 
 def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
-    return tuple(Change(*change) for change in entries)
+    changes = tuple(conforming(Change(*change)) for change in entries)
+    for change in changes:
+        find_knob(change.knob)  # KnobError for a name that no knob has
+    return changes
+
+
+def _events(entries: Sequence[list[Any]]) -> list[Event]:
+    return [conforming(Event(*event)) for event in entries]
 
 
 def _finding(values: list[Any]) -> Finding:
     fields: list[Any] = [tuple(value) if isinstance(value, list) else value for value in values]
-    return Finding(*fields)
+    return conforming(Finding(*fields))
 
 
 def _written(provenance: Provenance) -> dict[str, Any]:
@@ -148,14 +178,14 @@ def _written(provenance: Provenance) -> dict[str, Any]:
 
 
 def _provenance(found: dict[str, Any]) -> Provenance:
-    chain = tuple(Operation(**made) for made in found["chain"])
+    chain = tuple(conforming(Operation(**made)) for made in found["chain"])
     growth = tuple((str(place), float(value)) for place, value in found["growth"])
-    return Provenance(**{**found, "chain": chain, "growth": growth, "layers": tuple(found["layers"])})
+    return conforming(Provenance(**{**found, "chain": chain, "growth": growth, "layers": tuple(found["layers"])}))
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:
     """Return the layers that were written in `changing`."""
-    return tuple(Layer(*layer) for layer in loads(text))
+    return tuple(conforming(Layer(*layer)) for layer in loads(text))
 
 
 def dumps(value: Any) -> str:

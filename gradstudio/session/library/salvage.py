@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import sqlite3
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from gradstudio.core import files
 from gradstudio.core.text import plural
 from gradstudio.session.library import schema
 
-_CHILDREN = ("rows", "entries", "snapshots")
+_CHILDREN = ("rows", "entries", "snapshots", "checksums")
+_ENDINGS = ("", "-wal", "-shm")
+# Where SQLite's header has what belongs to one file, not to all of one schema. Source: sqlite.org/fileformat2.html
+_COUNTER, _PAGES, _FREE, _VALID_FOR = slice(24, 28), slice(28, 32), slice(32, 40), slice(92, 96)
 
 
 def is_ours(path: Path) -> bool:
@@ -28,40 +33,77 @@ def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:
     and the new library. sqlite3.Error or OSError where that fails."""
     path = path.absolute()
     aside = path.with_name(f"{path.stem}-damaged-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{path.suffix}")
-    for ending in ("", "-wal", "-shm"):
+    for ending in _ENDINGS:
         with suppress(FileNotFoundError):
             os.replace(f"{path}{ending}", f"{aside}{ending}")
     connection = schema.connect(path)
-    carried, lost = 0, 0
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{aside.as_uri()}?mode=ro", uri=True)) as old:
-        for (run,) in _readable(old, "SELECT id FROM runs"):
-            try:
-                _carry(old, connection, run)
-                carried += 1
-            except sqlite3.Error:
-                lost += 1
-    saved = f"{plural(carried, 'run', 'runs')} could be saved" + (
+    found: set[str] = set()
+    saved: set[str] = set()
+    for opened in (_as_it_is, _with_new_first_page):
+        with suppress(sqlite3.Error, OSError, ValueError), opened(aside) as old:
+            runs = _runs(old)
+            found |= runs
+            for run in runs - saved:
+                with suppress(sqlite3.Error):
+                    _carry(old, connection, run)
+                    saved.add(run)
+            if saved == found and saved:
+                break
+    lost = len(found - saved)
+    told = f"{plural(len(saved), 'run', 'runs')} could be saved" + (
         f", {plural(lost, 'run', 'runs')} could not" if lost else ""
     )
-    return f"The run library was damaged; {saved}. The damaged file is {aside}", connection
+    return f"The run library was damaged; {told}. The damaged file is {aside}", connection
 
 
-def _readable(old: sqlite3.Connection, query: str) -> list[tuple]:
-    """Return the lines of an answer, up to where the file breaks off."""
-    found = []
-    with suppress(sqlite3.Error):
-        for line in old.execute(query):
-            found.append(line)
+@contextmanager
+def _as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a damaged library whose tables are still known. sqlite3.Error or ValueError where they are not."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as old:
+        schema.distrust(old)
+        schema.check(old, path, old.execute("PRAGMA user_version").fetchone()[0])
+        yield old
+
+
+@contextmanager
+def _with_new_first_page(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a copy of a library whose first page is damaged, with that of a new library in its place: it says which
+    tables there are and where they begin, and that is the same in all libraries of one version."""
+    with files.temporary_folder(path.parent) as folder:
+        new, copy = Path(folder, "new"), Path(folder, "copy")
+        schema.connect(new).close()
+        first = bytearray(new.read_bytes())
+        size = int.from_bytes(first[16:18], "big")
+        for ending in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{ending}", f"{copy}{ending}")
+        pages = copy.stat().st_size // size
+        first[_PAGES], first[_FREE], first[_VALID_FOR] = pages.to_bytes(4, "big"), bytes(8), first[_COUNTER]
+        with copy.open("r+b") as file:
+            file.write(first[:size])
+        with closing(sqlite3.connect(copy)) as old:
+            schema.distrust(old)
+            yield old
+
+
+def _runs(old: sqlite3.Connection) -> set[str]:
+    """Return the ids that can be read: from either end, up to where the file breaks off."""
+    found = set()
+    for order in ("ASC", "DESC"):
+        with suppress(sqlite3.Error):
+            for (run,) in old.execute(f"SELECT id FROM runs ORDER BY id {order}"):
+                found.add(run)
     return found
 
 
 def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> None:
-    """Copy one run with all its parts, or nothing of it."""
+    """Copy one run with all its parts, or nothing of it. A library of version 1 has no checksums."""
     new.execute("BEGIN IMMEDIATE")
     try:
         for table, key in (("runs", "id"), *((table, "run") for table in _CHILDREN)):
-            for line in old.execute(f"SELECT * FROM {table} WHERE {key} = ?", (run,)):
-                new.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(line))})", line)
+            with suppress(sqlite3.Error) if table == "checksums" else nullcontext():
+                for line in old.execute(f"SELECT * FROM {table} WHERE {key} = ?", (run,)):
+                    new.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(line))})", line)
         new.execute("COMMIT")
     except BaseException:
         if new.in_transaction:

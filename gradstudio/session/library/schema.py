@@ -1,17 +1,26 @@
-"""The tables of the library, and how a file of it is opened."""
+"""The tables of the library, and how a file of it is opened.
+
+A file may come from anybody. So nothing in it may run: views, triggers and whatever else is not ours are refused."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from pathlib import Path
 
-VERSION = 1
+from gradstudio.core.knobs import quote
+
+VERSION = 2
+LONGEST_VALUE = 256 << 20  # bytes of one text or blob: 4096 rows of 1,600 layers take 160 MB
 _PATIENCE = 5.0  # seconds to wait for another program that writes
 
 # SQLite turns NaN into NULL and -0.0 into 0.0, so measured floats are packed (packing.py) and other values are JSON, in
 # which NaN and Inf are written as text. The statements below are part of the format, down to each space: _check
 # compares them with those of the file. So a long line is broken with a backslash, which leaves the text as it is.
-_TABLES = """
+# What each version adds to the one before; a file of an older version gets it when it is opened.
+_ADDED = (
+    """
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, title TEXT NOT NULL, preset_id TEXT NOT NULL, preset TEXT NOT NULL, \
 experiment TEXT NOT NULL, planned TEXT NOT NULL,
@@ -38,7 +47,15 @@ CREATE TABLE snapshots (
     run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, step INTEGER NOT NULL, \
 content BLOB NOT NULL, PRIMARY KEY (run, step)
 );
-"""
+""",
+    """
+CREATE TABLE checksums (
+    run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, part TEXT NOT NULL, number INTEGER NOT NULL, \
+crc INTEGER NOT NULL,
+    PRIMARY KEY (run, part, number)
+) WITHOUT ROWID;
+""",
+)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -46,18 +63,20 @@ def connect(path: Path) -> sqlite3.Connection:
     or no database; OSError where its folder cannot be made; ValueError where another program or a newer one wrote
     it."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _check_kind(path)
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
-    # one damaged text is no reason to lose the list
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
+        distrust(connection)
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise ValueError(
                 f"{path} was written by a newer GradStudio (library version {version}, this one reads {VERSION})"
             )
-        if version == 0:
-            _make(connection, path)
-        _check(connection, path)
+        if version > 0:
+            check(connection, path, version)
+        if version < VERSION:
+            _bring_up(connection, path)
+            check(connection, path, VERSION)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
         connection.execute("PRAGMA foreign_keys = ON")
@@ -67,26 +86,57 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise where the tables are not those of a library."""
+def distrust(connection: sqlite3.Connection) -> None:
+    """Let no function run from within the file, and read no value that is larger than any of ours."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    # one damaged text is no reason to lose the list
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+
+
+def check(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Raise where the tables are not those of a library of this version: sqlite3.DatabaseError where one is missing or
+    changed, ValueError where there is more than ours."""
     found = {
-        name: text for name, text in connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        name: (kind, text)
+        for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master")
+        if not str(name).startswith("sqlite_")
     }
     if found and not found.keys() & {"runs", "rows", "entries"}:
         raise ValueError(f"{path} is no run library: it is the database of another program")
-    for statement in _TABLES.split(";\n"):
-        if statement.startswith("CREATE TABLE") and found.get(statement.split()[2]) != statement.strip():
-            raise sqlite3.DatabaseError(f"the table {statement.split()[2]} is not what it was")
+    ours = {statement.split()[2]: statement for statement in statements(version)}
+    for name in found.keys() - ours.keys():
+        raise ValueError(f"{path} is not opened: it has a {found[name][0]} {quote(name)} that GradStudio did not make")
+    for name, statement in ours.items():
+        if found.get(name, ("", ""))[1] != statement:
+            raise sqlite3.DatabaseError(f"the table {name} is not what it was")
 
 
-def _make(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new library."""
+def statements(version: int) -> list[str]:
+    """Return what makes a library of this version."""
+    return [part.strip() for added in _ADDED[:version] for part in added.split(";\n") if part.strip()]
+
+
+def _check_kind(path: Path) -> None:
+    """Raise ValueError for what is there but no file: SQLite would write a journal beside a device."""
+    try:
+        kind = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # SQLite has a message for a folder
+        raise ValueError(f"{path} is no run library: it is no file")
+
+
+def _bring_up(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables of a new library, or add to an older one what it lacks."""
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that what is deleted gives its space back
     connection.execute("BEGIN IMMEDIATE")
-    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # nobody else was faster
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise ValueError(f"{path} is no run library: it is the database of another program")
-        for statement in _TABLES.split(";\n"):
-            connection.execute(statement)
+    version = connection.execute("PRAGMA user_version").fetchone()[0]  # somebody else may have been faster
+    if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise ValueError(f"{path} is no run library: it is the database of another program")
+    for statement in statements(VERSION)[len(statements(version)) :] if version < VERSION else ():
+        connection.execute(statement)
+    if version < VERSION:
         connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")

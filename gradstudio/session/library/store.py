@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
+from gradstudio.core import files
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
 from gradstudio.core.knobs import quote
-from gradstudio.core.text import plural
-from gradstudio.session.library import interrupted_runs, salvage, schema
+from gradstudio.core.text import LONGEST_TITLE, plural, shortened
+from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
+from gradstudio.session.library.checksums import LISTED, check_listed, check_run, sealed
+from gradstudio.session.library.conforming import MOST_STEPS, conforming
 from gradstudio.session.library.packing import PackingError, unpack
 from gradstudio.session.library.run_values import dumps, layers_from, loads, run_from
 from gradstudio.session.record.run import OVER, Run
 
-LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, LONGEST_TITLE = 10_000, 40, 20, 200
-_LISTED = (  # not what is large
-    "id, title, preset_id, status, process, started, steps, final_loss, accuracy, seconds, note, tags, deleted, "
-    "parent, parent_step"
-)
+LONGEST_NOTE, LONGEST_TAG, MOST_TAGS = 10_000, 40, 20
+MOST_LAYERS = 2000  # of a run: 100 blocks of a transformer have 1,600
+# Rows that unpack to more bytes than PLENTY, and to more than DENSEST times their own, are nobody's measurements: the
+# time of a step alone is noise.
+PLENTY, DENSEST = 1 << 30, 200
+_LISTED = ", ".join(LISTED)
+DAMAGED = "damaged"  # outcome of a run that cannot be read
+# What reading values that somebody changed can raise.
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
+_LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 
 class LibraryError(ValueError):
@@ -69,9 +78,7 @@ class Library:
                 raise LibraryError(f"{path} is no run library: {fault}") from None
             self.notice, self._connection = salvage.set_aside(path)
         except OSError as fault:
-            raise LibraryError(
-                f"the run library {path} cannot be opened: {(fault.strerror or str(fault)).lower()}"
-            ) from None
+            raise LibraryError(f"the run library {path} cannot be opened: {files.reason(fault)}") from None
         except ValueError as fault:
             raise LibraryError(str(fault)) from None
         self._connection.row_factory = sqlite3.Row
@@ -116,7 +123,10 @@ class Library:
     def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
         """Return the runs, newest first, that have every word of `search` in title, preset, id, outcome, note or
         tags."""
-        query = f"SELECT {_LISTED} FROM runs WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC"
+        query = (
+            f"SELECT {_LISTED}, crc FROM runs LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' "
+            "WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC"
+        )
         with self._said():
             try:
                 rows = self._connection.execute(query, (deleted,)).fetchall()
@@ -140,7 +150,7 @@ class Library:
             ids = [
                 row[0]
                 for row in self._connection.execute(
-                    "SELECT id FROM runs WHERE deleted IS NULL ORDER BY started DESC, id DESC"
+                    "SELECT id FROM runs WHERE deleted IS NULL AND typeof(id) = 'text' ORDER BY started DESC, id DESC"
                 )
             ]
         if text == "last" and ids:
@@ -162,23 +172,27 @@ class Library:
             row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None:
                 raise LibraryError(f"no run {quote(run)} in the library {self.path}")
-            ancestors = self._ancestors(row)
-            chunks = self._connection.execute(
-                "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start", (run,)
-            ).fetchall()
-            lines = self._connection.execute(
-                "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number", (run,)
-            ).fetchall()
-        entries: dict[str, list[Any]] = {}
-        try:
-            for kind, content in lines:
-                entries.setdefault(kind, []).append(loads(content))
-            history = _history(row["layers"], chunks)
-            return run_from(row, entries, history, self._outcome(row), ancestors)
-        except (PackingError, ValueError, KeyError, TypeError) as fault:
-            raise LibraryError(
-                f"the run {run} in {self.path} is damaged: {' '.join(str(fault).split())[:200]}"
-            ) from None
+            chunks, lines, sums = (
+                self._connection.execute(query, (run,)).fetchall()
+                for query in (
+                    "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
+                    "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
+                    "SELECT part, number, crc FROM checksums WHERE run = ?",
+                )
+            )
+            try:
+                entries: dict[str, list[str]] = {}
+                for kind, content in lines:
+                    entries.setdefault(kind, []).append(content)
+                check_run(dict(row), chunks, entries, sums)
+                found = {kind: [loads(content) for content in contents] for kind, contents in entries.items()}
+                history = _history(row["layers"], chunks)
+                if row["steps"] and not history:
+                    raise PackingError("its rows are missing")
+                return run_from(row, found, history, self._outcome(row), self._ancestors(row))
+            except DAMAGE as fault:
+                what = " ".join(str(fault).split())[:200] or type(fault).__name__
+                raise LibraryError(f"the run {run} in {self.path} is damaged: {what}") from None
 
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
         """Return run, step and bytes of every snapshot that is stored of these runs."""
@@ -211,7 +225,7 @@ class Library:
         """Give a run another title; LibraryError where it is too long."""
         if not 0 < len(title) <= LONGEST_TITLE:
             raise LibraryError(f"a title of {len(title):,} characters is not allowed; allowed: 1 to {LONGEST_TITLE}")
-        with self._said(), self.transaction() as connection:
+        with self._said(), self.transaction() as connection, sealed(connection, run):
             connection.execute("UPDATE runs SET title = ? WHERE id = ?", (title, run))
 
     # ---- what a person does with a run
@@ -224,7 +238,7 @@ class Library:
             tags = list(dict.fromkeys(" ".join(tag.split()) for tag in tags if tag.strip()))
             if len(tags) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in tags):
                 raise LibraryError(f"allowed: at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters")
-        with self._said(), self.transaction() as connection:
+        with self._said(), self.transaction() as connection, sealed(connection, run):
             if note is not None:
                 connection.execute("UPDATE runs SET note = ? WHERE id = ?", (note, run))
             if tags is not None:
@@ -236,14 +250,17 @@ class Library:
         with self._said(), self.transaction() as connection:
             for run in runs:
                 row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
-                if row is not None and self._outcome(row) not in OVER:
+                if row is not None and self._outcome(row) not in (*OVER, DAMAGED):
                     raise LibraryError(f"{run} is still running; stop it first")
-                connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
+                with sealed(connection, run):
+                    connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
 
     def restore(self, runs: Iterable[str]) -> None:
         """Put deleted runs back into the list."""
         with self._said(), self.transaction() as connection:
-            connection.executemany("UPDATE runs SET deleted = NULL WHERE id = ?", [(run,) for run in runs])
+            for run in runs:
+                with sealed(connection, run):
+                    connection.execute("UPDATE runs SET deleted = NULL WHERE id = ?", (run,))
 
     def purge(self, *, older_than: float = 0.0, runs: Iterable[str] | None = None) -> int:
         """Remove runs for good that were deleted so many seconds ago, or only these of them, and free their space.
@@ -273,18 +290,31 @@ class Library:
     # ---- inside
 
     def _entry(self, row: sqlite3.Row) -> Entry:
-        """Return a line of the list; one that cannot be read is "damaged"."""
+        """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
         try:
-            final_loss, accuracy = loads(row["final_loss"]), loads(row["accuracy"])
-            tags = tuple(map(str, loads(row["tags"])))
-            outcome = self._outcome(row)
-        except (ValueError, TypeError):
-            final_loss, accuracy, tags, outcome = None, None, (), "damaged"
-        return Entry(
-            id=row["id"], title=row["title"], preset=row["preset_id"], outcome=outcome, started=row["started"],
-            steps=row["steps"],
-            final_loss=final_loss, accuracy=accuracy, seconds=row["seconds"], note=row["note"],
-            tags=tags, deleted=row["deleted"] is not None, parent=row["parent"], parent_step=row["parent_step"],
+            check_listed(dict(row), row["crc"])
+            tags = loads(row["tags"])
+            entry = Entry(
+                id=row["id"], title=row["title"], preset=row["preset_id"], outcome=self._outcome(row),
+                started=row["started"], steps=row["steps"], final_loss=loads(row["final_loss"]),
+                accuracy=loads(row["accuracy"]), seconds=row["seconds"], note=row["note"],
+                tags=tuple(tags) if isinstance(tags, list) else tags, deleted=row["deleted"] is not None,
+                parent=row["parent"], parent_step=row["parent_step"],
+            )  # fmt: skip
+            if 0 <= conforming(entry).started <= _LATEST and 0 <= entry.steps <= MOST_STEPS:
+                return _within_limits(entry)
+        except DAMAGE:
+            pass
+        title, run, started, steps = row["title"], row["id"], row["started"], row["steps"]
+        return _within_limits(
+            Entry(
+                id=run if isinstance(run, str) else repr(run),
+                title=title if isinstance(title, str) else "",
+                preset="", outcome=DAMAGED,
+                started=started if isinstance(started, float) and 0 <= started <= _LATEST else 0.0,
+                steps=steps if isinstance(steps, int) and 0 <= steps <= MOST_STEPS else 0,
+                final_loss=None, accuracy=None, seconds=0.0, note="", tags=(), deleted=row["deleted"] is not None,
+            )
         )  # fmt: skip
 
     def _ancestors(self, row: sqlite3.Row) -> dict[str, int]:
@@ -310,6 +340,8 @@ class Library:
 
     def _outcome(self, row: sqlite3.Row) -> Any:
         """Return the status of a run; "interrupted" where nobody writes it any more though it is not over."""
+        if not (isinstance(row["status"], str) and isinstance(row["process"], str)):
+            return DAMAGED
         return row["status"] if row["status"] in OVER or interrupted_runs.lives(row["process"]) else "interrupted"
 
     @contextmanager
@@ -321,6 +353,13 @@ class Library:
             raise LibraryError(f"the run library {self.path}: {fault}") from None
 
 
+def is_there(path: Path) -> bool:
+    """Return whether there is a library; LibraryError where nobody can tell."""
+    if why := files.why_not_seen(path):
+        raise LibraryError(f"the run library cannot be opened: {why}")
+    return os.path.exists(path)
+
+
 def is_damage(fault: BaseException) -> bool:
     """Return whether a fault of the database means that its file is damaged, rather than that a disk is full or another
     program writes."""
@@ -328,6 +367,13 @@ def is_damage(fault: BaseException) -> bool:
         isinstance(fault, sqlite3.OperationalError)
         and any(sign in str(fault) for sign in ("no such", "has no column", "malformed"))
     )
+
+
+def is_lock(fault: BaseException) -> bool:
+    """Return whether a fault, or the one that a LibraryError tells of, means that another program holds the library."""
+    cause = fault.__context__ if isinstance(fault, LibraryError) else fault
+    code = getattr(cause, "sqlite_errorcode", 0)  # none where the fault is not of SQLite itself
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _file(path: Path) -> tuple[int, int] | None:
@@ -340,15 +386,42 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 
 def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
-    """Return the rows, up to the first gap."""
-    history = History(layers_from(layers))
+    """Return the rows, up to the first gap. PackingError where they are not those of a run."""
+    history, packed, unpacked = History(layers_from(layers)), 0, 0
+    if len(history.layers) > MOST_LAYERS:
+        raise PackingError(f"it has {len(history.layers):,} layers; allowed: at most {MOST_LAYERS:,}")
     for start, count, columns, measured in chunks:
         if start != len(history):
             break
-        rows = unpack(columns, (count, len(COLUMNS)), np.float64)
+        if not 0 < count <= BLOCK:
+            raise PackingError(f"a piece of {count:,} rows; allowed: 1 to {BLOCK:,}")
+        packed += len(columns) + len(measured)
+        unpacked += count * (8 * len(COLUMNS) + 4 * len(LAYER_METRICS) * len(history.layers))
+        if unpacked > PLENTY and unpacked > DENSEST * packed:
+            raise PackingError(f"{packed:,} bytes of it unpack to {unpacked:,}, which no run does")
+        rows = _columns(columns, count)
         of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
         history.extend(rows, of_layers.transpose(1, 0, 2))
     return history
+
+
+def _within_limits(entry: Entry) -> Entry:
+    """Return the entry with its texts cut to what a person may write."""
+    return replace(
+        entry, title=shortened(entry.title, LONGEST_TITLE), note=entry.note[:LONGEST_NOTE],
+        tags=tuple(tag[:LONGEST_TAG] for tag in entry.tags[:MOST_TAGS]),
+    )  # fmt: skip
+
+
+def _columns(data: bytes, count: int) -> np.ndarray:
+    """Return the columns of so many rows; those of an older version have fewer columns."""
+    try:
+        return unpack(data, (count, len(COLUMNS)), np.float64)
+    except PackingError:
+        for columns in OLDER:
+            with suppress(PackingError):
+                return unpack(data, (count, columns), np.float64)
+        raise
 
 
 def searched(entry: Entry) -> str:

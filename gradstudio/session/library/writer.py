@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
-from gradstudio.session.library import interrupted_runs, stored_snapshots
+from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
-from gradstudio.session.library.store import Library, LibraryError, is_damage
+from gradstudio.session.library.store import Library, LibraryError, is_damage, is_lock
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 
@@ -36,6 +37,8 @@ class LibraryWriter:
         self._wake = threading.Event()
         self._ending = False
         self._ended_well = False
+        self._locked = False  # whether another program held the library at the latest attempt
+        self._give_up = 0.0  # when the last writing ends, where that has been asked for
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
         self._thread.start()
@@ -50,7 +53,9 @@ class LibraryWriter:
         self._wake.set()
 
     def close(self, timeout: float | None = None) -> bool:
-        """Write what is left of all runs, and end. Return whether all is written."""
+        """Write what is left of all runs, and end. While another program holds the library it is tried again, until
+        the time is over. Return whether all is written."""
+        self._give_up = time.monotonic() + (timeout or 0.0)
         self._ending = True
         self._wake.set()
         self._thread.join(timeout)
@@ -63,7 +68,7 @@ class LibraryWriter:
             with self._lock:
                 following = list(self._following)
             once_more = self._attempt(following) and self._attempt(following)
-            if ending:
+            if ending and not (self._locked and time.monotonic() < self._give_up):
                 break
             self._wake.wait(INTERVAL if following or once_more else None)
             self._wake.clear()
@@ -74,13 +79,14 @@ class LibraryWriter:
 
     def _attempt(self, following: list[_Followed]) -> bool:
         """Write what is new of each run. Return whether to try again at once, as a damaged library was set aside."""
-        problem = ""
+        problem, self._locked = "", False
         for followed in following:
             try:
                 self._write(followed, following)
             except Exception as fault:  # of one run; the others are written all the same
                 known = isinstance(fault, LibraryError)
                 problem = str(fault) if known else f"the run library {self.path} cannot be written: {fault}"
+                self._locked |= is_lock(fault)
                 if is_damage(fault) and self._library is not None:
                     self.problem = problem
                     return self._set_aside(self._library, following)
@@ -131,8 +137,17 @@ class _Written(NamedTuple):
     rows: int = 0
     piece: int = 0  # first row of the piece that is written again with the next rows
     columns: Mapping[str, Any] = {}
-    lengths: Mapping[str, int] = dict.fromkeys(GROWING, 0)  # how many entries of each growing list
+    lists: Mapping[str, tuple[int, int]] = dict.fromkeys(GROWING, (0, 0))  # length and checksum of each growing list
     whole: Mapping[str, list[str]] = {}
+
+
+class _Grown(NamedTuple):
+    """The entries of a growing list that are to be written, from number `start` on; length and checksum of all."""
+
+    start: int
+    entries: list[str]
+    length: int
+    checksum: int
 
 
 class _Followed:
@@ -154,11 +169,13 @@ class _Followed:
         rows, before = len(history), self._written
         if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
             return  # it may never begin
-        lists = {kind: (list(entries(run)), encode) for kind, (entries, encode) in GROWING.items()}
+        grown = {
+            kind: _grown(list(entries(run)), encode, *before.lists[kind]) for kind, (entries, encode) in GROWING.items()
+        }
         now = before._replace(
             rows=rows,
             columns=changing(run, history, rows),
-            lengths={kind: len(entries) for kind, (entries, _) in lists.items()},
+            lists={kind: (each.length, each.checksum) for kind, each in grown.items()},
             whole={kind: [dumps(entry) for entry in entries(run)] for kind, entries in WHOLE.items()},
         )
         if now == before:
@@ -166,9 +183,9 @@ class _Followed:
         states = stored_snapshots.packed(run, self._snapshots) if over and self._snapshots else []
         with library.transaction() as connection:
             self._write_columns(connection, now.columns)
-            for kind, (entries, encode) in lists.items():
-                start = before.lengths[kind]
-                _enter(connection, self._id, kind, start, [dumps(encode(entry)) for entry in entries[start:]])
+            for kind, each in grown.items():
+                if each.length != before.lists[kind][0]:
+                    _enter(connection, self._id, kind, each.start, each.entries, each.checksum)
             self._write_whole(connection, now.whole)
             piece = self._write_rows(connection, history, rows)
             if over:
@@ -177,17 +194,19 @@ class _Followed:
 
     def _write_columns(self, connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
         """Write the run's line in the table `runs`."""
-        if not self._written.columns:
-            _put(connection, {**self._fixed, **columns})
-        elif columns != self._written.columns:
-            _change(connection, self._id, self._written.columns, columns)
+        if columns == self._written.columns:
+            return
+        with checksums.sealed(connection, self._id):
+            if not self._written.columns:
+                _put(connection, {**self._fixed, **columns})
+            else:
+                _change(connection, self._id, self._written.columns, columns)
 
     def _write_whole(self, connection: sqlite3.Connection, whole: Mapping[str, list[str]]) -> None:
         """Write the lists whose entries may have changed."""
         for kind, entries in whole.items():
             if entries != self._written.whole.get(kind, []):
-                connection.execute("DELETE FROM entries WHERE run = ? AND kind = ?", (self._id, kind))
-                _enter(connection, self._id, kind, 0, entries)
+                _enter(connection, self._id, kind, 0, entries, checksums.of_values(entries))
 
     def _write_rows(self, connection: sqlite3.Connection, history: History, rows: int) -> int:
         """Write the rows that are new. Return where the piece begins that is written again with the next rows."""
@@ -195,13 +214,22 @@ class _Followed:
         written, piece = (before.rows, before.piece) if history is before.history else (0, 0)
         if rows > written:
             connection.execute("DELETE FROM rows WHERE run = ? AND start >= ?", (self._id, piece))
+            connection.execute(
+                "DELETE FROM checksums WHERE run = ? AND part = ? AND number >= ?", (self._id, checksums.ROWS, piece)
+            )
             for start in range(piece, rows, BLOCK):
                 piece, stop = start, min(start + BLOCK, rows)
-                connection.execute(
-                    "INSERT INTO rows VALUES (?, ?, ?, ?, ?)",
-                    (self._id, start, stop - start, *_packed(history, start, stop)),
-                )
+                content = (start, stop - start, *_packed(history, start, stop))
+                connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
+                checksums.put(connection, self._id, checksums.ROWS, start, checksums.of_values(content))
         return piece if rows - piece < PIECE else rows
+
+
+def _grown(entries: list[Any], encode: Callable[[Any], list[Any]], length: int, checksum: int) -> _Grown:
+    """Return what is new of a list that had this length and checksum; of one that has become shorter, everything."""
+    start, checksum = (length, checksum) if len(entries) >= length else (0, 0)
+    new = [dumps(encode(entry)) for entry in entries[start:]]
+    return _Grown(start, new, len(entries), checksums.of_values(new, checksum))
 
 
 def _packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
@@ -211,10 +239,13 @@ def _packed(history: History, start: int, stop: int) -> tuple[bytes, bytes]:
     return pack(columns), pack(layers)
 
 
-def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str]) -> None:
-    """Write entries of a list from a number on."""
+def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entries: list[str], checksum: int) -> None:
+    """Write entries of a list from a number on in place of those that are there, and the checksum of the whole
+    list."""
+    connection.execute("DELETE FROM entries WHERE run = ? AND kind = ? AND number >= ?", (run, kind, start))
     lines = [(run, kind, number, entry) for number, entry in enumerate(entries, start)]
-    connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", lines)
+    connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", lines)
+    checksums.put(connection, run, kind, 0, checksum)
 
 
 def _put(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:

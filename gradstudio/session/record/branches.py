@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 USUAL = 200  # steps before the run diverged whose gradient norms are the usual ones
+MOST = 50  # runs of a family that are held in memory; the library has the others
 TIMES = 4.0  # a step whose norm is more than so many times the usual one is not healthy
 _step = attrgetter("step")
 _BEFORE_A_STEP = {"started", "branched", "knob_changed", "knob_refused"}  # events that come before their step is made
@@ -101,6 +102,18 @@ class Family:
     def add(self, run: Run) -> None:
         """Add a branch, behind those that are there."""
         self.members[run.id] = run
+
+    def shows(self, run: Run) -> None:
+        """Note that this branch is shown, and so missed more than the others."""
+        if run.parent and run.id in self.members:
+            self.members[run.id] = self.members.pop(run.id)
+
+    def missed_least(self, shown: Run) -> Run | None:
+        """Return the branch that was shown longest ago, one without branches of its own where there is one. Never the
+        run that is shown, nor one that is no branch."""
+        others = [run for run in self.members.values() if run.parent and run is not shown]
+        parents = {run.parent for run in self.members.values()}
+        return next((run for run in others if run.id not in parents), next(iter(others), None))
 
     def parent(self, run: Run) -> Run | None:
         """Return the run that it branched from, if the family has it."""

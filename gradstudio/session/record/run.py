@@ -22,6 +22,7 @@ from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.rule_thresholds import all_rules
+from gradstudio.core.text import LONGEST_TITLE, shortened
 from gradstudio.session.record.rule_watch import RuleWatch
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed", "interrupted"]
@@ -108,8 +109,9 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The name, or the preset's title, with what a branch changed."""
-        return self.name or (f"{self.preset.title}: {self.what_changed}" if self.parent else self.preset.title)
+        """The name, or the preset's title, with what a branch changed; at most LONGEST_TITLE characters."""
+        title = self.name or (f"{self.preset.title}: {self.what_changed}" if self.parent else self.preset.title)
+        return shortened(title, LONGEST_TITLE)
 
     @property
     def own(self) -> int:

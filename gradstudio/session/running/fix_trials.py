@@ -227,6 +227,12 @@ class Trials(threading.Thread):
         """Make no more steps, from any thread. What is known by then stays."""
         self._stopping = True
 
+    def abandon(self) -> None:
+        """Say that what has no outcome was not tried, though a step still holds the thread. Only for a program that
+        ends right after."""
+        for trial in self.trials:
+            trial.outcome = trial.outcome or "not tried"
+
     def run(self) -> None:
         """Try one remedy after the other."""
         try:
@@ -235,8 +241,7 @@ class Trials(threading.Thread):
                     self._try(trial)
                     self.now = None
         finally:
-            for trial in self.trials:
-                trial.outcome = trial.outcome or "not tried"
+            self.abandon()
             self._trainer = None  # free the model
             self._snapshots = _Borrowed(Snapshots())
 

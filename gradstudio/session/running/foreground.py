@@ -2,71 +2,54 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Callable, Iterator
+import threading
 from typing import TYPE_CHECKING
 
 from gradstudio.core.text import number, one_line
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running import interrupts
 from gradstudio.session.running.worker import Stop, Worker
 
 if TYPE_CHECKING:
     from gradstudio.session.running.fix_trials import Trials
+    from gradstudio.session.running.interrupts import Interrupts
 
 
 def train(record: Run, *, progress: bool, snapshots: Snapshots | None = None) -> str:
-    """Train a run in the worker's thread, and wait for it here, where Ctrl+C arrives. Return the traceback of what
-    failed, "" if nothing did. `snapshots` take the run's snapshots and have those to go on from."""
+    """Train a run in the worker's thread, and wait for it here, where Ctrl+C arrives: it ends the run after its present
+    step, or without it where that takes too long. Return the traceback of what failed, "" if nothing did. `snapshots`
+    take the run's snapshots and have those to go on from."""
     worker = Worker(record, snapshots=snapshots)
-    with _stopping_on_ctrl_c(lambda: worker.send(Stop())):
+    with interrupts.stopping(lambda: worker.send(Stop())) as signals:
         worker.start()
         if progress:
-            _show_progress(record, worker)
-        while worker.is_alive():
-            worker.join(0.2)
+            _show_progress(record, worker, signals)
+        _wait(worker, signals)
+        if worker.is_alive():
+            worker.abandon()
     return worker.failure
 
 
 def wait_for(trials: Trials, *, progress: bool) -> None:
     """Try fixes, and wait here until each has an outcome or Ctrl+C ends it. What is known by then stays."""
-    with _stopping_on_ctrl_c(trials.stop):
+    with interrupts.stopping(trials.stop) as signals:
         trials.start()
         if progress:
-            _show_trials(trials)
-        while trials.is_alive():
-            trials.join(0.2)
+            _show_trials(trials, signals)
+        _wait(trials, signals)
+        if trials.is_alive():
+            trials.abandon()
 
 
-@contextlib.contextmanager
-def _stopping_on_ctrl_c(stop_it: Callable[[], object]) -> Iterator[None]:
-    """Stop after the present step at the first Ctrl+C (or SIGTERM), and end the program at the second.
-
-    This is a signal handler because a KeyboardInterrupt in Thread.join makes Python 3.11 take a living thread for a
-    finished one.
-    """
-    told: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        if told:
-            raise KeyboardInterrupt
-        told.append(number)
-        stop_it()
-
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as by a shell for what runs in the background
-    before = {
-        number: signal.signal(number, stop) for number in (signal.SIGTERM, *(() if ignored else (signal.SIGINT,)))
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _wait(thread: threading.Thread, signals: Interrupts) -> None:
+    """Wait for the end of a thread, or until it is left behind within a step that does not end."""
+    while thread.is_alive() and not signals.overdue:
+        thread.join(0.2)
 
 
-def _show_progress(record: Run, worker: Worker) -> None:
-    """Draw a bar on stderr until the worker has ended."""
+def _show_progress(record: Run, worker: Worker, signals: Interrupts) -> None:
+    """Draw a bar on stderr until the worker has ended or is left behind."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -79,7 +62,7 @@ def _show_progress(record: Run, worker: Worker) -> None:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(one_line(record.title), total=record.experiment.run.steps, figures="")
-        while worker.is_alive():
+        while worker.is_alive() and not signals.overdue:
             worker.join(0.1)
             again, count = record.replayed, len(record.history)
             if again is not None:
@@ -96,8 +79,8 @@ def _show_progress(record: Run, worker: Worker) -> None:
                 )
 
 
-def _show_trials(trials: Trials) -> None:
-    """Draw a bar on stderr until the trials have ended."""
+def _show_trials(trials: Trials, signals: Interrupts) -> None:
+    """Draw a bar on stderr until the trials have ended or are left behind."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -106,7 +89,7 @@ def _show_trials(trials: Trials) -> None:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("trying fixes", total=len(trials.trials))
-        while trials.is_alive():
+        while trials.is_alive() and not signals.overdue:
             trials.join(0.1)
             done = sum(trial.outcome is not None for trial in trials.trials)
             told = f"{in_words(trials.now.remedy)}, {trials.progress}" if trials.now else "trying fixes"

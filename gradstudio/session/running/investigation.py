@@ -34,8 +34,8 @@ PHASES = {
 
 def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
     """Return where the first non-finite value of a run was born; None where that cannot be found, for want of a
-    snapshot or of time. The trainer must have no rows to be read. Afterwards it stands where it stood before, even
-    where this raises."""
+    snapshot or of time, and ProvenanceUnknown where the step is too large. The trainer must have no rows to be read.
+    Afterwards it stands where it stood before, even where this raises."""
     from gradstudio.engine.snapshot import Snapshot
 
     there = Snapshot.take(trainer)
@@ -56,7 +56,7 @@ def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[]
         if not bring(run, trainer, snapshots, step, stopped):
             return None
         if trainer.weights_are_finite():  # otherwise an update before this step broke them
-            return explain(trainer)
+            return explain(trainer, stopped)
     return None
 
 
@@ -67,9 +67,10 @@ def bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: 
         return False
     kept.state.restore(trainer)
     while trainer.step < step:
+        _change_as_then(run, trainer)
+        trainer.pass_over(stopped)
         if stopped():
             return False
-        _change_as_then(run, trainer)
         next(trainer.steps())
     _change_as_then(run, trainer)
     return True

@@ -19,6 +19,7 @@ from gradstudio.core import compiled
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.session.machine import preload_torch
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -55,6 +56,7 @@ class RunDriver:
         self._planned = run.to_come
         self._compare_at = frozenset(run.compare_at)
         self._looked_at: Experiment | None = None
+        self._test_every = 1  # steps between two measurements of the test set
         self._accumulating: tuple[object, ...] | None = None  # the way of accumulating now
         self._accumulation: tuple[object, ...] | None = None  # and the latest that was checked
 
@@ -146,6 +148,8 @@ class RunDriver:
             self.writer.set_status(status)
             if gauge:
                 self.gauges.measure(trainer, gauge)
+            if not trainer.pass_over(self._stopped):
+                return
             rows = trainer.advance()
             self._held += rows
             if trainer.step >= run.experiment.run.steps or self._rewinder.due(run.seconds):
@@ -216,12 +220,14 @@ class RunDriver:
             self.gauges.measure_all(self._ready, interrupted)
 
     def _measure_if_due(self, trainer: Trainer) -> None:
-        """Ask the next step for what is measured now and then: activations, and once in every way of accumulating
-        whether the sum is right."""
+        """Ask the next step for what is measured now and then: activations, the test set, and once in every way of
+        accumulating whether the sum is right."""
         trainer.sample_activations_next = trainer.step % SAMPLE_EVERY == 0
         knobs = self.run.in_force
         if knobs is not self._looked_at:
             self._looked_at, self._accumulating = knobs, _way_of_accumulating(knobs)
+            self._test_every = trainer.test_interval
+        trainer.test_next = trainer.step % self._test_every == 0
         trainer.check_accumulation_next = knobs.accumulation.steps > 1 and self._accumulating != self._accumulation
 
     def end(self, *, leaving: bool) -> None:
@@ -281,6 +287,9 @@ class RunDriver:
         """Find where the first non-finite value came from. An error here is no fault of the run."""
         try:
             self.writer.explain(investigate(self.run, self._ready, self._snapshots, self._stopped))
+        except ProvenanceUnknown as why:
+            if not self._stopped():
+                self.writer.note("notice", f"Where the first NaN or Inf was born is unknown: {why}.")
         except Exception:
             self.failure = traceback.format_exc()
 

@@ -112,7 +112,8 @@ class Worker(threading.Thread):
         self._paused = paused
         self._steps_due = 0  # single steps asked for while paused
         self._speed = speed
-        self._stopping = self._leaving = False
+        self._stopping = threading.Event()  # not a flag of this thread: drivers that held the thread were a circle
+        self._leaving = False
         self._giving_back = threading.Lock()
         self._has_runs = True  # until others may write them
 
@@ -126,10 +127,21 @@ class Worker(threading.Thread):
         self.wanted, self.trainer = False, None
 
     def send(self, command: Command) -> None:
-        """Hand over a command, from any thread. It acts before the next optimizer step; Stop also before the first."""
+        """Hand over a command, from any thread. It acts before the next optimizer step; Stop also before the first. A
+        run that is over takes none."""
         if isinstance(command, Stop):
-            self._stopping, self._leaving = True, command.leaving
-        self._commands.put(command)
+            self._leaving = command.leaving
+            self._stopping.set()
+        with self._giving_back:
+            if self._has_runs:
+                self._commands.put(command)
+
+    def abandon(self) -> None:
+        """Say that the runs were stopped, though a step still holds the thread. Only for a program that ends right
+        after: what the step measures is lost."""
+        for driver in self._drivers:
+            if not driver.run.over:
+                driver.writer.set_status("stopped")
 
     def rename(self, run: Run, name: str) -> bool:
         """Give a run a name, from any thread. Return False where the worker does not write that run, or not any more:
@@ -157,9 +169,9 @@ class Worker(threading.Thread):
         try:
             trainer = self._taken_over()
             for driver in self._drivers:
-                driver.begin(trainer, lambda: self._stopping)
+                driver.begin(trainer, self._stopping.is_set)
                 trainer = None
-            if not self._stopping:
+            if not self._stopping.is_set():
                 self._train()
         finally:
             for driver in self._drivers:
@@ -183,7 +195,7 @@ class Worker(threading.Thread):
         last = time.perf_counter()
         while going := self._going():
             self._obey(going)
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             now, pace = time.perf_counter(), 1 / self._speed
             stands = self._paused and not self._steps_due

@@ -10,6 +10,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from waiting import ENDLESS, until
+from waiting import ENDLESS, PATIENCE, join, until
 
 from gradstudio.core import presets
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History, Layer, Row
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row
+from gradstudio.core.unknown import known
 from gradstudio.session.files.summary import summarize
-from gradstudio.session.library import interrupted_runs, packing, salvage, writer
+from gradstudio.session.library import interrupted_runs, packing, salvage, schema, writer
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import PIECE, LibraryWriter
 from gradstudio.session.record.run import Run
@@ -46,7 +49,7 @@ def made(steps=5, layers=2, seed=0, title="A run", status="finished", **fields):
         values = [float(value) for value in source.choice([*special, *source.normal(size=3)], len(COLUMNS) - 1)]
         row = Row(
             step,
-            *values,
+            **dict(zip(tuple(COLUMNS)[1:], values, strict=True)),
             layers=source.choice(np.float32([*special[:5], 1e-38, 3e38, 1]), (len(LAYER_METRICS), layers)),
         )
         run.history.append(row)
@@ -68,6 +71,25 @@ def same(one: History, other: History) -> bool:
         and len(one) == len(other)
         and all(one.layer_metric(name).tobytes() == other.layer_metric(name).tobytes() for name in LAYER_METRICS)
     )
+
+
+def test_rows_of_an_older_version_lack_what_it_did_not_measure(path):
+    run = made(steps=9)
+    run.history._rows[0][:9, OLDER[0] :] = 0.5
+    write(path, run)
+    table = np.ascontiguousarray(run.history.table()[:, : OLDER[0]])
+    with Library(path).transaction() as connection:
+        connection.execute("UPDATE rows SET columns = ?", (packing.pack(table),))
+        connection.execute("DELETE FROM checksums")
+    history = Library(path).load(run.id).history
+    assert history.table()[:, : OLDER[0]].tobytes() == table.tobytes()
+    assert not known(history.table()[:, OLDER[0] :]).any()
+    history.append(replace(history_row(9), test_accuracy=math.nan))  # of a branch that this version trains
+    assert history.measured("test_accuracy")[0].tolist() == [9]
+
+
+def history_row(step):
+    return Row(step, *[1.0] * (OLDER[0] - 1), layers=np.zeros((len(LAYER_METRICS), 2), np.float32))
 
 
 # ---- arrays as bytes
@@ -234,7 +256,7 @@ foreground.train(run, progress=False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("writings", [1, 2, 4])
+@pytest.mark.parametrize("writings", [1, 4])
 def test_a_killed_program_loses_no_more_than_what_came_since_the_last_writing(path, writings):
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(path), str(ENDLESS)])
     seen = [0]
@@ -459,3 +481,37 @@ def test_a_copied_library_opens_elsewhere(path, tmp_path):
     write(path, run)
     shutil.copy(path, tmp_path / "copy.sqlite3")
     assert same(Library(tmp_path / "copy.sqlite3").load(run.id).history, run.history)
+
+
+def test_a_library_that_is_held_at_the_end_is_waited_for(path, monkeypatch):
+    """One attempt of 5 s out of 30 lost 5,027 of 6,000 rows."""
+    monkeypatch.setattr(schema, "_PATIENCE", 0.01)
+    monkeypatch.setattr(writer, "INTERVAL", 0.01)
+    write(path, made(1))
+    attempts, attempt = [], LibraryWriter._attempt
+    monkeypatch.setattr(LibraryWriter, "_attempt", lambda self, runs: attempts.append(1) or attempt(self, runs))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        run, writing, answers = made(300), LibraryWriter(path), []
+        writing.follow(run)
+        closing = threading.Thread(target=lambda: answers.append(writing.close(PATIENCE)))
+        closing.start()
+        until(lambda: attempts)
+        begun = len(attempts)
+        until(lambda: len(attempts) > begun + 3)
+        assert not answers and "locked" in writing.problem
+        other.execute("ROLLBACK")
+    join(closing)
+    assert answers == [True] and same(Library(path).load(run.id).history, run.history)
+
+
+def test_a_library_that_stays_held_is_given_up_in_time(path, monkeypatch):
+    monkeypatch.setattr(schema, "_PATIENCE", 0.01)
+    monkeypatch.setattr(writer, "INTERVAL", 0.01)
+    write(path, made(1))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        writing = LibraryWriter(path)
+        writing.follow(made(3))
+        assert not writing.close(0.1) and "locked" in writing.problem
+        until(lambda: "run library" not in [thread.name for thread in threading.enumerate()])

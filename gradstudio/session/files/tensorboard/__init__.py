@@ -18,8 +18,9 @@ import gradstudio
 from gradstudio.core import files
 from gradstudio.core.history import BLOCK, COLUMNS
 from gradstudio.core.text import one_line
+from gradstudio.core.unknown import known
 from gradstudio.session.files import run_files
-from gradstudio.session.files.output import OutputError
+from gradstudio.session.files.output import write_together
 from gradstudio.session.files.tensorboard import messages, records
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import headline, tell
@@ -32,17 +33,17 @@ def export(run: Run, folder: Path) -> Path:
     """Write the run's event file into the folder, whole or not at all, and return its path. An earlier file of the same
     run is replaced. OutputError where it cannot be written.
 
-    Every column is a scalar, every layer's gradient norm another (`grad_norm/<layer>`); the story, the experiment with
-    its knobs and the events are texts. Histograms show how gradient norm, weight norm and update ratio are spread over
-    the layers, as log10 of those that are finite and not 0. NaN and Inf stay what they are in the scalars.
-    TensorBoard's scalars have 32 bits: values beyond 3.4e38 become Inf."""
+    Every column is a scalar at the steps that measured it, every layer's gradient norm another (`grad_norm/<layer>`);
+    the story, the experiment with its knobs and the events are texts. Histograms show how gradient norm, weight norm
+    and update ratio are spread over the layers, as log10 of those that are finite and not 0. NaN and Inf stay what they
+    are in the scalars. TensorBoard's scalars have 32 bits: values beyond 3.4e38 become Inf."""
+    return write_together({folder / name: content for name, content in event_file(run).items()})[0]
+
+
+def event_file(run: Run) -> dict[str, files.Content]:
+    """Return the run's event file by its name."""
     name = re.sub(r"[^\w.-]+", "-", run.id)[:100]
-    path = folder / f"events.out.tfevents.{run.started:.0f}.{name}"
-    try:
-        files.write_whole(path, partial(_write, run))
-    except OSError as fault:
-        raise OutputError(f"{path} cannot be written: {(fault.strerror or str(fault)).lower()}") from None
-    return path
+    return {f"events.out.tfevents.{run.started:.0f}.{name}": partial(_write, run)}
 
 
 def _write(run: Run, file: BinaryIO) -> None:
@@ -60,17 +61,25 @@ def _write(run: Run, file: BinaryIO) -> None:
 def _rows(run: Run, start: int, stop: int, count: int, moments: np.ndarray) -> Iterator[bytes]:
     """Yield one event for each step, with all its measurements."""
     history = run.history
-    tags = [*SCALARS, *(f"grad_norm/{one_line(layer.name)}" for layer in history.layers)]
+    columns = {name: history.column(name, start, stop) for name in SCALARS}
+    gaps = {name: there for name, values in columns.items() if not (there := known(values)).all()}
+    whole = [name for name in SCALARS if name not in gaps]
+    tags = [*whole, *(f"grad_norm/{one_line(layer.name)}" for layer in history.layers)]
     table = np.empty((stop - start, len(tags)), np.float32)
     with np.errstate(over="ignore"):
-        for index, name in enumerate(SCALARS):
-            table[:, index] = history.column(name, start, stop)
-    table[:, len(SCALARS) :] = history.layer_metric("grad_norm", start, stop)
+        for index, name in enumerate(whole):
+            table[:, index] = columns[name]
+    table[:, len(whole) :] = history.layer_metric("grad_norm", start, stop)
     summaries = messages.scalars(tags, table)
     every = -(-count // MOST_HISTOGRAMS)
-    for step, moment, summary in zip(range(start, stop), moments.tolist(), summaries, strict=True):
-        spreads = b"".join(_spreads(run, step)) if step % every == 0 else b""
-        yield messages.event(moment, step, summary.tobytes() + spreads)
+    for row, (moment, summary) in enumerate(zip(moments.tolist(), summaries, strict=True)):
+        step, more = start + row, b""
+        for name, there in gaps.items():
+            if there[row]:
+                more += messages.scalars([name], columns[name][row : row + 1, None]).tobytes()
+        if step % every == 0:
+            more += b"".join(_spreads(run, step))
+        yield messages.event(moment, step, summary.tobytes() + more)
 
 
 def _spreads(run: Run, step: int) -> Iterator[bytes]:

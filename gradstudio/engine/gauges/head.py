@@ -1,0 +1,42 @@
+"""How alike the examples look to the last layer. A signal that forgets its input gives every example the same direction
+there: a mean cosine near 1, from which no class can be told. It is not centred, for the mean is what they then share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.unknown import UNKNOWN
+
+
+@contextmanager
+def inputs_seen(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect what the output layer of a model is given in here. A model without one gives nothing."""
+    seen: list[Tensor] = []
+    head = getattr(model, "head", None)
+    hook = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) if head is not None else None
+    try:
+        yield seen
+    finally:
+        if hook is not None:
+            hook.remove()
+
+
+def mean_cosine(rows: Tensor) -> float:
+    """Return the mean cosine between every two rows of (..., features). Rows that are all 0 have no direction and are
+    left out: UNKNOWN where fewer than two are left. NaN where an entry is not finite."""
+    rows = rows.double().flatten(0, -2)
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    if not torch.isfinite(norms).all():
+        return math.nan
+    there = norms[:, 0] > 0
+    count = int(there.sum())
+    if count < 2:
+        return UNKNOWN
+    whole = (rows[there] / norms[there]).sum(0)  # its square is the sum of all cosines, of each row with itself too
+    return float((whole @ whole - count) / (count * (count - 1)))

@@ -1,0 +1,57 @@
+"""Dialogs and menus that are there for one question: each is made here, and freed once it is closed.
+
+Qt keeps a dialog or a menu as long as its parent, and with it all its widgets and whatever its slots hold; a file
+dialog also keeps a thread and two descriptors. tests/gui/test_nothing_is_left.py holds that no other file makes one.
+Not here: the menus of the menu bar and of buttons, which stay as long as the window.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QMenu, QMessageBox, QWidget
+
+
+class TemporaryDialog(QDialog):
+    """A dialog of the program's own, for one question."""
+
+    def __init__(self, parent: QWidget, title: str) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        _free_once_closed(self)
+
+
+def file_dialog(parent: QWidget, title: str, folder: str, kinds: str = "") -> QFileDialog:
+    """Return a dialog that asks for a file of these kinds, such as `Presets (*.toml);;All files (*)`."""
+    dialog = QFileDialog(parent, title, folder, kinds)
+    _free_once_closed(dialog)
+    return dialog
+
+
+def input_dialog(parent: QWidget, title: str, question: str) -> QInputDialog:
+    """Return a dialog that asks for one value."""
+    dialog = QInputDialog(parent)
+    dialog.setWindowTitle(title)
+    dialog.setLabelText(question)
+    _free_once_closed(dialog)
+    return dialog
+
+
+def message_box(parent: QWidget, title: str, text: str) -> QMessageBox:
+    """Return a dialog that shows a rich text."""
+    box = QMessageBox(parent)
+    box.setWindowTitle(title)
+    box.setTextFormat(Qt.TextFormat.RichText)
+    box.setText(text)
+    _free_once_closed(box)
+    return box
+
+
+def context_menu(parent: QWidget) -> QMenu:
+    """Return an empty menu to fill and to show at one place."""
+    menu = QMenu(parent)
+    menu.aboutToHide.connect(menu.deleteLater)  # however it is hidden; first the chosen entry is carried out
+    return menu
+
+
+def _free_once_closed(dialog: QDialog) -> None:
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

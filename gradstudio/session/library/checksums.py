@@ -1,0 +1,90 @@
+"""Checksums: what is read from the library is what was written, or it is said that it is not.
+
+A disk may change a bit that SQLite does not miss. Runs from before version 2 have no checksums, and are read without.
+Each is a CRC-32 of values in one order, in the table `checksums`: "list" and "run" of the two halves of the line in
+the table `runs`, "rows" of each piece of rows, and one for each kind of entries, of all of them together."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+LIST, RUN, ROWS = "list", "run", "rows"  # parts; any other is a kind of entries
+# The columns of `runs` that are read for the list of runs: not what is large.
+LISTED = (
+    "id", "title", "preset_id", "status", "process", "started", "steps", "final_loss", "accuracy", "seconds", "note",
+    "tags", "deleted", "parent", "parent_step",
+)  # fmt: skip
+
+
+class ChecksumError(ValueError):
+    """Something is not what was written."""
+
+
+def of_values(values: Iterable[Any], start: int = 0) -> int:
+    """Return the checksum of values as SQLite holds them; `start` is that of the values before them."""
+    for value in values:
+        data = value if isinstance(value, bytes) else repr(value).encode("utf-8", "replace")
+        start = zlib.crc32(data + b"\0", start)
+    return start
+
+
+def put(connection: sqlite3.Connection, run: str, part: str, number: int, crc: int) -> None:
+    """Write a checksum in place of the one that is there."""
+    connection.execute("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?, ?)", (run, part, number, crc))
+
+
+@contextmanager
+def sealed(connection: sqlite3.Connection, run: str) -> Iterator[None]:
+    """Write the checksums of a run's line anew after a change of it, within a transaction. What was damaged before
+    stays told."""
+    line = _line(connection, run)
+    query = "SELECT part, crc FROM checksums WHERE run = ? AND part IN (?, ?)"
+    known = dict(connection.execute(query, (run, LIST, RUN)).fetchall())
+    whole = [part for part in (LIST, RUN) if not line or known.get(part) in (None, _of_half(line, part))]
+    yield
+    if line := _line(connection, run):
+        for part in whole:
+            put(connection, run, part, 0, _of_half(line, part))
+
+
+def check_listed(line: Mapping[str, Any], crc: int | None) -> None:
+    """Raise ChecksumError where a line of the list is not what was written."""
+    if crc is not None and crc != of_values(line[name] for name in LISTED):
+        raise ChecksumError("its line in the list is not what was written")
+
+
+def check_run(
+    line: Mapping[str, Any],
+    chunks: Sequence[Sequence[Any]],
+    entries: Mapping[str, Sequence[str]],
+    sums: Iterable[Sequence[Any]],
+) -> None:
+    """Raise ChecksumError where a run is not what was written. `chunks` are its pieces of rows, `entries` the texts of
+    each kind, `sums` its lines in the table `checksums`."""
+    rows = {chunk[0]: chunk for chunk in chunks}
+    for part, number, crc in sums:
+        if part in (LIST, RUN):
+            found, what = _of_half(line, part), "its line in the list"
+        elif part == ROWS:
+            found, what = of_values(rows.get(number, ())), f"its rows from step {number} on"
+        else:
+            found, what = of_values(entries.get(part, ())), f"its list of {part}"
+        if found != crc:
+            raise ChecksumError(f"{what} is not what was written")
+
+
+def _line(connection: sqlite3.Connection, run: str) -> dict[str, Any]:
+    """Return a run's line in the table `runs`; empty where it has none."""
+    cursor = connection.execute("SELECT * FROM runs WHERE id = ?", (run,))
+    line = cursor.fetchone() or ()
+    return dict(zip((column[0] for column in cursor.description), line, strict=False))
+
+
+def _of_half(line: Mapping[str, Any], part: str) -> int:
+    """Return the checksum of what the list shows of a line, or of the rest of it."""
+    names = LISTED if part == LIST else sorted({*line} - {*LISTED})
+    return of_values(line[name] for name in names)

@@ -1,0 +1,147 @@
+"""Ctrl+C, SIGTERM and SIGHUP in a program without a window: the first stops what is going on, the second ends all.
+
+A Python signal handler runs only between two instructions of the main thread, which a long call into C can hold. So a
+thread of its own hears the signals too, and ends the program where the main thread does not. The program is ended
+without Python's own clean-up, which crashes while another thread is in torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+
+PATIENCE = 1.5  # seconds from the first signal until a thread that has not stopped is left behind
+ECHO = 0.2  # seconds within which a signal is the first one again: `timeout` sends it to the process and to its group
+EXIT_CODE = 130
+THREAD = "signals"  # name of the thread that hears them
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class Interrupts:
+    """What was heard, and what to do about it."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None  # when the first signal was known
+        self._obeyed = False  # by the main thread
+        # What to stop and what to save, the innermost last. Without any, the first signal is a KeyboardInterrupt.
+        self._duties: list[tuple[Callable[[], object], Callable[[], object]]] = []
+
+    @property
+    def heard(self) -> bool:
+        """True once a signal came."""
+        return self._first is not None
+
+    @property
+    def overdue(self) -> bool:
+        """True where what was to stop has had all the time that it gets."""
+        return self._first is not None and time.monotonic() - self._first > PATIENCE
+
+    @contextlib.contextmanager
+    def duty(self, stop: Callable[[], object], save: Callable[[], object]) -> Iterator[None]:
+        """Call `stop` at the first signal in here, at once where it has come already; call `save` before the second
+        ends the program."""
+        self._duties.append((stop, save))
+        try:
+            if self._obeyed:
+                stop()
+            yield
+        finally:
+            self._duties.pop()
+
+    def obey(self, number: int, frame: object) -> None:
+        """Act on the first signal, in the main thread."""
+        if self._obeyed:
+            return
+        self._obeyed = True
+        self._first = self._first or time.monotonic()
+        if not self._duties:
+            raise KeyboardInterrupt
+        self._duties[-1][0]()
+
+    def hear(self, source: socket.socket) -> None:
+        """End the program at the second signal, or where the first has no effect. This ends when `source` is closed at
+        its other end."""
+        begun: float | None = None
+        while True:
+            source.settimeout(PATIENCE if self.heard and not self._duties else None)
+            try:
+                numbers = source.recv(64)
+            except TimeoutError:
+                self._end()
+                continue
+            if not numbers:
+                return
+            for _ in filter(SIGNALS.__contains__, numbers):
+                now = time.monotonic()
+                if begun is not None and now - begun > ECHO:
+                    self._end()
+                begun = begun or now
+                self._first = self._first or now
+
+    def _end(self) -> None:
+        """End the program at once, with what was measured saved."""
+        for _, save in reversed(self._duties):
+            with contextlib.suppress(Exception):
+                save()
+        with contextlib.suppress(OSError, ValueError):
+            if sys.stderr.isatty():
+                os.write(2, b"\x1b[?25h\n")  # a progress bar hides the cursor
+        os._exit(EXIT_CODE)
+
+
+_present: list[Interrupts] = []
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Interrupts]:
+    """Hear the signals in here, unless somebody does already. Only a main thread can."""
+    if _present or threading.current_thread() is not threading.main_thread():
+        yield _present[-1] if _present else Interrupts()
+        return
+    interrupts = Interrupts()
+    # those ignored stay so: a shell ignores SIGINT for what runs in the background, nohup ignores SIGHUP
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupts.obey) or signal.SIG_DFL for number in heeded}
+    _present.append(interrupts)
+    try:
+        with _ears(interrupts):
+            yield interrupts
+    finally:
+        _present.clear()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _ears(interrupts: Interrupts) -> Iterator[None]:
+    """Let a thread hear every signal as it comes."""
+    import socket  # only now: a signal that comes while it is imported is obeyed
+
+    source, sink = socket.socketpair()
+    sink.setblocking(False)
+    ears = threading.Thread(target=interrupts.hear, args=(source,), name=THREAD, daemon=True)
+    ears.start()
+    woken = signal.set_wakeup_fd(sink.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(woken)
+        sink.close()
+        ears.join()
+        source.close()
+
+
+@contextlib.contextmanager
+def stopping(stop: Callable[[], object], save: Callable[[], object] = lambda: None) -> Iterator[Interrupts]:
+    """Call `stop` at the first signal in here; a second one ends the program, after `save`."""
+    with listening() as interrupts, interrupts.duty(stop, save):
+        yield interrupts

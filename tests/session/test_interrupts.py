@@ -1,0 +1,139 @@
+"""Ctrl+C and its kind: the first stops what is going on, the second ends the program, and nothing crashes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from waiting import PATIENCE, HeldStep, until
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import Preset
+from gradstudio.session.record.run import Run
+from gradstudio.session.running import foreground, interrupts
+
+ROOT = Path(__file__).parents[2]
+BEGIN = """
+import ctypes, sys, threading
+from gradstudio.session.running import interrupts
+interrupts.ECHO = -1.0  # the next signal is the second one, however soon it comes
+say = lambda text: print(text, flush=True)
+"""
+IN_C = "ctypes.CDLL(None).pthread_mutex_lock(mutex)"  # for good, and no Python handler runs meanwhile
+PROGRAMS = {
+    "stops": """
+with interrupts.stopping(lambda: say("stopped"), lambda: say("saved")) as signals:
+    say("ready")
+    threading.Event().wait()
+""",
+    "held in C": f"""
+mutex = ctypes.create_string_buffer(128)
+{IN_C}
+with interrupts.stopping(lambda: say("stopped"), lambda: say("saved")):
+    say("ready")
+    {IN_C}
+""",
+    "nothing to stop": f"""
+interrupts.PATIENCE = 0.01
+mutex = ctypes.create_string_buffer(128)
+{IN_C}
+with interrupts.listening():
+    try:
+        say("ready")
+        {IN_C}
+    except KeyboardInterrupt:
+        {IN_C}
+""",
+    "one is enough": """
+with interrupts.listening():
+    try:
+        say("ready")
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        say("unwound")
+        sys.exit(130)
+""",
+}
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", BEGIN + PROGRAMS[name]], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            )
+        )  # fmt: skip
+        assert started[-1].stdout.readline() == "ready\n"
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_stops_and_the_second_ends_after_saving(program: Callable, number: signal.Signals) -> None:
+    process = program("stops")
+    process.send_signal(number)
+    assert process.stdout.readline() == "stopped\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=PATIENCE)[0] == "saved\n" and process.returncode == 130
+
+
+def test_a_main_thread_that_is_held_in_c_is_ended_too(program: Callable) -> None:
+    process = program("held in C")
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    assert "saved" in process.communicate(timeout=PATIENCE)[0] and process.returncode == 130
+
+
+def test_one_signal_is_enough_where_there_is_nothing_to_stop(program: Callable) -> None:
+    process = program("one is enough")
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=PATIENCE)[0] == "unwound\n" and process.returncode == 130
+    process = program("nothing to stop")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 130
+
+
+def test_a_signal_that_comes_twice_at_once_is_one() -> None:
+    """`timeout` sends it to the process and then to its group."""
+    stopped = []
+    with interrupts.stopping(lambda: stopped.append(1)) as signals:
+        assert not signals.heard and not signals.overdue
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        until(lambda: stopped)
+    assert stopped == [1] and signals.heard
+
+
+def test_what_begins_after_the_signal_is_stopped_at_once_and_handlers_come_back() -> None:
+    before, stopped = signal.getsignal(signal.SIGTERM), []
+    with interrupts.stopping(lambda: stopped.append("outer")) as outer:
+        signal.raise_signal(signal.SIGTERM)
+        until(lambda: stopped)
+        with interrupts.stopping(lambda: stopped.append("inner")) as inner:
+            assert inner is outer
+    assert stopped == ["outer", "inner"] and signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_run_is_stopped_within_a_step_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One signal did nothing in a step of minutes."""
+    monkeypatch.setattr(interrupts, "PATIENCE", 0.01)
+    experiment = Experiment().with_texts(["model.width=8", "model.depth=1", "run.device=cpu", "run.steps=100"])
+    run = Run(Preset(id="small", title="Small", experiment=experiment), experiment)
+    with HeldStep(3, then=lambda: os.kill(os.getpid(), signal.SIGTERM)) as step:
+        assert foreground.train(run, progress=False) == ""
+        assert run.status == "stopped" and len(run.history) <= 3
+        step.let_go()
+    assert run.status == "stopped" and [event.kind for event in run.events].count("stopped") == 1

@@ -1,0 +1,140 @@
+"""What a process holds, counted by kind: threads, descriptors, Qt objects, plot items, objects of this program, memory.
+
+The difference of two censuses names what is left. Bring the window to rest before each (stage.py)."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import shiboken6
+from PySide6.QtCore import QCoreApplication, QEvent, QObject
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
+
+GROWN, SPARE = 1.1, 60_000_000  # share and bytes of memory by which two censuses may differ
+
+
+@dataclass(frozen=True)
+class Census:
+    """How many there are of each kind, such as ("thread", "training"), and the resident memory."""
+
+    counts: Counter[tuple[str, str]]
+    bytes: int
+
+    def total(self, kind: str) -> int:
+        return sum(count for (of, _), count in self.counts.items() if of == kind)
+
+    def told(self) -> str:
+        kinds = ("thread", "descriptor", "widget", "object", "plot item", "own")
+        return ", ".join(f"{self.total(kind)} {kind}s" for kind in kinds) + f", {self.bytes / 1e6:,.0f} MB"
+
+
+def take(window: QWidget | None = None) -> Census:
+    """Count now. `window`: the window that stays."""
+    settle()
+    counts: Counter[tuple[str, str]] = Counter()
+    counts.update(("thread", _kind(thread.name)) for thread in threading.enumerate())
+    counts["thread", "native"] = len(os.listdir("/proc/self/task"))
+    counts.update(("descriptor", target) for target in _descriptors())
+    counts.update(("widget", _described(widget)) for widget in QApplication.allWidgets())
+    counts.update(("object", type(each).__name__) for root in _roots(window) for each in _children(root))
+    counts.update(("plot item", name) for name in _plot_items())
+    counts.update(("own", name) for name in _own_objects())
+    return Census(+counts, resident())
+
+
+def left(before: Census, after: Census, slack: dict[str, int] | None = None) -> list[str]:
+    """Return what there is more of than before, by kind; `slack` allows so many more of a kind."""
+    more = after.counts - before.counts
+    allowed = slack or {}
+    return [
+        f"{kind} {name}: {before.counts[kind, name]} to {after.counts[kind, name]}"
+        for (kind, name), count in sorted(more.items())
+        if count > allowed.get(f"{kind} {name}", allowed.get(kind, 0))
+    ]
+
+
+def heavier(before: Census, after: Census) -> list[str]:
+    """Return a line where the process takes more memory than before, by more than allocators keep for themselves."""
+    if after.bytes <= GROWN * before.bytes + SPARE:
+        return []
+    return [f"memory: {before.bytes / 1e6:,.0f} to {after.bytes / 1e6:,.0f} MB"]
+
+
+def settle() -> None:
+    """Carry out what was only marked to be deleted, and collect cycles."""
+    for _ in range(3):
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+        QApplication.processEvents()
+        gc.collect()
+
+
+def resident() -> int:
+    """Return the bytes of memory that the process has in use."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("Linux names it")
+
+
+def _kind(name: str) -> str:
+    """Return a thread's name without the id of the run or the file that it is for."""
+    return name.split(" ")[0] if name.startswith(("training ", "file ")) else name.split("-")[0].split(" (")[0]
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:  # the one that read the folder
+            continue
+        found.append(Path(target).name if target.startswith("/") else target.split(":")[0])
+    return found
+
+
+def _described(widget: QWidget) -> str:
+    name = type(widget).__name__
+    return f"{name} #{widget.objectName()}" if widget.objectName().startswith("qt_") else name
+
+
+def _roots(window: QWidget | None) -> list[QObject]:
+    app = QApplication.instance()
+    assert app is not None
+    tops = [widget for widget in QApplication.topLevelWidgets() if shiboken6.isValid(widget)]
+    return [app, *({id(each): each for each in (*tops, *([window] if window else []))}.values())]
+
+
+def _children(root: QObject) -> list[QObject]:
+    """Return the objects below this one that are no widgets: timers, actions, menus, animations, models."""
+    return [
+        each
+        for each in root.findChildren(QObject)
+        if not isinstance(each, QWidget) or isinstance(each, QMenu | QAction)
+    ]
+
+
+def _plot_items() -> list[str]:
+    names = []
+    for view in QApplication.allWidgets():
+        if isinstance(view, QGraphicsView) and view.scene() is not None:
+            names += [type(item).__name__ for item in view.scene().items() if isinstance(item, QGraphicsItem)]
+    return names
+
+
+def _own_objects() -> list[str]:
+    """Return the class of each object of this program; the window's collector has put some of them aside."""
+    gc.unfreeze()
+    names = [
+        f"{kind.__module__.removeprefix('gradstudio.')}.{kind.__name__}"
+        for kind in map(type, gc.get_objects())
+        if str(kind.__module__).startswith("gradstudio.")
+    ]
+    names += ["torch.Tensor" for each in gc.get_objects() if type(each).__name__ in ("Tensor", "Parameter")]
+    gc.freeze()
+    return names
