@@ -36,6 +36,11 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
+def storable(text: str) -> str:
+    """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def shortened(text: str, longest: int) -> str:
     """Return a text in at most `longest` characters: what is left out is in its middle, as both ends tell more."""
     return text if len(text) <= longest else f"{text[: longest // 2 - 1]}…{text[-(longest - longest // 2) :]}"
@@ -50,16 +55,6 @@ def brief(text: str, longest: int = LONGEST_LINE) -> str:
             return text
         text = re.sub(rf"\S{{{most + 1},}}", lambda name, most=most: shortened(name[0], most), text)
     return shortened(text, longest)
-
-
-def storable(text: str) -> str:
-    """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def cut(text: str, longest: int) -> str:
-    """Return at most so many letters of a text, the last of them an ellipsis where it was longer."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

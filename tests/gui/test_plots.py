@@ -586,3 +586,32 @@ def test_ticks_lie_on_the_axis_and_are_few(low: float, length: float, size: int)
         for _, ticks in axis.tickValues(None, low, low + length, size):
             assert len(ticks) <= 60
             assert all(low - 1e-6 * length - 1e-9 <= tick <= low + length + 1e-6 * length + 1e-9 for tick in ticks)
+
+
+def test_a_change_that_was_undone_is_not_written_at_the_loss(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{}] * 5)
+    before = run.in_force.optimizer.lr
+    RunWriter(run).change("optimizer.lr", 0.5)
+    stack.refresh(simulator)
+    text = stack.loss._change_texts[0]
+    assert text.toPlainText().endswith("→ 0.5") and text.isVisible()
+    RunWriter(run).change("optimizer.lr", before)  # undone before the next step
+    stack.refresh(simulator)
+    assert not text.isVisible()
+    RunWriter(run).change("optimizer.lr", 0.25)
+    stack.refresh(simulator)
+    RunWriter(run).change("optimizer.lr", 0.125)  # instead, so that there are as many changes as before
+    stack.refresh(simulator)
+    assert text.toPlainText() == f"optimizer.lr {before} → 0.125" and text.isVisible()
+    assert not stack.loss._change_texts[1].isVisible()
+
+
+def test_the_advised_max_norm_is_that_of_the_run_on_view(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.requested = simulator.requested.with_value("clipping.kind", "none")
+    runs = [run_of([{"grad_norm": norm * (1 + step / 100)} for step in range(80)]) for norm in (1.0, 40.0)]
+    for run, advised in zip([*runs, runs[0]], ("max_norm 1.", "max_norm 70", "max_norm 1."), strict=True):
+        simulator.run = run
+        stack.refresh(simulator)
+        assert stack.gradient_norm.limit.label.toPlainText().startswith(advised)

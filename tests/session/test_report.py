@@ -325,6 +325,22 @@ def test_mistakes_and_comparisons_are_told() -> None:
     assert any(row[-1].startswith("each step calls zero_grad, 4 × (forward, backward), step") for row in rows)
 
 
+def test_a_change_that_was_undone_is_told_nowhere() -> None:
+    run = made([2.0, 1.0])
+    writer, lr = RunWriter(run), run.in_force.optimizer.lr
+    for value in (0.5, lr):  # and back, before the next step
+        writer.change("optimizer.lr", value)
+    writer.change("clipping.max_norm", 0.25)
+    assert [change.text for change in run.changes] == ["clipping.max_norm 1.0 → 0.25"]
+    assert [change.knob for change in figure_data.take(run).changes] == ["clipping.max_norm"]
+    assert "optimizer.lr changed" not in tell(run) and "clipping.max_norm changed from 1.0 to 0.25" in tell(run)
+    rows = [row for block in timeline(run).blocks for row in block.rows]
+    assert not any("optimizer.lr" in row[-1] for row in rows)
+    assert [row[1] for row in rows if "clipping.max_norm" in row[-1]] == ["1"]
+    writer.change("clipping.max_norm", 0.125)
+    assert [change.text for change in run.changes] == ["clipping.max_norm 1.0 → 0.125"]
+
+
 def test_a_run_whose_program_was_killed_says_so() -> None:
     run = made([2.0, 1.0])
     RunWriter(run).set_status("interrupted")
