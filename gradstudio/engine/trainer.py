@@ -174,8 +174,7 @@ class Trainer:
         while self.passed < self.experiment.problem.skip_batches:
             if stopped():
                 return False
-            for _ in range(self.experiment.accumulation.steps):
-                self.task.next_batch(self.model)
+            self.task.next_batch(self.model, self.experiment.accumulation.steps)
             self.passed += 1
         return True
 
@@ -183,7 +182,7 @@ class Trainer:
         """Draw the micro-batches of the next step, behind those that are to be skipped."""
         self.pass_over()
         problem = self.experiment.problem
-        batches = [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
+        batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
         number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped
         if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
             scale = problem.outlier_scale
