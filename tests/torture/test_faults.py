@@ -33,6 +33,7 @@ from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.library import schema, writer
 from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.record import run_writer
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.simulator import Simulator
@@ -293,6 +294,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record import run_writer
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
 compiled.compile_all()
@@ -386,3 +388,15 @@ def test_train_stop_rewind_and_branch_again_and_again(tmp_path: Path) -> None:
     after = census()
     assert after[0] == before[0] and after[1] == before[1]
     assert after[2] == before[2], {name: count - before[2][name] for name, count in after[2].items()}
+
+
+def test_events_that_every_step_brings_about_are_bounded(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_writer, "MOST_ALIKE", 12)
+    experiment = simulator.preset.experiment.with_texts(["problem.outlier_every=1", "problem.outlier_scale=0"])
+    simulator.load(Preset(id="small", title="Small", experiment=experiment))
+    finish(simulator)
+    told = [event for event in simulator.run.events if event.kind == "outlier"]
+    assert [event.step for event in told] == list(range(1, 13)) and told[-1].text.endswith(
+        "; later ones are not listed"
+    )
+    assert not any("later" in event.text for event in told[:-1])
