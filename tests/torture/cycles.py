@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -29,7 +28,7 @@ def main() -> int:
     try:
         return play(options.cycles)
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        stage.leave_home(home)
 
 
 def play(cycles: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import shutil
 import sys
 import time
 import traceback
@@ -25,6 +24,7 @@ FIRST = 100  # actions before the first census
 SHOWN = 50  # actions that are printed with a finding
 STUCK = 120  # seconds in one action, after which the stacks of all threads are printed
 DEEPEST = 3  # dialogs and menus within one another in which it goes on; deeper it only closes
+TOLD_EVERY = 1000  # actions, after which a line says how far it is
 TRIES = 6  # kinds of act that are tried until one has something to act on
 PAUSES = (0, 0, 1, 2, 5, 10, 30)  # ms between two actions
 
@@ -59,12 +59,18 @@ class Monkey:
         QTimer.singleShot(pause, self._act)
 
     def _act(self) -> None:
+        from torture import census
+
         started = time.thread_time()
         if self.done >= self._until:
             self._end()
             return
         random = Random(f"{self.seed} {self.done}")
         self.done += 1
+        if self.done % TOLD_EVERY == 0:
+            print(
+                f"{self.done} actions, {len(self.watch.counts)} faults, {census.resident() / 1e6:,.0f} MB", flush=True
+            )
         self._next(random.choice(PAUSES))  # first, for the act may wait in a loop of its own until a dialog is closed
         name, do = self._choose(random) or ("nothing to do", lambda: None)
         self.last.append(f"{self.done} {name}")
@@ -144,7 +150,7 @@ def main() -> int:
         return play(home, options.seed, options.actions)
     finally:
         if not options.keep:
-            shutil.rmtree(home, ignore_errors=True)
+            stage.leave_home(home)
 
 
 def play(home: Path, seed: int, actions: int) -> int:

@@ -51,6 +51,14 @@ def make_home() -> Path:
     return home
 
 
+def leave_home(home: Path) -> None:
+    """Remove the folder, with nothing left that Qt would write into it at the end."""
+    from PySide6.QtCore import QSettings
+
+    QSettings().sync()
+    shutil.rmtree(home, ignore_errors=True)
+
+
 def bound_memory() -> None:
     """Let the process have no more addresses than that."""
     import resource
