@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ def main() -> int:
     try:
         return play(options.cycles)
     finally:
-        stage.leave_home(home)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def play(cycles: int) -> int:
