@@ -9,6 +9,7 @@ import re
 import tracemalloc
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,6 +168,16 @@ def test_the_page_is_one_file_that_loads_nothing(which: str, request: pytest.Fix
             assert value.startswith(("#", "data:image/png;base64,")), value[:80]
     identifiers = [value for _, name, value in page.attributes if name == "id"]
     assert len(identifiers) == len(set(identifiers))
+
+
+def test_a_report_leaves_no_file_open(healthy: Run) -> None:
+    report.pdf(healthy)
+    assert not [path for path in _open_files() if path.endswith((".ttf", ".otf"))]
+
+
+def _open_files() -> list[str]:
+    folder = Path("/proc/self/fd")
+    return [str(link.resolve()) for link in folder.iterdir()] if folder.exists() else []
 
 
 def test_every_section_is_there_and_says_what_happened(diverged: Run) -> None:
