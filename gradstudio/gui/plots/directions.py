@@ -72,7 +72,8 @@ class DirectionsPlot(StepPlot):
     title = "Test accuracy · directions"
     help = (
         "Accuracy on the test set and the mean cosine between its examples at the last layer (dots, every so many "
-        "steps and at the end); the cosine between the gradient before and after clipping, and between the gradient and the update."
+        "steps and at the end); the cosine between the gradient before and after clipping, and between the gradient "
+        "and the update."
     )
 
     columns = (*NOW_AND_THEN, *EVERY_STEP)
