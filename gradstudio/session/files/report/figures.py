@@ -107,10 +107,8 @@ def directions(axes: Axes, trace: Trace, colours: Colours) -> None:
             values = values[steps]
         style = {"color": colours[colour], "linewidth": 1.2, "dashes": dashes}
         entries += axes.plot(steps, values, label=label, **style, **dots)
-    low = min(
-        (float(np.nanmin(line.get_ydata())) for line in entries if np.isfinite(line.get_ydata()).any()), default=0
-    )
-    axes.set_ylim(min(low, 0.0) - 0.05, 1.05)
+    drawn = np.concatenate([np.zeros(1), *(np.asarray(line.get_ydata(), float) for line in entries)])
+    axes.set_ylim(float(np.nanmin(drawn)) - 0.05, 1.05)
     if broken.any():
         entries.append(_marks(axes, thin(np.flatnonzero(broken), len(trace)), 0.93, "x", colours["bad"], "NaN"))
     finish(axes, trace, colours, entries)
