@@ -86,10 +86,24 @@ class Preset(_Part):
 
 
 def available() -> Iterator[Path]:
-    """Yield the files of all presets: the bundled ones first, then the user's."""
+    """Yield the files of all presets: the bundled ones first, then the user's, as far as they can be seen."""
     for folder in (files.PRESETS, files.user_presets()):
-        if folder.is_dir():
-            yield from sorted(folder.glob("*.toml"))
+        with contextlib.suppress(OSError):
+            yield from sorted(folder / name for name in os.listdir(folder) if name.endswith(".toml"))
+
+
+def why_not_seen() -> str:
+    """Return why the user's own presets cannot be listed, as one line; "" where they can."""
+    folder = files.user_presets()
+    if why := files.why_not_seen(folder):
+        return why
+    try:
+        os.listdir(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as fault:
+        return f"{folder}: {files.reason(fault)}"
+    return ""
 
 
 def load(source: str | Path) -> Preset:
@@ -108,10 +122,9 @@ def load(source: str | Path) -> Preset:
 def read(path: Path) -> Preset:
     """Return the preset in a file; PresetError names the file, the line or knob, the value and what is allowed."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1).removeprefix(codecs.BOM_UTF8)
+        data = files.read_bounded(path, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
-        raise PresetError(f"{path}: {(getattr(fault, 'strerror', None) or str(fault)).lower()}") from None
+        raise PresetError(f"{path}: {files.reason(fault)}") from None
     if len(data) > LARGEST_FILE:
         raise PresetError(f"{path}: larger than {LARGEST_FILE // 1000} kB, so no preset")
     try:
@@ -249,17 +262,17 @@ def save_user_preset(preset: Preset) -> Path:
             f"{quote(preset.title)} is no name for a preset; allowed: 1 to {LONGEST_TITLE} characters, with a letter "
             "or digit among them"
         )
-    if (files.PRESETS / f"{name}.toml").exists():
+    if os.path.exists(files.PRESETS / f"{name}.toml"):
         raise PresetError(f"{name} is the name of a bundled preset; choose another")
     path = files.user_presets() / f"{name}.toml"
-    if path.exists() and path != preset.path:
+    if os.path.exists(path) and path != preset.path:
         raise PresetError(
             f"there is a preset {name} already ({path}); choose another name, or open that one and save it again"
         )
     try:
         files.write_whole(path, to_toml(preset))
     except OSError as fault:
-        raise PresetError(f"{path}: {(fault.strerror or str(fault)).lower()}") from None
+        raise PresetError(f"{path}: {files.reason(fault)}") from None
     return path
 
 

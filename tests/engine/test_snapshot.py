@@ -3,8 +3,10 @@ bit."""
 
 from __future__ import annotations
 
+import io
 import math
 import random
+import zipfile
 from dataclasses import fields
 from itertools import islice
 
@@ -396,6 +398,19 @@ def test_damaged_bytes_are_told(build):
     ):
         with pytest.raises(SnapshotError, match="damaged snapshot"):
             Snapshot.unpack(damaged, "cpu")
+
+
+def test_a_snapshot_that_unpacks_to_more_than_it_is_is_refused(build):
+    packed, buffer = Snapshot.take(build()).pack(), io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(packed)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            new.writestr(part.filename, old.read(part))
+    content = torch.load(io.BytesIO(packed), weights_only=True)
+    wide = io.BytesIO()
+    torch.save(content | {"optimizer": {"exp_avg": torch.zeros(1).expand(1 << 34)}}, wide)
+    for bomb in (buffer.getvalue(), wide.getvalue()):
+        with pytest.raises(SnapshotError, match="damaged snapshot"):
+            Snapshot.unpack(bomb, "cpu")
 
 
 def test_values_in_force_are_packed_whole(build):
