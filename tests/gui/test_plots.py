@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from itertools import pairwise
@@ -20,6 +21,7 @@ from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
@@ -105,6 +107,46 @@ def test_parts_of_a_curve_join(parts: list[list[float]], bins: int) -> None:
             with np.errstate(divide="ignore", invalid="ignore"):
                 expected = np.log10(envelope.curve()[1])
             assert np.array_equal(values, np.where(np.isfinite(expected), expected, np.nan), equal_nan=True)
+
+
+def test_the_directions_are_shown_on_demand(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, _ = shown
+    plot = stack.directions
+    assert not plot.isVisible() and plot not in stack.plots and plot in stack.every
+    stack.toggle_directions()
+    assert plot.isVisible() and plot in stack.plots
+    tested = {0: (0.1, 0.99), 40: (math.nan, 0.5), 80: (0.8, UNKNOWN)}
+    rows: list[dict] = [
+        {"clip_cosine": 1 - step / 200, "update_cosine": UNKNOWN if step == 3 else 0.5} for step in range(100)
+    ]
+    for step, (accuracy, alike) in tested.items():
+        rows[step] |= {"test_accuracy": accuracy, "head_cosine": alike}
+    rows[7]["update_cosine"] = math.nan
+    run = run_of(rows[:50])
+    plot.refresh(run, 1.0)
+    add(run, rows[50:])
+    plot.refresh(run, 1.0)
+    assert [each.tolist() for each in plot.accuracy._dots.getData()] == [[0, 80], [0.1, 0.8]]
+    assert [each.tolist() for each in plot.alike._dots.getData()] == [[0, 40], [0.99, 0.5]]
+    assert plot.clip.curve.getData()[1].tolist() == [row["clip_cosine"] for row in rows]
+    assert plot._broken.steps.tolist() == [7, 40]  # what was measured as NaN; step 3 measured nothing
+    low, high = plot.box.viewRange()[1]
+    assert low < 0.1 and high > 1
+    assert plot.reading(run, 80) == "test accuracy 80 % · of clipping 0.6 · of the update 0.5"
+    assert "cosine at the head 0.5" in plot.reading(run, 40) and "update" not in plot.reading(run, 3)
+    buffer = io.BytesIO()
+    plot_figure.data(plot, run)(buffer)
+    lines = buffer.getvalue().decode().splitlines()
+    assert lines[0] == "step,test_accuracy,head_cosine,clip_cosine,update_cosine"
+    assert lines[1] == "0,0.1,0.99,1.0,0.5" and lines[4] == "3,,,0.985," and lines[41].startswith("40,nan,0.5,")
+    RunWriter(run).end("finished", "", 0.9)
+    plot.refresh(run, 1.0)
+    assert [each.tolist() for each in plot.accuracy._dots.getData()] == [[0, 80, 100], [0.1, 0.8, 0.9]]
+    plot.refresh(run_of([{}]), 1.0)
+    assert len(plot.accuracy._dots.getData()[0]) == 0 and not len(plot._broken.steps)
+    assert plot.reading(run_of([{}]), 0) == "not measured"
+    stack.toggle_directions()
+    assert not plot.isVisible()
 
 
 def test_a_run_is_read_once_for_all_plots_and_anew_when_it_is_another() -> None:

@@ -370,6 +370,30 @@ def test_a_note_stands_in_the_report_as_text(healthy: Run) -> None:
     assert len(report.pdf(healthy, text)) > 1000
 
 
+def test_what_the_test_set_tells_is_drawn_where_it_was_measured() -> None:
+    from matplotlib.figure import Figure
+
+    from gradstudio.session.files.report import figures
+
+    run = made([1.0] * 6)
+    assert "Test accuracy" not in report.html(run)
+    tested = {0: (0.1, 1.0), 2: (math.nan, 0.8), 4: (0.7, -0.5)}
+    run = made([])
+    row = Row(0, *[1.0] * 12, layers=np.ones((len(LAYER_METRICS), 3), np.float32))
+    for step in range(10):
+        more = dict(zip(("test_accuracy", "head_cosine"), tested.get(step, ()), strict=False))
+        RunWriter(run).record(replace(row, step=step, clip_cosine=0.5, **more))
+    colours = dict.fromkeys(("accent", "dim", "good", "warning", "bad", "plot", "grid", "line"), "#000000")
+    axes = Figure().subplots()
+    figures.directions(axes, figure_data.take(run), colours)
+    drawn = {str(line.get_label()): line for line in axes.get_lines()}
+    np.testing.assert_array_equal(drawn["test accuracy"].get_xydata(), [[0, 0.1], [2, math.nan], [4, 0.7]])
+    np.testing.assert_array_equal(drawn["cosine at the head"].get_xydata(), [[0, 1], [2, 0.8], [4, -0.5]])
+    assert drawn["of clipping"].get_ydata().tolist() == [0.5] * 10 and "of the update" not in drawn
+    assert drawn["NaN"].get_xdata().tolist() == [2] and axes.get_ylim()[0] < -0.5
+    assert "Test accuracy, directions" in Page(report.html(run)).text
+
+
 def test_no_title_stands_alone_at_the_foot_of_a_page(healthy: Run) -> None:
     from gradstudio.session.files.report import pdf_pages
     from gradstudio.session.files.report.sections import curves

@@ -26,6 +26,7 @@ _NAMES = {
     "Loss scale · learning rate": "scale",
     "Timeline": "events",
     "Difference of the twins": "difference",
+    "Test accuracy · directions": "directions",
 }
 
 

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
+from gradstudio.gui.plots.directions import DirectionsPlot
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
@@ -40,6 +41,7 @@ class PlotStack(QWidget):
         self.loss = LossPlot(self.steps, self.step_cursor, source, self.overlays)
         self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, source, self.overlays)
         self.difference = DifferencePlot(self.steps, self.step_cursor)
+        self.directions = DirectionsPlot(self.steps, self.step_cursor)
         self.layers = LayersPlot(self.steps, self.step_cursor)
         self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor, source)
         self.timeline = Timeline(self.steps, self.step_cursor)
@@ -52,6 +54,7 @@ class PlotStack(QWidget):
             (self.loss, 26),
             (self.gradient_norm, 28),
             (self.difference, 20),
+            (self.directions, 20),
             (self.layers, 28),
             (self.scale_and_rate, 13),
             (self.timeline, 0),
@@ -66,12 +69,18 @@ class PlotStack(QWidget):
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
-        return (self.loss, self.gradient_norm, self.difference, self.layers, self.scale_and_rate, self.timeline)
+        shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.layers)
+        return (*shown, self.scale_and_rate, self.timeline)
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
-        """The plots on view: the difference of the twins only where there are twins."""
-        return tuple(plot for plot in self.every if plot is not self.difference or self.difference.twins is not None)
+        """The plots on view: the difference of the twins only where there are twins, the directions where somebody
+        wants them."""
+        absent = (
+            *(() if self.difference.twins is not None else (self.difference,)),
+            *(() if self.directions.isVisibleTo(self) else (self.directions,)),
+        )
+        return tuple(plot for plot in self.every if plot not in absent)
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it is now."""
@@ -112,6 +121,11 @@ class PlotStack(QWidget):
     def fit(self) -> None:
         """Show the whole run and follow it again."""
         self.steps.fit(len(self._run.history) if self._run else 0)
+
+    def toggle_directions(self) -> None:
+        """Show the plot of the test accuracy and the directions, or hide it."""
+        self.directions.setVisible(not self.directions.isVisibleTo(self))
+        self.directions.look_again()
 
     def _follow_twin(self) -> None:
         self.steps.over = self.overlays.longest
