@@ -11,8 +11,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from gradstudio.commands import branch, exit_codes, report, runs, training
-from gradstudio.commands.options import HELP, Json, LibraryFile, library_file
-from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
+from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
+from gradstudio.commands.terminal import (
+    LONGEST_LINE,
+    WrongRequest,
+    close_stdout,
+    complain,
+    say,
+    say_file,
+    say_json,
+    table,
+)
+from gradstudio.core.text import brief
 from gradstudio.session.running import interrupts
 
 app = typer.Typer(
@@ -96,6 +106,7 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
         return
     from gradstudio.core import presets
 
+    tell_unseen()
     found = []
     for path in presets.available():
         try:
@@ -173,5 +184,5 @@ def _report_fault(fault: Exception) -> int:
     ):
         complain(f"error: {message}")
         return exit_codes.WRONG_REQUEST
-    complain(f"error: {type(fault).__name__}: {message[:400]} (GRADSTUDIO_DEBUG=1 shows where)")
+    complain(f"error: {type(fault).__name__}: {brief(message, LONGEST_LINE - 80)} (GRADSTUDIO_DEBUG=1 shows where)")
     return exit_codes.FAILED

@@ -130,9 +130,8 @@ def _of_folder(folder: Path) -> Parent:
 
     told = run_of_folder(folder)
     run, steps, title, environment = (told.get(name) for name in ("run", "steps", "title", "environment"))
-    if not (
-        isinstance(run, str) and run and type(steps) is int and steps >= 0 and (folder / "experiment.toml").is_file()
-    ):
+    there = os.path.isfile(folder / "experiment.toml")
+    if not (isinstance(run, str) and run and type(steps) is int and steps >= 0 and there):
         raise WrongRequest(
             f"{str(folder)[:80]} is no folder of a run; allowed: one with experiment.toml and run.json, as --out "
             "writes them"

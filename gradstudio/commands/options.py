@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from gradstudio.commands.terminal import WrongRequest, complain
+from gradstudio.core import files
 
 if TYPE_CHECKING:
     from gradstudio.core.events import Change
     from gradstudio.core.experiment import Experiment
     from gradstudio.core.presets import Preset
     from gradstudio.session.library.store import Library
+
+LARGEST_SUMMARY = 10_000_000  # bytes of a run.json
+LONGEST_STEP = 18  # digits
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -79,22 +84,32 @@ class Request(NamedTuple):
 
 def library_file(asked: Path | None) -> Path:
     """Return the file of the library, and set it for the whole program; it need not exist."""
-    from gradstudio.core import files
-
     if asked is not None:
-        if asked.is_dir():
-            raise WrongRequest(f"--library {asked} is a folder; allowed: a file, which is made where there is none")
+        _check_library(asked)
         os.environ["GRADSTUDIO_LIBRARY"] = str(asked.absolute())
     return files.user_library()
+
+
+def _check_library(asked: Path) -> None:
+    """Raise WrongRequest for what can be no library. One that nobody may look at is told when it is opened."""
+    try:
+        kind = os.stat(asked).st_mode
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    except (OSError, ValueError) as fault:  # such as a name that is too long
+        raise WrongRequest(f"--library {asked}: {files.reason(fault)}") from None
+    if not stat.S_ISREG(kind):
+        what = "a folder" if stat.S_ISDIR(kind) else "a device or a pipe"
+        raise WrongRequest(f"--library {asked} is {what}; allowed: a file, which is made where there is none")
 
 
 @contextmanager
 def opened(asked: Path | None) -> Iterator[Library]:
     """Open the library while the command reads it; LibraryError where there is none."""
-    from gradstudio.session.library.store import Library, LibraryError
+    from gradstudio.session.library.store import Library, LibraryError, is_there
 
     path = library_file(asked)
-    if not path.exists():
+    if not is_there(path):
         raise LibraryError(f"there is no run library {path}; `gradstudio run` begins it")
     library = Library(path)
     try:
@@ -122,7 +137,17 @@ def requested(
     preset, threads = _loaded(source, library, beginning=beginning)
     given = {name: value for name, value in flags.items() if value is not None}
     experiment = preset.experiment.with_values({**dict(parse_assignment(text) for text in assignments or []), **given})
-    return Request(preset, experiment, _planned(preset, experiment.run.steps, changes or [], experiment), threads)
+    planned = _planned(preset, experiment.run.steps, changes or [], experiment)
+    tell_unseen()
+    return Request(preset, experiment, planned, threads)
+
+
+def tell_unseen() -> None:
+    """Say which of the user's own files nobody can look at: they lie in a folder of somebody else."""
+    from gradstudio.core import presets
+
+    if unseen := [why for why in (presets.why_not_seen(), files.why_not_seen(files.user_rules())) if why]:
+        complain(f"left out: {'; '.join(unseen)}")
 
 
 def asked_changes(changes: list[str] | None, first: int, steps: int) -> list[dict[str, Any]]:
@@ -133,7 +158,7 @@ def asked_changes(changes: list[str] | None, first: int, steps: int) -> list[dic
     entries = []
     for text in changes or []:
         step, colon, assignment = text.partition(":")
-        if not colon or not (step.isascii() and step.isdecimal()):
+        if not colon or not (step.isascii() and step.isdecimal() and len(step) <= LONGEST_STEP):
             raise WrongRequest(
                 f"--at {text[:80]} is not allowed; allowed: STEP:KNOB=VALUE, such as 100:optimizer.lr=0.01"
             )
@@ -159,7 +184,8 @@ def compared_steps(asked: list[int] | None, first: int, steps: int) -> tuple[int
 def run_of_folder(folder: Path) -> dict[str, Any]:
     """Return the content of run.json in this folder; empty where there is none, or it cannot be read."""
     try:
-        found = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        data = files.read_bounded(folder / "run.json", LARGEST_SUMMARY)
+        found = json.loads(data) if len(data) <= LARGEST_SUMMARY else {}
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -202,10 +228,12 @@ def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Pres
 def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, str] | None:
     """Return the run of the library with this name, as a preset with every change that was made to it; None where there
     is none."""
-    if not library_file(asked).exists() and source != "last":
-        return None
     from gradstudio.core import threads
     from gradstudio.session.files.run_files import as_preset
+    from gradstudio.session.library.store import is_there
+
+    if source != "last" and not is_there(library_file(asked)):
+        return None
 
     with opened(asked) as library:
         if source != "last" and not any(

@@ -42,10 +42,8 @@ def report(
         found = kept.load(kept.find(run))
         note = next(entry.note for entry in kept.entries() if entry.id == found.id)
     folder = out or Path(
-        re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-") or "run"
+        re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-")[:100] or "run"
     )  # the id may come from somebody else's library
-    written = output.export(found, folder, [name for name in asked if name != TENSORBOARD], note)
-    if TENSORBOARD in asked:
-        written.append(tensorboard.export(found, folder))
-    for path in written:
+    more = tensorboard.event_file(found) if TENSORBOARD in asked else {}
+    for path in output.export(found, folder, [name for name in asked if name != TENSORBOARD], note, more):
         say(str(path))

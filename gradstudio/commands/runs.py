@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradstudio.commands.options import HELP, Json, LibraryFile, RunName, formats, library_file, opened
-from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
+from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json, table
 
 if TYPE_CHECKING:
     from gradstudio.core.events import Change
@@ -49,8 +49,11 @@ def list_runs(
         if search:
             raise WrongRequest(f"--search lists runs; for the command {context.invoked_subcommand} leave it out")
         return
+    from gradstudio.session.library.store import is_there
+
     entries: list[Entry] = []
-    if path.exists():
+    there = is_there(path)
+    if there:
         with opened(library) as kept:
             entries = kept.entries(search)
     if as_json:
@@ -58,9 +61,7 @@ def list_runs(
     elif entries:
         table(("Run", "Outcome", "Steps", "Loss", "Started", "Title", "Tags"), [_line(entry) for entry in entries])
     else:
-        complain(
-            f"no such run in {path}" if search and path.exists() else f"no runs in {path}; `gradstudio run` begins one"
-        )
+        complain(f"no such run in {path}" if search and there else f"no runs in {path}; `gradstudio run` begins one")
 
 
 @app.command("show", help="Print what came of a run, its knobs, findings, note and tags.")
@@ -98,6 +99,7 @@ def compare(
         ),
     ] = "",
 ) -> None:
+    from gradstudio.core import files
     from gradstudio.session.files import comparison, output
 
     reports = formats("--report", report, output.REPORTS)
@@ -107,7 +109,11 @@ def compare(
         comparison.check(ids)  # before hundreds are read
         found = [kept.load(run) for run in ids]
     compared = comparison.compare(found)
-    output.write_together(_files(found, compared, folder, reports, csv))
+    stream = csv if csv and files.is_stream(csv) else None
+    contents = _files(found, compared, folder, reports, None if stream else csv)
+    if stream:
+        output.write_stream(stream, partial(comparison.curves_csv, found))
+    output.write_together(contents)
     if as_json:
         say_json(comparison.as_json(compared))
     else:
@@ -127,7 +133,7 @@ def delete(
         if not yes:
             if not sys.stdin.isatty():
                 raise WrongRequest("deleting needs --yes where nobody can be asked")
-            complain("\n".join(ids))
+            complain_at_length("\n".join(ids))
             if not typer.confirm(f"Delete {plural(len(ids), 'run', 'runs')} for good?", err=True):
                 return
         kept.delete(ids)

@@ -8,7 +8,9 @@ import os
 import sys
 from typing import Any
 
-from gradstudio.core.text import one_line
+from gradstudio.core.text import brief, one_line
+
+LONGEST_LINE = 300  # characters of what is printed on stderr
 
 
 class WrongRequest(ValueError):
@@ -33,8 +35,13 @@ def say_json(value: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr. Where nobody reads it, such as on a terminal that was closed, it is no error."""
-    with contextlib.suppress(OSError):
+    """Print one line on stderr, of at most LONGEST_LINE characters: a long name in it is shortened in its middle."""
+    complain_at_length(brief(one_line(text), LONGEST_LINE))
+
+
+def complain_at_length(text: str) -> None:
+    """Print a text on stderr that has several lines."""
+    with contextlib.suppress(OSError):  # nobody reads it, such as on a terminal that was closed
         print(printable(text), file=sys.stderr, flush=True)
 
 

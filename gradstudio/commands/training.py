@@ -28,7 +28,7 @@ from gradstudio.commands.options import (
     library_file,
     requested,
 )
-from gradstudio.commands.terminal import complain, say, say_file, say_json, table
+from gradstudio.commands.terminal import complain, complain_at_length, say, say_file, say_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +139,7 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
         output.write(record, folder, reports)
     if record.status == "failed":
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
-            complain(failure)
+            complain_at_length(failure)
         complain(f"error: {record.message}")
     fixes = _tried(record, wanted, snapshots) if wanted.as_json else []
     _say_outcome(record, wanted, fixes, begun=begun, kept=kept)
@@ -194,7 +194,7 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
     trials = fix_trials.Trials(record, snapshots)
     foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
-        complain(trials.failure)
+        complain_at_length(trials.failure)
     return trials.ranked
 
 

@@ -1,10 +1,16 @@
-"""The places of the program's files, and writing a file whole or not at all."""
+"""The places of the program's files, reading what may be anybody's, and writing a file whole or not at all."""
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
+import re
+import shutil
+import stat
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,6 +41,11 @@ def user_library() -> Path:
     return Path(os.environ.get("GRADSTUDIO_LIBRARY") or own).absolute()
 
 
+def user_rules() -> Path:
+    """Return the user's thresholds of the rules; the file need not exist."""
+    return Path(platformdirs.user_config_dir("gradstudio", appauthor=False)) / "rules.toml"
+
+
 def user_log() -> Path:
     """Return the file into which the window writes its own faults, beside the library; it need not exist."""
     return user_library().with_name(LOG)
@@ -45,18 +56,125 @@ def user_cache() -> Path:
     return Path(platformdirs.user_cache_dir("gradstudio", appauthor=False))
 
 
-def write_whole(path: Path, content: Content) -> None:
-    """Write a file so that a reader finds the old content or the new, never a part. OSError where it cannot be."""
-    data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def reason(fault: Exception) -> str:
+    """Return why a file cannot be read or written, in a few small letters."""
+    return (getattr(fault, "strerror", None) or str(fault)).lower()
+
+
+def why_not_seen(path: Path) -> str:
+    """Return why nobody can tell whether something is there, as one line: a folder above it cannot be searched. ""
+    where one can tell."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            data(file) if callable(data) else file.write(data)
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
+        return f"{path}: {reason(fault)}"
+    return ""
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """Return the content of a file, at most one byte more than `most`. OSError or ValueError where it cannot be read,
+    and for what is no file: a pipe waits for ever, and a device may have no end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise _no_file(path)
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as file:
+        return file.read(most + 1) or b""
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path names a pipe, a terminal or another such device, which is written to and never replaced;
+    /dev/stdout is one, wherever it leads."""
+    try:
+        kind = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    led = re.match("/dev/(std|fd/)|/proc/", os.path.abspath(path))  # a redirected stream may lead to a file
+    return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or (stat.S_ISREG(kind) and led is not None)
+
+
+def write_stream(path: Path, content: Content) -> None:
+    """Write into a pipe or a device. OSError where that cannot be."""
+    found = os.stat(path)
+    own = next((number for number in (1, 2) if _is_open(number, found)), None)
+    with os.fdopen(os.dup(own), "wb") if own else path.open("wb") as file:
+        _put(content, file)
+
+
+def write_whole(path: Path, content: Content) -> None:
+    """Write a file so that a reader finds the old content or the new, never a part. OSError where it cannot be, and
+    where something is there that is no file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    check_replaceable(path)
+    with temporary_folder(path.parent) as folder:
+        written = Path(folder, path.name)
+        with written.open("wb") as file:
+            _put(content, file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        os.chmod(written, 0o644)
+        os.replace(written, path)
+
+
+def _put(content: Content, file: BinaryIO) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    data(file) if callable(data) else file.write(data)
+
+
+def _is_open(number: int, found: os.stat_result) -> bool:
+    """Return whether a file is open under this number."""
+    with suppress(OSError):
+        return os.path.samestat(found, os.fstat(number))
+    return False
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise OSError where something is there that no file may replace: a folder, a device, a pipe, a socket."""
+    try:
+        kind = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(kind):
+        raise _no_file(path)
+
+
+def temporary_folder(beside: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for what is not whole yet. It is gone after a `with`, and after a kill with the next such folder:
+    its name says whose it is."""
+    for left in _left_over(beside):
+        shutil.rmtree(left, ignore_errors=True)
+    return tempfile.TemporaryDirectory(dir=beside, prefix=f".gradstudio-{_host()}-{os.getpid()}-")
+
+
+def _left_over(folder: Path) -> list[Path]:
+    """Return the temporary folders in this one whose process has ended."""
+    if os.name == "nt":
+        return []  # a signal would end the process there
+    named = re.compile(rf"\.gradstudio-{re.escape(_host())}-(\d{{1,9}})-\w+")
+    found: list[Path] = []
+    with suppress(OSError), os.scandir(folder) as entries:  # one may write into a folder that one may not read
+        found += [Path(each) for each in entries if (name := named.fullmatch(each.name)) and not _lives(int(name[1]))]
+    return found
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
+
+
+def _host() -> str:
+    """Return the name of this machine as file names can have it: another one may write into the same folder."""
+    return re.sub(r"\W+", "_", platform.node())[:40]
+
+
+def _no_file(path: Path) -> OSError:
+    """Return the error for what is there and no file."""
+    if os.path.isdir(path):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return OSError(errno.EINVAL, "no file, but a pipe, a socket or a device", str(path))

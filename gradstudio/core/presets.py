@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import Change
-from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.text import one_line
 
-SCHEMA = 1
+SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
 LARGEST_FILE = 1_000_000  # bytes
 LONGEST_TITLE = 60
 MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
@@ -64,7 +64,7 @@ class Promise(_Part):
 class _File(_Part):
     """The part of the file that holds no knobs."""
 
-    schema_: Literal[1] = Field(1, alias="schema")
+    schema_: Literal[1, 2] = Field(1, alias="schema")
     title: _Text = ""
     summary: _Text = ""
     lesson: list[LessonStep] = []
@@ -82,13 +82,28 @@ class Preset(_Part):
     timeline: tuple[Change, ...] = ()
     path: Path | None = None
     bundled: bool = False
+    written_in: int = SCHEMA  # the schema of its file
 
 
 def available() -> Iterator[Path]:
-    """Yield the files of all presets: the bundled ones first, then the user's."""
+    """Yield the files of all presets: the bundled ones first, then the user's, as far as they can be seen."""
     for folder in (files.PRESETS, files.user_presets()):
-        if folder.is_dir():
-            yield from sorted(folder.glob("*.toml"))
+        with contextlib.suppress(OSError):
+            yield from sorted(folder / name for name in os.listdir(folder) if name.endswith(".toml"))
+
+
+def why_not_seen() -> str:
+    """Return why the user's own presets cannot be listed, as one line; "" where they can."""
+    folder = files.user_presets()
+    if why := files.why_not_seen(folder):
+        return why
+    try:
+        os.listdir(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as fault:
+        return f"{folder}: {files.reason(fault)}"
+    return ""
 
 
 def load(source: str | Path) -> Preset:
@@ -107,10 +122,9 @@ def load(source: str | Path) -> Preset:
 def read(path: Path) -> Preset:
     """Return the preset in a file; PresetError names the file, the line or knob, the value and what is allowed."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1).removeprefix(codecs.BOM_UTF8)
+        data = files.read_bounded(path, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
-        raise PresetError(f"{path}: {(getattr(fault, 'strerror', None) or str(fault)).lower()}") from None
+        raise PresetError(f"{path}: {files.reason(fault)}") from None
     if len(data) > LARGEST_FILE:
         raise PresetError(f"{path}: larger than {LARGEST_FILE // 1000} kB, so no preset")
     try:
@@ -152,6 +166,7 @@ def parse(text: str, path: Path) -> Preset:
     return Preset(
         id=path.stem, title=about.title or path.stem, summary=about.summary, lesson=about.lesson, promise=about.promise,
         experiment=experiment, timeline=timeline, path=path, bundled=path.parent == files.PRESETS,
+        written_in=about.schema_,
     )  # fmt: skip
 
 
@@ -247,17 +262,17 @@ def save_user_preset(preset: Preset) -> Path:
             f"{quote(preset.title)} is no name for a preset; allowed: 1 to {LONGEST_TITLE} characters, with a letter "
             "or digit among them"
         )
-    if (files.PRESETS / f"{name}.toml").exists():
+    if os.path.exists(files.PRESETS / f"{name}.toml"):
         raise PresetError(f"{name} is the name of a bundled preset; choose another")
     path = files.user_presets() / f"{name}.toml"
-    if path.exists() and path != preset.path:
+    if os.path.exists(path) and path != preset.path:
         raise PresetError(
             f"there is a preset {name} already ({path}); choose another name, or open that one and save it again"
         )
     try:
         files.write_whole(path, to_toml(preset))
     except OSError as fault:
-        raise PresetError(f"{path}: {(fault.strerror or str(fault)).lower()}") from None
+        raise PresetError(f"{path}: {files.reason(fault)}") from None
     return path
 
 
@@ -265,7 +280,7 @@ _KEYS = {"schema", "title", "summary", "lesson", "promise", "timeline"}
 
 
 def _as_declared(change: Change) -> float | int | str | bool:
-    return float(change.value) if find_knob(change.knob).kind == "float" else change.value
+    return float(change.value) if find_knob(change.knob).kind == "float" else of_today(change.knob, change.value)
 
 
 def _line_of(text: str, fault: str) -> str:

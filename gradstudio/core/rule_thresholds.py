@@ -14,42 +14,43 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
+from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.rules import makers
 
-FILE = "rules.toml"
+LARGEST_FILE = 1_000_000  # bytes
+MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
 Thresholds = Mapping[str, float | int]
 
 
-def user_rules() -> Path:
-    """Return the user's rules.toml; it need not exist."""
-    return Path(platformdirs.user_config_dir("gradstudio", appauthor=False)) / FILE
-
-
 def read(path: Path | None = None) -> Mapping[str, Thresholds]:
-    """Return the thresholds in the file, by rule; empty where there is no file. KnobError names what is not allowed."""
-    path = path or user_rules()
+    """Return the thresholds in the file, by rule; empty where there is no file, or its folder is somebody else's and
+    cannot be searched. KnobError names what is not allowed."""
+    path = path or files.user_rules()
     try:
         stamp = os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
     except OSError as fault:
-        raise KnobError(f"{path}: {(fault.strerror or str(fault)).lower()}") from None
+        raise KnobError(f"{path}: {files.reason(fault)}") from None
     return _read(path, stamp.st_mtime_ns, stamp.st_size)
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int, size: int) -> Mapping[str, Thresholds]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = files.read_bounded(path, LARGEST_FILE).decode()
+        if len(text) > LARGEST_FILE or any(line.count(".") > MOST_DOTS for line in text.split("\n")):
+            raise KnobError(f"{path}: no rules: too large, or more than {MOST_DOTS} dots in a line")
+        table = tomllib.loads(text)
+    except KnobError:
+        raise
     except OSError as fault:
-        raise KnobError(f"{path}: {(fault.strerror or str(fault)).lower()}") from None
-    except ValueError as fault:  # TOML or UTF-8
-        raise KnobError(f"{path}: not valid TOML: {fault}") from None
+        raise KnobError(f"{path}: {files.reason(fault)}") from None
+    except (ValueError, RecursionError) as fault:  # TOML or UTF-8
+        raise KnobError(f"{path}: not valid TOML: {str(fault)[:200]}") from None
     return check(table, str(path))
 
 

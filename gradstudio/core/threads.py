@@ -30,4 +30,4 @@ def of(environment: Mapping[str, object]) -> str:
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST
+    return text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= MOST

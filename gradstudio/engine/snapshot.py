@@ -5,6 +5,7 @@ itself to the last bit on the CPU."""
 from __future__ import annotations
 
 import io
+import zipfile
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -112,15 +113,29 @@ class Snapshot:
 
     @classmethod
     def unpack(cls, data: bytes, device: str) -> Snapshot:
-        """Return the snapshot that was packed, on a device. Raises SnapshotError where the bytes are damaged."""
+        """Return the snapshot that was packed, on a device. Raises SnapshotError where the bytes are damaged, or would
+        take more memory than they are."""
         try:
+            _check_sizes(data)
             content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
             in_force = Experiment().with_values(content.pop("experiment"))
             content["generators"] = [state.cpu() for state in content["generators"]]
             content["order"] = content["order"].cpu()
-            return cls(**content, experiment=in_force)
+            snapshot = cls(**content, experiment=in_force)
+            if snapshot.nbytes > len(data):  # a tensor may show one number at many places
+                raise SnapshotError(f"{len(data):,} bytes hold tensors of {snapshot.nbytes:,}")
+            return snapshot
         except Exception as fault:  # torch.load raises what it likes
             raise SnapshotError(f"damaged snapshot: {str(fault)[:200]}") from None
+
+
+def _check_sizes(data: bytes) -> None:
+    """Raise SnapshotError for an archive that unpacks to more than it has bytes. torch.save compresses nothing."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = archive.infolist()
+    packed = any(part.compress_type != zipfile.ZIP_STORED for part in parts)
+    if packed or sum(part.file_size for part in parts) > len(data):
+        raise SnapshotError("it would unpack to more than it is")
 
 
 _NO_ORDER = torch.empty(0, dtype=torch.int64)

@@ -3,8 +3,10 @@ bit."""
 
 from __future__ import annotations
 
+import io
 import math
 import random
+import zipfile
 from dataclasses import fields
 from itertools import islice
 
@@ -150,7 +152,7 @@ def test_everything_else_that_a_step_can_do(build, knobs):
 
 
 @pytest.mark.parametrize("knobs", [
-    ["clipping.kind=none"], ["clipping.kind=per_layer"], ["mistakes.never_zero_grad=true"],
+    ["clipping.kind=none"], ["clipping.kind=per_tensor"], ["mistakes.never_zero_grad=true"],
     ["loss.kind=naive_log", "loss.eps=0.01"], ["model.init=lsuv", "model.norm=batch"],
     ["problem.input_scale=0"], ["optimizer.lr=1e6", "problem.input_scale=1e10"], ["optimizer.momentum=1"],
     ["optimizer.kind=adam", "optimizer.eps=0", "optimizer.beta1=0"], ["optimizer.kind=rmsprop", "optimizer.momentum=0"],
@@ -253,7 +255,7 @@ LIVE = [
     "clipping.max_norm=0.1",
 ]
 OTHERS: dict[str, list[object]] = {
-    "clipping.kind": ["none", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"],
+    "clipping.kind": ["none", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
     "schedule.kind": ["cosine", "linear"], "problem.outlier_every": [2], "problem.skip_batches": [3],
     "accumulation.steps": [1, 4],
@@ -396,6 +398,19 @@ def test_damaged_bytes_are_told(build):
     ):
         with pytest.raises(SnapshotError, match="damaged snapshot"):
             Snapshot.unpack(damaged, "cpu")
+
+
+def test_a_snapshot_that_unpacks_to_more_than_it_is_is_refused(build):
+    packed, buffer = Snapshot.take(build()).pack(), io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(packed)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
+        for part in old.infolist():
+            new.writestr(part.filename, old.read(part))
+    content = torch.load(io.BytesIO(packed), weights_only=True)
+    wide = io.BytesIO()
+    torch.save(content | {"optimizer": {"exp_avg": torch.zeros(1).expand(1 << 34)}}, wide)
+    for bomb in (buffer.getvalue(), wide.getvalue()):
+        with pytest.raises(SnapshotError, match="damaged snapshot"):
+            Snapshot.unpack(bomb, "cpu")
 
 
 def test_values_in_force_are_packed_whole(build):

@@ -188,8 +188,7 @@ def test_everything_has_a_name_and_a_help(qtbot: QtBot, window: Window) -> None:
     )
 
 
-@pytest.mark.parametrize("zoom", [1.0, 1.5])
-@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize(("mode", "zoom"), [("light", 1.0), ("dark", 1.5)])
 def test_five_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Window, mode: str, zoom: float) -> None:
     """In 300 px, as at 1280 x 720, and in as much more as larger text needs."""
     try:

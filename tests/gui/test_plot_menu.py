@@ -49,21 +49,20 @@ def choose(qtbot: QtBot, window: Window, path: Path) -> None:
     dialog.close()
 
 
-@pytest.mark.parametrize("name", PLOTS)
 @pytest.mark.parametrize("reason", [QContextMenuEvent.Reason.Mouse, QContextMenuEvent.Reason.Keyboard])
-def test_the_menu_opens_by_mouse_and_by_key(
-    qtbot: QtBot, window: Window, name: str, reason: QContextMenuEvent.Reason
-) -> None:
-    widget = getattr(window.plots, name).widget
+def test_the_menu_opens_by_mouse_and_by_key(qtbot: QtBot, window: Window, reason: QContextMenuEvent.Reason) -> None:
     place = QPoint(40, 20)
-    QApplication.sendEvent(widget, QContextMenuEvent(reason, place, widget.mapToGlobal(place)))
-    qtbot.waitUntil(lambda: isinstance(QApplication.activePopupWidget(), QMenu), timeout=LONG)
-    menu = QApplication.activePopupWidget()
-    assert "Copy figure" in [entry.text() for entry in menu.actions()]
-    assert any(entry.text().startswith("Import curve") for entry in menu.actions()) == (
-        name in ("loss", "gradient_norm")
-    )
-    menu.close()
+    for name in PLOTS:
+        widget = getattr(window.plots, name).widget
+        QApplication.sendEvent(widget, QContextMenuEvent(reason, place, widget.mapToGlobal(place)))
+        qtbot.waitUntil(lambda: isinstance(QApplication.activePopupWidget(), QMenu), timeout=LONG)
+        menu = QApplication.activePopupWidget()
+        assert "Copy figure" in [entry.text() for entry in menu.actions()]
+        assert any(entry.text().startswith("Import curve") for entry in menu.actions()) == (
+            name in ("loss", "gradient_norm")
+        )
+        menu.close()
+        assert QApplication.activePopupWidget() is None
 
 
 def test_a_figure_is_copied_at_twice_the_size(trained: Window) -> None:
@@ -79,19 +78,19 @@ def test_a_figure_is_copied_at_twice_the_size(trained: Window) -> None:
     assert theme.colors.accent.lower() in colors and theme.colors.plot in colors  # a curve on a ground
 
 
-@pytest.mark.parametrize("name", PLOTS)
-def test_figures_are_drawn_and_the_plot_stays_as_it_was(trained: Window, name: str) -> None:
-    plot = getattr(trained.plots, name)
-    plot.step_cursor.move(None)
-    before = plot.grab().toImage()
-    png, svg = QImage.fromData(plot_figure.png(plot_figure.image(plot))), plot_figure.svg(plot)
-    assert png.size() == plot.size() * 2
-    assert QSvgRenderer(svg).isValid() and ElementTree.fromstring(svg).get("version") == "1.1"
-    assert plot.grab().toImage() == before
-    letters = re.sub(r"<[^>]+>", " ", svg.decode())
-    if name != "timeline":
-        assert "<path" in svg.decode() or "<polyline" in svg.decode()
-    assert plot.title.split(" ")[0] in letters
+def test_figures_are_drawn_and_the_plot_stays_as_it_was(trained: Window) -> None:
+    for name in PLOTS:
+        plot = getattr(trained.plots, name)
+        plot.step_cursor.move(None)
+        before = plot.grab().toImage()
+        png, svg = QImage.fromData(plot_figure.png(plot_figure.image(plot))), plot_figure.svg(plot)
+        assert png.size() == plot.size() * 2, name
+        assert QSvgRenderer(svg).isValid() and ElementTree.fromstring(svg).get("version") == "1.1", name
+        assert plot.grab().toImage() == before, name
+        letters = re.sub(r"<[^>]+>", " ", svg.decode())
+        if name != "timeline":
+            assert "<path" in svg.decode() or "<polyline" in svg.decode(), name
+        assert plot.title.split(" ")[0] in letters
 
 
 def test_the_data_of_a_plot_as_csv(qtbot: QtBot, trained: Window, tmp_path: Path) -> None:
@@ -111,12 +110,13 @@ def test_the_data_of_a_plot_as_csv(qtbot: QtBot, trained: Window, tmp_path: Path
     assert QApplication.clipboard().text().startswith("step,kind,text")
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_figures_are_saved(qtbot: QtBot, trained: Window, tmp_path: Path, suffix: str) -> None:
-    action(trained, trained.plots.loss, f"Save figure as {suffix.upper()}").trigger()
-    choose(qtbot, trained, tmp_path / f"loss.{suffix}")
-    qtbot.waitUntil(lambda: (tmp_path / f"loss.{suffix}").exists(), timeout=LONG)
-    assert (tmp_path / f"loss.{suffix}").stat().st_size > 1000
+def test_figures_are_saved(qtbot: QtBot, trained: Window, tmp_path: Path) -> None:
+    for suffix in ("png", "svg"):
+        action(trained, trained.plots.loss, f"Save figure as {suffix.upper()}").trigger()
+        path = tmp_path / f"loss.{suffix}"
+        choose(qtbot, trained, path)
+        qtbot.waitUntil(path.exists, timeout=LONG)
+        assert path.stat().st_size > 1000
 
 
 def test_nothing_measured_is_no_data(window: Window) -> None:

@@ -10,7 +10,6 @@ from gradstudio.core.text import number
 
 _SHORTENED = {
     "value": "Clipping by value cut each large entry",
-    "per_layer": "Clipping shortened each tensor by itself",
     "per_tensor": "Clipping shortened each tensor by itself",
     "agc": "Adaptive clipping shortened the gradient of each unit by itself",
 }

@@ -193,5 +193,5 @@ class ExplodingGradient:
             "Exploding gradient" if severity != "info" else "Gradient spike, clipped" if clipped else "Gradient spike",
             step, step, (layer,) if layer else (), growth + where + "." + reached,
             how + (mechanism.stepped(history, step) if not contained else "The loss shows no harm so far."),
-            () if contained else ("clipping.kind=norm", "clipping.kind=per_layer", *lower(history, row["lr"])),
+            () if contained else ("clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
         )  # fmt: skip

@@ -23,3 +23,6 @@ def fill(menu: QMenu, context: Context) -> None:
         action.setToolTip(preset.summary)
         action.setCheckable(True)
         action.setChecked(preset.path == context.simulator.preset.path)
+    if why := presets.why_not_seen():
+        action = menu.addAction("Your own presets cannot be read", lambda: context.message.show_error(why))
+        action.setToolTip(why)

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 from gradstudio.core import files
 from gradstudio.session.files import report
@@ -52,9 +53,15 @@ def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
     return written
 
 
-def export(run: Run, folder: Path, formats: Sequence[str], note: str = "") -> list[Path]:
-    """Write the files of these EXPORTS into the folder, all or none; return their paths. The note is shown in a report.
-    OutputError where they cannot be written."""
+def export(
+    run: Run,
+    folder: Path,
+    formats: Sequence[str],
+    note: str = "",
+    more: Mapping[str, files.Content] = MappingProxyType({}),
+) -> list[Path]:
+    """Write the files of these EXPORTS into the folder, with `more` by their names, all or none; return their paths.
+    The note is shown in a report. OutputError where they cannot be written."""
     contents: dict[Path, files.Content] = {}
     for name in (name for chosen in formats for name in EXPORTS[chosen]):
         contents[folder / name] = (
@@ -62,12 +69,20 @@ def export(run: Run, folder: Path, formats: Sequence[str], note: str = "") -> li
         )
     if "py" in formats:
         contents |= _data_beside(folder, train_py(run))
-    return write_together(contents)
+    return write_together(contents | {folder / name: content for name, content in more.items()})
 
 
 def write_program(program: str, path: Path) -> None:
     """Write a program, and beside it the data sets that it reads. OutputError where that cannot be."""
     write_together({path: program, **_data_beside(path.parent, program)})
+
+
+def write_stream(path: Path, content: files.Content) -> None:
+    """Write into a pipe or a device. OutputError where that cannot be."""
+    try:
+        files.write_stream(path, content)
+    except OSError as fault:
+        raise _cannot(path, fault) from None
 
 
 def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
@@ -77,12 +92,17 @@ def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
         ready = []
         for path, content in contents.items():
             check_folder(path.parent)
-            if path.is_dir():
-                raise OutputError(f"{path} cannot be written: is a directory")
-            folder = aside.enter_context(tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradstudio-"))
+            try:
+                files.check_replaceable(path)
+                folder = aside.enter_context(files.temporary_folder(path.parent))
+            except OSError as fault:
+                raise _cannot(path, fault) from None
             ready.append((_write(Path(folder, path.name), content), path))
         for written, path in ready:
-            os.replace(written, path)
+            try:
+                os.replace(written, path)
+            except OSError as fault:
+                raise _cannot(path, fault) from None
     return list(contents)
 
 
@@ -91,9 +111,17 @@ def _data_beside(folder: Path, program: str) -> dict[Path, bytes]:
     file has that name, as it may be the user's."""
     found = {folder / path.name: path.read_bytes() for path in data_files(program)}
     for path, data in found.items():
-        if path.is_file() and path.read_bytes() != data:
+        if os.path.lexists(path) and not _holds(path, data):
             raise OutputError(f"{path} cannot be written: another file of that name is there; choose another folder")
     return found
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Return whether a file has this content."""
+    try:
+        return files.read_bounded(path, len(data)) == data
+    except OSError:
+        return False
 
 
 def _write(path: Path, content: files.Content) -> Path:
@@ -105,4 +133,4 @@ def _write(path: Path, content: files.Content) -> Path:
 
 
 def _cannot(path: Path, fault: OSError) -> OutputError:
-    return OutputError(f"{path} cannot be written: {(fault.strerror or str(fault)).lower()}")
+    return OutputError(f"{path} cannot be written: {files.reason(fault)}")

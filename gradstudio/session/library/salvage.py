@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -70,7 +69,7 @@ def _as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
 def _with_new_first_page(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a copy of a library whose first page is damaged, with that of a new library in its place: it says which
     tables there are and where they begin, and that is the same in all libraries of one version."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".gradstudio-") as folder:
+    with files.temporary_folder(path.parent) as folder:
         new, copy = Path(folder, "new"), Path(folder, "copy")
         schema.connect(new).close()
         first = bytearray(new.read_bytes())

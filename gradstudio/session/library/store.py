@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gradstudio.core import files
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
 from gradstudio.core.knobs import quote
 from gradstudio.core.text import LONGEST_TITLE, plural, shortened
@@ -76,9 +78,7 @@ class Library:
                 raise LibraryError(f"{path} is no run library: {fault}") from None
             self.notice, self._connection = salvage.set_aside(path)
         except OSError as fault:
-            raise LibraryError(
-                f"the run library {path} cannot be opened: {(fault.strerror or str(fault)).lower()}"
-            ) from None
+            raise LibraryError(f"the run library {path} cannot be opened: {files.reason(fault)}") from None
         except ValueError as fault:
             raise LibraryError(str(fault)) from None
         self._connection.row_factory = sqlite3.Row
@@ -351,6 +351,13 @@ class Library:
             yield
         except (sqlite3.Error, UnicodeError) as fault:
             raise LibraryError(f"the run library {self.path}: {fault}") from None
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is a library; LibraryError where nobody can tell."""
+    if why := files.why_not_seen(path):
+        raise LibraryError(f"the run library cannot be opened: {why}")
+    return os.path.exists(path)
 
 
 def is_damage(fault: BaseException) -> bool:

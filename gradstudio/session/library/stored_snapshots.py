@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from gradstudio.session.library.store import Library, LibraryError
+from gradstudio.session.library.store import Library, LibraryError, is_there
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Kept, Snapshots, Stored
@@ -66,7 +66,7 @@ def read(path: Path, runs: Iterable[str]) -> list[Stored]:
     read."""
     found = []
     with suppress(LibraryError):
-        if path.exists():
+        if is_there(path):
             with closing(Library(path)) as library:
                 found = library.snapshots(runs)
     return [stored for run, step, content in found if (stored := _unpack(run, step, content))]

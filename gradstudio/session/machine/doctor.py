@@ -234,25 +234,24 @@ def _drawing() -> list[Check]:
 
 def _folder() -> list[Check]:
     folder = files.user_presets()
-    there = next(
-        path for path in (folder, *folder.parents) if path.exists()
-    )  # the folder is made when something is saved
+    # the folder is made when something is saved
+    there = next((path for path in (folder, *folder.parents) if os.path.exists(path)), folder)
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as fault:
-        text = f"{folder}: {(fault.strerror or str(fault)).lower()}"
+        text = f"{folder}: {files.reason(fault)}"
         return [Check("User folder", False, text, "Make it writable, or set XDG_DATA_HOME to a folder that is.")]
     return [Check("User folder", True, str(folder))]
 
 
 def _library() -> list[Check]:
-    from gradstudio.session.library.store import Library, LibraryError
+    from gradstudio.session.library.store import Library, LibraryError, is_there
 
     path = files.user_library()
-    if not path.exists():
-        return [Check("Run library", True, f"{path}: not there yet; the first run begins it")]
     try:
+        if not is_there(path):
+            return [Check("Run library", True, f"{path}: not there yet; the first run begins it")]
         library = Library(path)
     except LibraryError as fault:
         return [Check("Run library", False, str(fault), "Update GradStudio if a newer one wrote it; else close what "
@@ -294,7 +293,7 @@ def _log() -> list[Check]:
 
 def _size(library: Path) -> int:
     """Return the bytes on the disk, with what SQLite has not yet moved into the file itself."""
-    return sum(path.stat().st_size for path in (library, Path(f"{library}-wal")) if path.exists())
+    return sum(os.path.getsize(path) for path in (library, Path(f"{library}-wal")) if os.path.isfile(path))
 
 
 def _presets() -> list[Check]:
@@ -304,6 +303,10 @@ def _presets() -> list[Check]:
             good.append(presets.read(path))
         except presets.PresetError as fault:
             bad.append(Check("Preset", False, str(fault), "Correct the file, or remove it."))
+    for why in (presets.why_not_seen(), files.why_not_seen(files.user_rules())):
+        if why:
+            advice = "Make the folder readable, or set XDG_DATA_HOME and XDG_CONFIG_HOME to folders of your own."
+            bad.append(Check("Own files", False, why, advice))
     bundled = sum(preset.bundled for preset in good)
     whole = bundled > 0
     text = f"{bundled} bundled, {len(good) - bundled} of your own"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from gradstudio.session.files.curve_import.imported_curve import LARGEST_STEP, Curve, CurveError
@@ -16,7 +17,7 @@ def read(path: Path) -> list[Curve]:
     """
     from gradstudio.session.files.curve_import import event_file, table_file
 
-    curves = event_file.read(path) if path.is_dir() or "tfevents" in path.name else table_file.read(path)
+    curves = event_file.read(path) if os.path.isdir(path) or "tfevents" in path.name else table_file.read(path)
     for curve in curves:
         if max(abs(curve.steps[0]), abs(curve.steps[-1])) > LARGEST_STEP:
             raise CurveError(path, f"{curve.name}: a step beyond {LARGEST_STEP:,}, the most that is read")

@@ -16,6 +16,7 @@ from gradstudio.session.files.tensorboard import records
 from gradstudio.session.files.tensorboard.messages import BYTES, DOUBLE, FIXED32, FLOAT, VARINT, fields
 
 MOST_FILES = 200  # in a folder
+MOST_FOLDERS = 10_000  # below it
 
 
 def read(path: Path) -> list[Curve]:
@@ -47,10 +48,12 @@ def read(path: Path) -> list[Curve]:
 
 def _files(path: Path) -> list[tuple[Path, str]]:
     """Return the event files, oldest first, each with the name of its run: its folder below `path`."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [(path, "")]
     found: list[Path] = []
-    for folder, _, names in os.walk(path):
+    for count, (folder, _, names) in enumerate(os.walk(path)):
+        if count >= MOST_FOLDERS:
+            raise CurveError(path, f"more than {MOST_FOLDERS:,} folders; allowed: the folder of one run, or of a few")
         found += [Path(folder, name) for name in names if "tfevents" in name]
         if len(found) > MOST_FILES:
             raise CurveError(path, f"more than {MOST_FILES} event files; allowed: the folder of one run, or of a few")

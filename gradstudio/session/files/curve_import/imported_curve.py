@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gradstudio.core import files
 from gradstudio.core.text import one_line
 
 LARGEST_FILE = 200_000_000  # bytes
@@ -35,10 +36,9 @@ class Curve:
 def load(path: Path) -> bytes:
     """Return the content of a file; CurveError where it cannot be read or is too large."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+        data = files.read_bounded(path, LARGEST_FILE)
     except (OSError, ValueError) as fault:
-        raise CurveError(path, (getattr(fault, "strerror", None) or str(fault)).lower()) from None
+        raise CurveError(path, files.reason(fault)) from None
     if len(data) > LARGEST_FILE:
         raise CurveError(path, f"larger than {LARGEST_FILE // 1_000_000} MB, which is the most that is read")
     return data

@@ -20,7 +20,7 @@ from gradstudio.core.history import BLOCK, COLUMNS
 from gradstudio.core.text import one_line
 from gradstudio.core.unknown import known
 from gradstudio.session.files import run_files
-from gradstudio.session.files.output import OutputError
+from gradstudio.session.files.output import write_together
 from gradstudio.session.files.tensorboard import messages, records
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import headline, tell
@@ -37,13 +37,13 @@ def export(run: Run, folder: Path) -> Path:
     the story, the experiment with its knobs and the events are texts. Histograms show how gradient norm, weight norm
     and update ratio are spread over the layers, as log10 of those that are finite and not 0. NaN and Inf stay what they
     are in the scalars. TensorBoard's scalars have 32 bits: values beyond 3.4e38 become Inf."""
+    return write_together({folder / name: content for name, content in event_file(run).items()})[0]
+
+
+def event_file(run: Run) -> dict[str, files.Content]:
+    """Return the run's event file by its name."""
     name = re.sub(r"[^\w.-]+", "-", run.id)[:100]
-    path = folder / f"events.out.tfevents.{run.started:.0f}.{name}"
-    try:
-        files.write_whole(path, partial(_write, run))
-    except OSError as fault:
-        raise OutputError(f"{path} cannot be written: {(fault.strerror or str(fault)).lower()}") from None
-    return path
+    return {f"events.out.tfevents.{run.started:.0f}.{name}": partial(_write, run)}
 
 
 def _write(run: Run, file: BinaryIO) -> None:
