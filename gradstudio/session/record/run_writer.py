@@ -78,6 +78,9 @@ class RunWriter:
         """Say how the run ended; the last thing that its worker does."""
         run = self.run
         self._values.update(message=message, accuracy=accuracy)
+        if status == "finished" and accuracy is not None:
+            for finding in run.rule_watch.diagnosis.conclude(run.history, accuracy):
+                self.find(finding)
         match status:
             case "failed":
                 self.note("failed", message)

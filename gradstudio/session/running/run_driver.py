@@ -246,6 +246,15 @@ class RunDriver:
         self._pass_on_notices()
         self.writer.end(self.outcome, self._message, accuracy)
 
+    def test_accuracy(self) -> float | None:
+        """Return the accuracy on the test set where the run stands; None where that fails."""
+        self.settle()
+        if self.trainer is None or not self._stands or self.outcome == "failed":
+            return None
+        with self._caught():
+            return self.trainer.evaluate()
+        return None
+
     def _accuracy(self) -> float | None:
         """Return the accuracy on the test set, None where there is no model to find it with. It may show that the last
         update broke the weights."""
