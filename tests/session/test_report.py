@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from gradstudio.core import presets
+from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
@@ -24,6 +25,7 @@ from gradstudio.session.files.report import figure_data
 from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten
 from gradstudio.session.files.report.sections import SECTIONS, command, timeline
 from gradstudio.session.files.report.typesetting import width, wrap
+from gradstudio.session.record import run_writer
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -300,7 +302,7 @@ def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) ->
     for part in (
         "fully connected network of 2 hidden layers",
         "clipping.max_norm changed from 1.0 to 0.2 at step 4",
-        "Clipping shortened",
+        "Clipping changed",
         "of the test set",
     ):
         assert part in told
@@ -350,6 +352,23 @@ def test_a_change_that_was_undone_is_told_nowhere() -> None:
     assert [row[1] for row in rows if "clipping.max_norm" in row[-1]] == ["1"]
     writer.change("clipping.max_norm", 0.125)
     assert [change.text for change in run.changes] == ["clipping.max_norm 1.0 → 0.125"]
+
+
+def test_many_alike_events_are_counted_only_as_far_as_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_writer, "MOST_ALIKE", 7)
+    for skipped, told in (
+        (6, "6 updates skipped after an overflow, the last at step 5"),
+        (9, "7 updates skipped after an overflow up to step 6; later ones are not listed"),
+    ):
+        run = made([2.0, 1.0])
+        writer = RunWriter(run)
+        for step in range(skipped):
+            writer.note("step_skipped", "overflow", step)
+        rows = [row[-1] for block in timeline(run).blocks for row in block.rows]
+        assert [row for row in rows if "overflow" in row] == [told]
+        writer.resume(Diagnosis([]), {})  # which counts them anew
+        writer.note("step_skipped", "overflow", 9)
+        assert sum(event.kind == "step_skipped" for event in run.events) == 7
 
 
 def test_a_run_whose_program_was_killed_says_so() -> None:

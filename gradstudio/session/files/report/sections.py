@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import gradstudio
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.events import Event
+from gradstudio.core.events import Event, Kind
 from gradstudio.core.knobs import format_value
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent, plural
@@ -30,6 +30,7 @@ from gradstudio.session.files.report.blocks import (
     Tiles,
     Tone,
 )
+from gradstudio.session.record import run_writer
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_figures import figures
@@ -37,7 +38,7 @@ from gradstudio.session.words.story import headline, loss_scale, tell, tone
 
 _TONES: dict[str, Tone] = {"critical": "bad", "warning": "warning", "info": "dim"}
 _TIMELINE = {"loop": "each step calls {}", "knob_refused": "refused: {}"}  # what stands around an event's text
-_MOST_ALIKE = 4  # events of one kind that are listed one by one
+_MOST_LISTED = 4  # events of one kind that are listed one by one
 
 
 def what_happened(run: Run) -> Section:
@@ -107,18 +108,29 @@ def _told(run: Run) -> list[Event]:
     return told
 
 
+_ALIKE: dict[Kind, str] = {
+    "step_skipped": "updates skipped after an overflow",
+    "outlier": "batches replaced by noise",
+}
+
+
+def _summed_up(same: list[Event]) -> str:
+    """Return many events of one kind in a few words. A run keeps only the first run_writer.MOST_ALIKE."""
+    told, last = f"{len(same):,} {_ALIKE[same[0].kind]}", f"{same[-1].step:,}"
+    if len(same) < run_writer.MOST_ALIKE:
+        return f"{told}, the last at step {last}"
+    return f"{told} up to step {last}; later ones are not listed"
+
+
 def timeline(run: Run) -> Section:
     """Return everything that happened to the run; changes of knobs are numbered as in the figures."""
     events, count, rows = _told(run), 0, []
-    alike = {kind: [event for event in events if event.kind == kind] for kind in ("step_skipped", "outlier")}
+    alike = {kind: [event for event in events if event.kind == kind] for kind in _ALIKE}
     for event in sorted(events, key=lambda event: event.step):
         same = alike.get(event.kind, [])
-        if len(same) > _MOST_ALIKE:
+        if len(same) > _MOST_LISTED:
             if event is same[0]:
-                words = {"step_skipped": "updates skipped after an overflow", "outlier": "batches replaced by noise"}[
-                    event.kind
-                ]
-                rows.append(("", f"{event.step:,}", f"{len(same):,} {words}, the last at step {same[-1].step:,}"))
+                rows.append(("", f"{event.step:,}", _summed_up(same)))
             continue
         count += event.kind == "knob_changed"
         text = _TIMELINE.get(event.kind, "{}").format(event.text)
