@@ -36,6 +36,7 @@ from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.record import run_writer
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.running.rewind import Rewinder
 from gradstudio.session.simulator import Simulator
 
 LONG = os.environ.get("GRADSTUDIO_TORTURE", "") not in ("", "0")
@@ -91,25 +92,28 @@ def held(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @contextlib.contextmanager
 def full(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """As SQLite says it of a disk without room; see also test_a_small_disk."""
-    with monkeypatch.context() as patches:
-
-        def change(*given: object) -> None:
-            raise sqlite3.OperationalError("database or disk is full")
-
-        patches.setattr(writer, "_change", change)
-        yield "disk is full"
+    """See also test_a_small_disk."""
+    with refusing_changes("database or disk is full", monkeypatch) as told:
+        yield told
 
 
 @contextlib.contextmanager
 def read_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with monkeypatch.context() as patches:  # root may write what is read-only
+    """No mode of the file, for root may write what is read-only."""
+    with refusing_changes("attempt to write a readonly database", monkeypatch) as told:
+        yield told
 
-        def change(*given: object) -> None:
-            raise sqlite3.OperationalError("attempt to write a readonly database")
 
+@contextlib.contextmanager
+def refusing_changes(told: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """SQLite refuses every change of a line, with these words."""
+
+    def change(*given: object) -> None:
+        raise sqlite3.OperationalError(told)
+
+    with monkeypatch.context() as patches:
         patches.setattr(writer, "_change", change)
-        yield "readonly"
+        yield told
 
 
 @contextlib.contextmanager
@@ -250,6 +254,7 @@ def test_the_worker_raises(simulator: Simulator, monkeypatch: pytest.MonkeyPatch
         simulator.load(small())
         with monkeypatch.context() as patches:
             patches.setattr(owner, name, broken)
+            patches.setattr(Rewinder, "due", lambda *given: True)  # every row is read, however fast the machine is
             finish(simulator)
         run = simulator.run
         assert run.status == "failed" and run.message, (stage, kind)
