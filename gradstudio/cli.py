@@ -12,15 +12,7 @@ import typer
 
 from gradstudio.commands import branch, exit_codes, report, runs, training
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
-from gradstudio.commands.terminal import (
-    WrongRequest,
-    close_stdout,
-    complain,
-    say,
-    say_file,
-    say_json,
-    table,
-)
+from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
 from gradstudio.core.text import LONGEST_LINE, brief
 from gradstudio.session.running import interrupts
 

@@ -140,8 +140,8 @@ def check_replaceable(path: Path) -> None:
 
 
 def temporary_folder(beside: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for what is not whole yet. It is gone after a `with`, and after a kill with the next such folder:
-    its name says whose it is."""
+    """Return a folder for what is not whole yet. A `with` deletes it at its end. What a killed process left here is
+    deleted first: the name of such a folder tells the process."""
     for left in _left_over(beside):
         shutil.rmtree(left, ignore_errors=True)
     return tempfile.TemporaryDirectory(dir=beside, prefix=f".gradstudio-{_host()}-{os.getpid()}-")

@@ -1,6 +1,5 @@
 """A number that nobody measured, which is not one that was measured as NaN. In a column of floats it is a NaN with bits
-of its own, as R's NA is: no arithmetic makes these bits, and copies keep them. A reader who does not care sees a
-gap."""
+of its own, as R's NA is, and copies keep them. A reader who does not care sees a gap."""
 
 from __future__ import annotations
 

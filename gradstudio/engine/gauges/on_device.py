@@ -28,8 +28,7 @@ PAIRED = ("kept", "along_gradient")
 
 class DeviceGauges:
     """Measures flat tensors of one layout, a step at a time: first `measure_gradient`, then `measure` what else there
-    is and `measure_change`, then `figures`. Takes 8 * (MOST + len(PAIRED)) bytes a weight on the
-    device."""
+    is and `measure_change`, then `figures`. Takes 8 * (MOST + len(PAIRED)) bytes a weight on the device."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         bounds, firsts = [], []

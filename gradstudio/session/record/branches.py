@@ -94,13 +94,13 @@ def last_healthy_step(run: Run) -> int | None:
 
 
 class Family:
-    """A run and everything that branched from it, by id."""
+    """A run and everything that branched from it, by id. The branch that was shown latest comes last."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.members: dict[str, Run] = {run.id: run for run in runs}
 
     def add(self, run: Run) -> None:
-        """Add a branch, behind those that are there."""
+        """Add a branch."""
         self.members[run.id] = run
 
     def shows(self, run: Run) -> None:
@@ -120,7 +120,7 @@ class Family:
         return self.members.get(run.parent)
 
     def children(self, run: Run) -> list[Run]:
-        """Return its branches, in the order in which they branched."""
+        """Return its branches."""
         return [other for other in self.members.values() if other.parent == run.id]
 
     def offspring(self, run: Run) -> list[Run]:

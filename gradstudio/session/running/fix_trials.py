@@ -138,9 +138,9 @@ def told(trial: Trial) -> str:
     broke = f"{'NaN' if trial.nonfinite else 'again'} at {trial.broke_at:,}" if trial.broke_at is not None else ""
     match trial.outcome:
         case "held":
-            return (
-                "survives, learns nothing" if trial.useless else "survives" if trial.learns else "survives, gets worse"
-            )
+            if trial.useless:
+                return "survives, learns nothing"
+            return "survives" if trial.learns else "survives, gets worse"
         case "no effect":
             return f"no effect, {broke}"
         case "broke again":
@@ -155,11 +155,12 @@ def told(trial: Trial) -> str:
 def ranking(trials: list[Trial]) -> list[Trial]:
     """Return the trials, the best first.
 
-    First come those that held and learn. Among them a mended mistake in the loop comes before a knob that hides it;
-    then those whose accuracy on the test set is the best but for MOVED, by how little they change; then the others by
-    their accuracy. Where none was measured, the loss at the same step takes its place, divided by loss.weight. Then
-    come those whose loss rose, those that learn nothing, trials that broke later than without a
-    change, the latest first; then those without an effect; then those that broke earlier."""
+    First come those that held and learn: a mended mistake in the loop before a knob that hides it; then those whose
+    accuracy on the test set is within MOVED of the best, by how little they change; then the others by their accuracy.
+    Where none was measured, the loss at the same step takes its place, divided by loss.weight.
+
+    Then come those whose loss rose; those that learn nothing; those that broke later than without a change, the latest
+    first; those without an effect; and those that broke earlier."""
     unchanged = next((trial.broke_at for trial in trials if not trial.remedy), None)
     held = [trial for trial in trials if trial.outcome == "held" and trial.learns and not trial.useless]
     best = max((trial.accuracy for trial in held if _known(trial.accuracy)), default=-math.inf)

@@ -247,7 +247,8 @@ class RunDriver:
         self.writer.end(self.outcome, self._message, accuracy)
 
     def test_accuracy(self) -> float | None:
-        """Return the accuracy on the test set where the run stands; None where that fails."""
+        """Return the accuracy on the test set where the run stands; None where there is no model to find it with, or
+        where that fails, which ends the run."""
         self.settle()
         if self.trainer is None or not self._stands or self.outcome == "failed":
             return None
@@ -275,9 +276,8 @@ class RunDriver:
         the step failed."""
         self.settle()
         if self.outcome == "failed":
-            with contextlib.suppress(
-                BaseException
-            ):  # a device that is gone fails again; what was read of it before stays
+            # a device that is gone fails again; what was read of it before stays
+            with contextlib.suppress(BaseException):
                 self._held += self._ready.settle()
             with contextlib.suppress(BaseException):
                 self._record(self._let_go())
