@@ -208,9 +208,9 @@ def _row(
         lr=made.lr, scale=made.scale, skipped=made.loop.skipped, nonfinite=gradient.nonfinite,
         update_ratio=change.update_ratio, weight_norm=change.weight_norm, accuracy=accuracy, step_seconds=seconds,
         layers=by_layer(gradient, change), loop=made.loop, joined_difference=checks.joined_difference,
-        joined_problem=checks.joined_problem, settings=made.settings, accumulated=checks.accumulated, activations=checks.activations,
-        test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine, clip_cosine=clipped.cosine,
-        update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
+        joined_problem=checks.joined_problem, settings=made.settings, accumulated=checks.accumulated,
+        activations=checks.activations, test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine,
+        clip_cosine=clipped.cosine, update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
     )  # fmt: skip
 
 
