@@ -14,7 +14,8 @@ import unicodedata
 import zlib
 from pathlib import Path
 
-from gradstudio.core.presets import LARGEST_FILE, Preset, PresetError, parse, to_toml
+from gradstudio.core.presets import Preset, PresetError, parse, to_toml
+from gradstudio.core.strict_toml import LARGEST_FILE
 
 PREFIX = "gradstudio:1:"
 LONGEST = 2 * LARGEST_FILE  # characters of a text, line breaks included

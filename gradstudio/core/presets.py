@@ -3,11 +3,9 @@ of a bad one."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,17 +13,16 @@ from typing import Annotated, Literal
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gradstudio.core import files
+from gradstudio.core import files, strict_toml
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
+from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import one_line
 
 SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
-LARGEST_FILE = 1_000_000  # bytes
 LONGEST_TITLE = 60
-MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
 
 _Text = Annotated[str, Field(max_length=2000)]
 
@@ -122,34 +119,18 @@ def load(source: str | Path) -> Preset:
 def read(path: Path) -> Preset:
     """Return the preset in a file; PresetError names the file, the line or knob, the value and what is allowed."""
     try:
-        data = files.read_bounded(path, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
-    except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
-        raise PresetError(f"{path}: {files.reason(fault)}") from None
-    if len(data) > LARGEST_FILE:
-        raise PresetError(f"{path}: larger than {LARGEST_FILE // 1000} kB, so no preset")
-    try:
-        return parse(data.decode(), path)
-    except UnicodeDecodeError as fault:
-        line = data[: fault.start].count(b"\n") + 1
-        raise PresetError(
-            f"{path}, line {line}: not UTF-8 text (byte 0x{data[fault.start]:02x}); save it as UTF-8"
-        ) from None
+        text = strict_toml.read(path)
+    except TomlError as fault:
+        raise PresetError(f"{path}{fault}") from None
+    return parse(text, path)
 
 
 def parse(text: str, path: Path) -> Preset:
     """Return the preset that is written as `text`; `path` gives its id and stands in errors."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.count(".") > MOST_DOTS:
-            raise PresetError(f"{path}, line {number}: more than {MOST_DOTS} dots in a line, so no preset")
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
-        place = re.search(r"\(at line (\d+), column (\d+)\)", str(fault))
-        message = str(fault).partition(" (at ")[0]
-        line = f", line {place[1]}" if place else ", last line"
-        raise PresetError(f"{path}{line}: not valid TOML: {message}") from None
-    except (RecursionError, ValueError) as fault:
-        raise PresetError(f"{path}: not valid TOML: {str(fault)[:200] or 'nested too deeply'}") from None
+        table = strict_toml.parse(text)
+    except TomlError as fault:
+        raise PresetError(f"{path}{fault}") from None
     try:
         about = _File.model_validate({key: value for key, value in table.items() if key not in TITLES and key in _KEYS})
         experiment = experiment_from({key: value for key, value in table.items() if key not in _KEYS})

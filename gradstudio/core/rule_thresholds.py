@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gradstudio.core import files
+from gradstudio.core import files, strict_toml
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.rules import makers
+from gradstudio.core.strict_toml import TomlError
 
-LARGEST_FILE = 1_000_000  # bytes
-MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
 Thresholds = Mapping[str, float | int]
 
 
@@ -41,16 +39,9 @@ def read(path: Path | None = None) -> Mapping[str, Thresholds]:
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int, size: int) -> Mapping[str, Thresholds]:
     try:
-        text = files.read_bounded(path, LARGEST_FILE).decode()
-        if len(text) > LARGEST_FILE or any(line.count(".") > MOST_DOTS for line in text.split("\n")):
-            raise KnobError(f"{path}: no rules: too large, or more than {MOST_DOTS} dots in a line")
-        table = tomllib.loads(text)
-    except KnobError:
-        raise
-    except OSError as fault:
-        raise KnobError(f"{path}: {files.reason(fault)}") from None
-    except (ValueError, RecursionError) as fault:  # TOML or UTF-8
-        raise KnobError(f"{path}: not valid TOML: {str(fault)[:200]}") from None
+        table = strict_toml.parse(strict_toml.read(path))
+    except TomlError as fault:
+        raise KnobError(f"{path}{fault}") from None
     return check(table, str(path))
 
 

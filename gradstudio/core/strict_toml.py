@@ -1,0 +1,51 @@
+"""TOML that may be anybody's: what is too large, or what tomllib would take too long for, is refused in one line.
+
+The text of a TomlError follows the name of the file: ", line 3: not valid TOML: ...", or ": permission denied"."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from gradstudio.core import files
+
+LARGEST_FILE = 1_000_000  # bytes
+MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
+
+
+class TomlError(ValueError):
+    """A file that cannot be read, or a text that is not allowed."""
+
+
+def read(path: Path) -> str:
+    """Return the text of a file; TomlError where it cannot be read, is too large or is no UTF-8."""
+    try:
+        data = files.read_bounded(path, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
+    except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
+        raise TomlError(f": {files.reason(fault)}") from None
+    if len(data) > LARGEST_FILE:
+        raise TomlError(f": larger than {LARGEST_FILE // 1000} kB, which is the most that is read")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as fault:
+        line = data[: fault.start].count(b"\n") + 1
+        raise TomlError(f", line {line}: not UTF-8 text (byte 0x{data[fault.start]:02x}); save it as UTF-8") from None
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return the table that is written as `text`; TomlError where it is none."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MOST_DOTS:
+            raise TomlError(f", line {number}: more than {MOST_DOTS} dots in a line")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        place = re.search(r"\(at line (\d+), column (\d+)\)", str(fault))
+        message = str(fault).partition(" (at ")[0]
+        line = f", line {place[1]}" if place else ", last line"
+        raise TomlError(f"{line}: not valid TOML: {message}") from None
+    except (RecursionError, ValueError) as fault:
+        raise TomlError(f": not valid TOML: {str(fault)[:200] or 'nested too deeply'}") from None
