@@ -17,7 +17,7 @@ from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 
 FITTING = 6  # characters that a line has room for; one with more is wider
-SHORT_NAMES = {"per_layer": "layer", "agc": "AGC"}
+SHORT_NAMES = {"per_tensor": "tensor", "agc": "AGC"}
 
 
 class Editor(QObject):
