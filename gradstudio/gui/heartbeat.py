@@ -19,8 +19,6 @@ IMPORTED = 20  # new modules, as a report brings them: their objects stay, and t
 
 
 class Heartbeat(QObject):
-    _used = False  # whether a window has lived in this process
-
     def __init__(self, refresh: Callable[[], None], parent: QObject) -> None:
         super().__init__(parent)
         self._refresh = refresh
@@ -34,9 +32,6 @@ class Heartbeat(QObject):
         """Begin to beat. Not `settled`: many objects that stay are about to come; nothing is collected until
         `settle`."""
         self._settled, self._modules = settled, len(sys.modules)
-        if Heartbeat._used:
-            gc.collect()  # what an earlier window left; while it lived, only small collections were made
-        Heartbeat._used = True
         gc.disable()
         self._timer.start(INTERVAL)
 
