@@ -7,8 +7,10 @@ Not here: the menus of the menu bar and of buttons, which stay as long as the wi
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QMenu, QMessageBox, QWidget
+
+LOOK = 50  # ms between two looks whether a question of a closed dialog is answered
 
 
 class TemporaryDialog(QDialog):
@@ -54,4 +56,13 @@ def context_menu(parent: QWidget) -> QMenu:
 
 
 def _free_once_closed(dialog: QDialog) -> None:
-    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    # Not WA_DeleteOnClose: a file dialog that asks whether to replace a file waits in that question, which is its
+    # child, and would be deleted there with it.
+    dialog.finished.connect(lambda: _free(dialog))
+
+
+def _free(dialog: QDialog) -> None:
+    if any(asked.isVisible() for asked in dialog.findChildren(QDialog)):
+        QTimer.singleShot(LOOK, dialog, lambda: _free(dialog))
+    elif not dialog.isVisible():
+        dialog.deleteLater()
