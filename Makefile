@@ -1,6 +1,7 @@
 # make run    installs GradStudio into .venv and opens it
 # make test   installs what the tests need, then lints, checks the types and tests
 # make types  checks the types alone, with basedpyright, whose wheel brings all of it
+# make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first
 
 SHELL := /bin/bash
@@ -11,7 +12,7 @@ RUN   := .venv/.installed-run-$(KEY)
 TEST  := .venv/.installed-test-$(KEY)
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-under-load types qt
+.PHONY: run test torture test-under-load types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -22,6 +23,15 @@ test: $(TEST) qt
 	$(PY) -m ruff format --check .
 	$(PY) -m basedpyright
 	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+
+SEEDS := 1 2 3
+ACTIONS := 20000
+CYCLES := 100
+
+torture: $(TEST) qt
+	@for seed in $(SEEDS); do $(PY) tests/torture/monkey.py --seed $$seed --actions $(ACTIONS) || exit 1; done
+	@$(PY) tests/torture/cycles.py --cycles $(CYCLES)
+	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/torture --ignore tests/torture/test_monkey.py --ignore tests/torture/test_cycles.py
 
 RUNS := 10
 LOOPS := 4

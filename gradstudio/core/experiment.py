@@ -7,25 +7,33 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from gradstudio.core import combinations
 from gradstudio.core.knobs import Knob, KnobError, Section, Value, knob, read_knobs
 
 # Models whose layers take an activation, norms and residuals as the knobs say; the others bring their own.
 LAYERED = ("mlp", "rnn", "cnn", "gan", "policy")
+# Values that had another name in older versions. What was written then means the same.
+RENAMED: Mapping[tuple[str, Value], Value] = {("clipping.kind", "per_layer"): "per_tensor"}
+
+
+def of_today(name: str, value: Value) -> Value:
+    """Return the value of a knob by the name that it has now."""
+    return RENAMED.get((name, value), value)
 
 
 class Clipping(Section):
-    kind: Literal["none", "norm", "value", "agc", "per_layer"] = knob(
+    kind: Literal["none", "norm", "value", "agc", "per_tensor"] = knob(
         "none",
         "How gradients are clipped before the optimizer sees them. norm: scale all of them together, which keeps their "
-        "direction. value: cut every entry. agc: limit each unit relative to its weights. per_layer: scale each "
-        "layer by itself.",
+        "direction. value: cut every entry. agc: limit each unit relative to its weights. per_tensor: scale each "
+        "tensor by itself, a layer's weight apart from its bias.",
     )
     max_norm: float = knob(
-        1.0, "Largest gradient norm that reaches the optimizer. Larger ones are scaled down to it.",
-        gt=0, le=1e30, slider=(1e-2, 1e2), logarithmic=True, when={"clipping.kind": ("norm", "per_layer")},
+        1.0, "Largest gradient norm that reaches the optimizer (per_tensor: norm of each tensor). Larger ones are "
+        "scaled down to it.",
+        gt=0, le=1e30, slider=(1e-2, 1e2), logarithmic=True, when={"clipping.kind": ("norm", "per_tensor")},
     )  # fmt: skip
     clip_value: float = knob(
         0.5, "Largest absolute value of a gradient entry. Larger ones are cut, which changes the direction of the "
@@ -38,6 +46,11 @@ class Clipping(Section):
             "clipped.",
         gt=0, le=1e6, slider=(1e-3, 1.0), logarithmic=True, when={"clipping.kind": ("agc",)},
     )  # fmt: skip
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _by_its_present_name(cls, kind: object) -> object:
+        return of_today("clipping.kind", kind) if isinstance(kind, str) else kind
 
 
 class Accumulation(Section):
@@ -53,7 +66,8 @@ class Accumulation(Section):
 class Precision(Section):
     dtype: Literal["fp32", "bf16", "fp16"] = knob(
         "fp32",
-        "Number format of the forward pass under autocast. The largest fp16 number is 65504, the smallest 6e-8.",
+        "Number format of the forward and backward pass under autocast. fp16 has three limits: above 65,504 a number "
+        "becomes Inf, below 6.1e-5 it loses digits, and below 3e-8 it becomes 0.",
     )
     scaling: Literal["dynamic", "static", "none"] = knob(
         "dynamic",
@@ -82,14 +96,16 @@ class Precision(Section):
 class Schedule(Section):
     warmup_steps: int = knob(
         0,
-        "Steps over which the learning rate rises linearly from near 0 to lr.",
+        "Steps over which the learning rate rises linearly from near 0 to lr. A falling schedule begins after them, so "
+        "the largest rate is lr.",
         ge=0,
         le=1_000_000,
         unit="steps",
         slider=(0, 1000),
     )
     kind: Literal["constant", "cosine", "linear"] = knob(
-        "constant", "Course of the learning rate: constant, or falling to 0 at total_steps (cosine, linear)."
+        "constant",
+        "Course of the learning rate after the warmup: constant, or falling to 0 at total_steps (cosine, linear).",
     )
     total_steps: int = knob(
         1000,
@@ -143,7 +159,13 @@ class Optimizer(Section):
         when={"optimizer.kind": ("adam", "adamw", "rmsprop")},
     )  # fmt: skip
     weight_decay: float = knob(
-        0.0, "Pull of the weights towards 0, per step and per unit of learning rate.", ge=0, le=1e3, slider=(0.0, 0.1)
+        0.0,
+        "Pull of the weights towards 0. sgd, adamw: each step takes lr x weight_decay of the weights away (sgd "
+        "through its momentum). adam, rmsprop: weight_decay x weights is added to the gradient (L2) and rescaled with "
+        "it, so the pull is weak where gradients are large (Loshchilov 2019).",
+        ge=0,
+        le=1e3,
+        slider=(0.0, 0.1),
     )
 
 
@@ -187,11 +209,13 @@ class Loss(Section):
 class Model(Section):
     init: Literal["default", "xavier", "he", "orthogonal", "lsuv", "zeros", "normal"] = knob(
         "default",
-        "How the weights are drawn before step 0. default: what torch does by itself. xavier: variance 2 / (n_in + "
-        "n_out). "
-        "he: variance 2 / n_in before a relu. orthogonal: a random orthogonal matrix. lsuv: orthogonal, then scaled "
-        "until "
-        "each layer's output has variance 1. zeros: all 0. normal: standard deviation 0.02.",
+        "How the weights of a layer of n_in inputs and n_out outputs are drawn before step 0. default: uniform within "
+        "1/sqrt(n_in), variance 1/(3 n_in) (torch.nn.Linear; recurrent: within 1/sqrt(width)). xavier: variance "
+        "2/(n_in + n_out) (Glorot 2010). he: variance 2/n_in, and 1/n_in where no activation follows (He 2015). "
+        "orthogonal: rows at right angles, W W^T = gain^2 I with gain sqrt(2) for relu and 5/3 for tanh (Saxe 2013). "
+        "lsuv: orthogonal, then W / deviation of the layer's sums on a batch, until that is 1 (Mishkin 2015). zeros: "
+        "W = 0, so the units of a layer stay alike (Rumelhart 1986). normal: variance 0.02^2 whatever the size "
+        "(GPT-2, Radford 2019).",
         live=False,
         group="Initialization",
     )
@@ -462,7 +486,7 @@ def parse_assignment(text: str) -> tuple[str, Value]:
     if not equals:
         raise KnobError(f"{text[:60]!r} is not allowed; allowed: knob=value, such as clipping.kind=norm")
     found = find_knob(name.strip())
-    return found.name, found.parse(value)
+    return found.name, of_today(found.name, found.parse(value))
 
 
 def experiment_from(sections: Mapping[str, object]) -> Experiment:

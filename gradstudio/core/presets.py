@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import Change
-from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.text import one_line
 
-SCHEMA = 1
+SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
 LARGEST_FILE = 1_000_000  # bytes
 LONGEST_TITLE = 60
 MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
@@ -64,7 +64,7 @@ class Promise(_Part):
 class _File(_Part):
     """The part of the file that holds no knobs."""
 
-    schema_: Literal[1] = Field(1, alias="schema")
+    schema_: Literal[1, 2] = Field(1, alias="schema")
     title: _Text = ""
     summary: _Text = ""
     lesson: list[LessonStep] = []
@@ -82,6 +82,7 @@ class Preset(_Part):
     timeline: tuple[Change, ...] = ()
     path: Path | None = None
     bundled: bool = False
+    written_in: int = SCHEMA  # the schema of its file
 
 
 def available() -> Iterator[Path]:
@@ -165,6 +166,7 @@ def parse(text: str, path: Path) -> Preset:
     return Preset(
         id=path.stem, title=about.title or path.stem, summary=about.summary, lesson=about.lesson, promise=about.promise,
         experiment=experiment, timeline=timeline, path=path, bundled=path.parent == files.PRESETS,
+        written_in=about.schema_,
     )  # fmt: skip
 
 
@@ -278,7 +280,7 @@ _KEYS = {"schema", "title", "summary", "lesson", "promise", "timeline"}
 
 
 def _as_declared(change: Change) -> float | int | str | bool:
-    return float(change.value) if find_knob(change.knob).kind == "float" else change.value
+    return float(change.value) if find_knob(change.knob).kind == "float" else of_today(change.knob, change.value)
 
 
 def _line_of(text: str, fault: str) -> str:

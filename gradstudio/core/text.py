@@ -49,6 +49,16 @@ def brief(text: str, longest: int) -> str:
     return shortened(text, longest)
 
 
+def storable(text: str) -> str:
+    """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def cut(text: str, longest: int) -> str:
+    """Return at most so many letters of a text, the last of them an ellipsis where it was longer."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

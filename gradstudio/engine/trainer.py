@@ -15,7 +15,7 @@ from gradstudio.core.history import ALIKE, Activations, Row, Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine import devices, environment, models, runtime
+from gradstudio.engine import devices, environment, memory, models, runtime
 from gradstudio.engine.gauges import activations, head
 from gradstudio.engine.generators import generator
 from gradstudio.engine.models.initialization import initialize
@@ -23,7 +23,7 @@ from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
 from gradstudio.engine.step import loss_scale, losses, optimizers, precision, schedules, testing
 from gradstudio.engine.step.accumulation import UnclippedSum, kept
-from gradstudio.engine.step.checks import NO_CHECKS, Checks
+from gradstudio.engine.step.checks import DOES_NOT_FIT, NO_CHECKS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.step.reading import Made, ReadAtOnce, Reading, late_reading
@@ -51,6 +51,8 @@ class Trainer:
         self.task = TASKS[knobs.problem.task](knobs.problem, knobs.run.seed, self.device)
         self.loss = losses.choose(knobs.loss.kind, self.task.goal)
         shape = self.task.shape._replace(outputs=self.task.shape.outputs * self.loss.outputs)
+        if self.device == "cpu":
+            memory.check_weights(knobs, shape)
         with _WEIGHTS_ARE_DRAWN, torch.random.fork_rng(devices=[]):
             torch.manual_seed(knobs.run.seed)
             model = models.MODELS[knobs.model.kind](knobs.model, shape)
@@ -60,6 +62,9 @@ class Trainer:
         self.flat = Flat(models.named_parameters(model))
         self.passes = Passes(self.flat, list(model.buffers()))
         self.check(experiment)
+        self._kept = 0  # bytes that a pass keeps of a micro-batch, where they are many and the CPU makes it
+        if self.device == "cpu":
+            self._kept = memory.check_step(knobs, shape, self.model, self.task.sample(2))
         self.optimizer = optimizers.build(self.flat.weights, knobs.optimizer)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = loss_scale.build(knobs.precision, self.device)
@@ -92,6 +97,8 @@ class Trainer:
         check_passed(wanted, self.passed)
         if name == "precision.dtype":
             self.check(wanted)
+        if name == "accumulation.steps" and self.device == "cpu":
+            memory.check_batches(wanted, self.task.shape)
         before, self.experiment = self.experiment, wanted
         if name.startswith("loss.") or name in ("precision.dtype", "precision.scaling"):
             self.passes.forget()  # every other knob acts outside a pass, or makes it another kind
@@ -167,8 +174,7 @@ class Trainer:
         while self.passed < self.experiment.problem.skip_batches:
             if stopped():
                 return False
-            for _ in range(self.experiment.accumulation.steps):
-                self.task.next_batch(self.model)
+            self.task.next_batch(self.model, self.experiment.accumulation.steps)
             self.passed += 1
         return True
 
@@ -176,7 +182,7 @@ class Trainer:
         """Draw the micro-batches of the next step, behind those that are to be skipped."""
         self.pass_over()
         problem = self.experiment.problem
-        batches = [self.task.next_batch(self.model) for _ in range(self.experiment.accumulation.steps)]
+        batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
         number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped
         if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
             scale = problem.outlier_scale
@@ -331,7 +337,9 @@ class Trainer:
             return NO_CHECKS
         checks = Checks(self.step, ALIKE[self.experiment.precision.dtype])
         parameters = self.flat.parameters
-        if self.compare_next:
+        if self.compare_next and not memory.fits(self._kept * len(batches)):
+            checks.joined_problem = DOES_NOT_FIT
+        elif self.compare_next:
             loss = self._loss_of_batch(1)
             checks.measure_joined(self.model, parameters, batches, loss, self.scaler.get_scale)
         if self.sample_activations_next:

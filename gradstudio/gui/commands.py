@@ -187,7 +187,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         Command("restart", "Restart run", controls.restart, "Ctrl+R",
                 "Begins again from step 0 with the knobs as they are set", lambda: controls.started),
         Command("stop", "Stop run", controls.stop, "Ctrl+.", "Ends the run where it stands",
-                lambda: not simulator.run.over),
+                lambda: controls.started and not simulator.run.over),
         None,
         Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
                 lambda: controls.started),

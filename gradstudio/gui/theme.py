@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication
 
 from gradstudio.core.colors import DARK, LIGHT
 from gradstudio.core.files import RESOURCES
+from gradstudio.gui.widgets import stored
 
 Mode = Literal["system", "light", "dark"]
 POINTS = 9.75  # 13 px at 96 dots an inch
@@ -38,13 +39,9 @@ class Theme(QObject):
     def start(self, app: QApplication) -> None:
         for font in sorted((RESOURCES / "fonts").glob("*.otf")):
             QFontDatabase.addApplicationFont(str(font))
-        settings = QSettings()
-        mode = settings.value("theme", "system")
-        self.mode = mode if mode in ("system", "light", "dark") else "system"
-        try:
-            self.zoom = min(max(float(str(settings.value("zoom", 1.0))), 0.8), 1.5)
-        except ValueError:
-            self.zoom = 1.0
+        modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
+        self.mode = modes[stored.choice("theme", list(modes)) or "system"]
+        self.zoom = stored.number("zoom", 0.8, 1.5) or 1.0
         app.setStyle("Fusion")
         app.styleHints().colorSchemeChanged.connect(lambda _: self.apply())
         self.apply()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QCoreApplication, QEvent, QSettings, QSize, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
 
@@ -30,6 +30,7 @@ from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.shell.speed_slider import AT_FIRST
 from gradstudio.gui.shell.top_bar import TopBar
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.record.run import Run
@@ -109,6 +110,8 @@ class Window(QMainWindow):
         self.refresh()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
         self.diagnosis.balance()  # its texts have their width now
+        if problem := stored.problem():
+            self.message.show_error(problem)
 
     # ---- drawn about 30 times a second
 
@@ -229,11 +232,10 @@ class Window(QMainWindow):
             self.commands.explain(button, f"page_{page}")
 
     def _restore(self) -> None:
-        settings = QSettings()
-        geometry = settings.value("geometry")
-        if not (isinstance(geometry, QByteArray) and self.restoreGeometry(geometry)):
+        geometry = stored.state("geometry")
+        if geometry is None or not self.restoreGeometry(geometry):
             self.resize(first_size(self.screen().availableSize()))
-        self.columns.restore(settings)
+        self.columns.restore()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from gradstudio.core.experiment import KNOBS, Experiment, experiment_from
+from gradstudio.core.experiment import KNOBS, Experiment, experiment_from, parse_assignment
 from gradstudio.core.knobs import KnobError
 
 
@@ -73,7 +73,7 @@ def test_of_several_conditions_one_is_enough() -> None:
 def test_applies_follows_the_other_knobs() -> None:
     experiment = Experiment()
     assert not experiment.applies("clipping.max_norm") and experiment.applies("clipping.kind")
-    assert experiment.with_value("clipping.kind", "per_layer").applies("clipping.max_norm")
+    assert experiment.with_value("clipping.kind", "per_tensor").applies("clipping.max_norm")
     fp16 = experiment.with_value("precision.dtype", "fp16")
     assert fp16.applies("precision.growth_factor")
     assert not fp16.with_value("precision.scaling", "static").applies("precision.growth_factor")
@@ -96,3 +96,14 @@ def test_plain_data_that_is_no_experiment(sections: dict, says: str) -> None:
     with pytest.raises(KnobError) as raised:
         experiment_from(sections)
     assert str(raised.value).startswith(says)
+
+
+def test_a_value_that_had_another_name_means_the_same() -> None:
+    today = Experiment().with_value("clipping.kind", "per_tensor")
+    assert Experiment().with_value("clipping.kind", "per_layer") == today
+    assert Experiment().with_texts(["clipping.kind=per_layer"]) == today
+    assert parse_assignment("clipping.kind=per_layer") == ("clipping.kind", "per_tensor")
+    assert experiment_from({"clipping": {"kind": "per_layer"}}) == today
+    assert "per_layer" not in KNOBS["clipping.kind"].choices
+    with pytest.raises(KnobError, match="allowed: one of: none, norm, value, agc, per_tensor"):
+        Experiment().with_value("clipping.kind", 3)

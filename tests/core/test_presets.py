@@ -24,7 +24,7 @@ from gradstudio.core.presets import LessonStep, Preset, PresetError, Promise
 PATH = Path("sample.toml")
 BUNDLED = sorted(files.PRESETS.glob("*.toml"))
 SAMPLE = """\
-schema = 1
+schema = 2
 title = "Sample"
 summary = "Two lines\\nof text"
 
@@ -171,7 +171,8 @@ def test_sample_is_read() -> None:
 
 
 def test_an_empty_file_is_the_default_experiment() -> None:
-    assert presets.parse("", PATH) == Preset(id="sample", title="sample", experiment=Experiment(), path=PATH)
+    empty = Preset(id="sample", title="sample", experiment=Experiment(), path=PATH, written_in=1)
+    assert presets.parse("", PATH) == empty
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_an_empty_file_is_the_default_experiment() -> None:
         ("titel = 'x'", "", "unknown knob titel"),
         ('"a\\nb" = 1', "", "unknown knob a b"),
         ("optimizer = 5", "", "optimizer must be a section"),
-        ("schema = 2", "", "schema"),
+        ("schema = 3", "", "schema"),
         ("title = 5", "", "title"),
         ("title = '" + "x" * 3000 + "'", "", "title"),
         ("lesson = 1", "", "lesson"),

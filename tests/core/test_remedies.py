@@ -15,7 +15,7 @@ def finding(rule: str, *remedies: str) -> Finding:
 
 @pytest.mark.parametrize(("knobs", "rule", "offered", "left"), [
     ([], "exploding_gradient", ["clipping.kind=norm"], ["clipping.kind=norm"]),
-    (["clipping.kind=norm"], "exploding_gradient", ["clipping.kind=norm", "clipping.kind=per_layer"], ["clipping.kind=per_layer"]),
+    (["clipping.kind=norm"], "exploding_gradient", ["clipping.kind=norm", "clipping.kind=per_tensor"], ["clipping.kind=per_tensor"]),
     ([], "nonfinite_gradient", ["precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm"], ["clipping.kind=norm"]),
     (["precision.dtype=fp16"], "nonfinite_gradient", ["precision.dtype=bf16", "precision.scaling=dynamic"], ["precision.dtype=bf16"]),
     (["loss.kind=naive_log"], "nonfinite_loss", ["clipping.kind=norm"], ["loss.eps=1e-7", "loss.kind=auto"]),

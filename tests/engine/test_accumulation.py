@@ -9,6 +9,7 @@ import torch
 
 from gradstudio.engine.models import MODELS
 from gradstudio.engine.step import checks
+from gradstudio.engine.step.accumulation import join
 
 FOUR = "accumulation.steps=4"
 
@@ -26,6 +27,41 @@ def difference(build, *knobs, step=2):
 def test_accumulation_equals_the_large_batch(build, kind):
     task = {"gan": "ring", "policy": "pole"}.get(kind, "digits")
     assert difference(build, f"model.kind={kind}", f"problem.task={task}", "problem.seq_len=8", FOUR) < 2e-6
+
+
+@pytest.mark.parametrize("noise", ["0", "0.1"])
+@pytest.mark.parametrize("task", [
+    "digits", "spirals", "adding problem.seq_len=3", "copy problem.seq_len=3", "characters problem.seq_len=3",
+    "ring model.kind=gan", "pole model.kind=policy problem.seq_len=9",
+])  # fmt: skip
+def test_a_step_sees_the_same_examples_however_it_is_split(build, task, noise):
+    knobs = f"problem.task={task} problem.noise={noise}".split()
+    large = build(*knobs, "problem.batch_size=60")
+    ways = {4: build(*knobs, "problem.batch_size=15", "accumulation.steps=4")}
+    ways[20] = build(*knobs, "problem.batch_size=3", "accumulation.steps=20")
+    for _ in range(26):  # spirals have 17 such batches in an epoch, digits 23
+        (whole,) = large.next_batches()
+        for count, trainer in ways.items():
+            batches = trainer.next_batches()
+            assert len(batches) == count and all(batch.inputs.data_ptr() % 64 == 0 for batch in batches)
+            joined = join(batches)
+            assert torch.equal(joined.inputs, whole.inputs) and torch.equal(joined.targets, whole.targets)
+
+
+def test_a_step_that_is_larger_than_an_epoch_goes_on_into_the_next(build):
+    ways = [build("problem.task=spirals", f"problem.batch_size={size}", f"accumulation.steps={3000 // size}")
+            for size in (1000, 500)]  # fmt: skip
+    for _ in range(3):
+        one, other = (join(trainer.next_batches()) for trainer in ways)
+        assert torch.equal(one.inputs, other.inputs) and len(one.inputs) == 3000
+        assert len(one.inputs.unique(dim=0)) == 1024
+
+
+def test_a_run_of_micro_batches_is_the_run_of_the_large_batch(build):
+    knobs = ["optimizer.lr=0.5", "clipping.kind=norm", "optimizer.momentum=0.5"]
+    parts = build(*knobs, "problem.batch_size=32", "accumulation.steps=8")
+    for one, other in islice(zip(parts.steps(), build(*knobs, "problem.batch_size=256").steps(), strict=False), 40):
+        assert one.loss == pytest.approx(other.loss, rel=1e-3) and one.accuracy == pytest.approx(other.accuracy)
 
 
 @pytest.mark.parametrize(("knobs", "least", "most"), [

@@ -69,8 +69,8 @@ def test_value_cuts_every_entry():
         np.testing.assert_allclose(other, one.clip(-0.25, 0.25), rtol=1e-6)
 
 
-def test_per_layer_scales_each_tensor():
-    before, after = grads(parameters()), clipped("per_layer", parameters(), max_norm=1.5)
+def test_per_tensor_scales_each_tensor():
+    before, after = grads(parameters()), clipped("per_tensor", parameters(), max_norm=1.5)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(other, one * min(1, 1.5 / (np.linalg.norm(one) + 1e-6)), rtol=1e-6)
 

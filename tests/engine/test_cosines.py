@@ -34,7 +34,7 @@ CLIPPERS: dict[str, Callable[[list[nn.Parameter]], object]] = {
     "none": lambda parameters: None,
     "norm": lambda parameters: clip_grad_norm_(parameters, 0.1),
     "value": lambda parameters: clip_grad_value_(parameters, 0.002),
-    "per_layer": lambda parameters: [clip_grad_norm_([parameter], 0.1) for parameter in parameters],
+    "per_tensor": lambda parameters: [clip_grad_norm_([parameter], 0.1) for parameter in parameters],
     "agc": lambda parameters: clip_units(parameters, 0.01),
 }
 OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]] = {

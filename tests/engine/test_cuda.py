@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 CASES = [
     ["model.kind=mlp", "clipping.kind=norm"],
     ["model.kind=mlp", "model.norm=batch", "optimizer.kind=adam", "clipping.kind=agc"],
-    ["model.kind=cnn", "clipping.kind=per_layer", "problem.noise=0.1", "problem.outlier_every=3"],
+    ["model.kind=cnn", "clipping.kind=per_tensor", "problem.noise=0.1", "problem.outlier_every=3"],
     [
         "model.kind=transformer",
         "problem.task=characters",

@@ -34,7 +34,7 @@ def by_hand(trainer, wrong, precise):
     for _ in range(STEPS):
         if wrong != "never_zero_grad":
             optimizer.zero_grad()
-        for index, (images, labels) in enumerate([task.next_batch(model) for _ in range(MICRO)]):
+        for index, (images, labels) in enumerate(task.next_batches(model, MICRO)):
             if wrong == "drop_last_micro_batches" and index >= MICRO // 2:
                 break
             if wrong == "zero_grad_each_micro_batch":

@@ -39,14 +39,31 @@ def test_momentum_begins_when_it_is_first_given(build, kind):
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
-def test_schedules(kind):
-    schedule = Schedule(kind=kind, warmup_steps=10, total_steps=100)
-    assert [factor(schedule, taken) for taken in (0, 4)] == pytest.approx(
-        [0.1 * SCHEDULES[kind](0), 0.5 * SCHEDULES[kind](0.04)]
-    )
-    assert factor(schedule, 50) == pytest.approx({"constant": 1, "cosine": 0.5, "linear": 0.5}[kind])
-    assert factor(schedule, 100) == factor(schedule, 10**6) == pytest.approx(1 if kind == "constant" else 0)
-    assert factor(Schedule(), 0) == 1
+@pytest.mark.parametrize("warmup", [0, 1, 10, 99, 100, 500])
+def test_schedules(kind, warmup):
+    """The same rates as torch's own schedulers in sequence, which begin the fall after the warmup."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=2.0)
+    parts: list = [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda taken: (taken + 1) / max(warmup, 1))]
+    length = max(100 - warmup, 1)
+    parts.append({
+        "constant": lambda: torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0),
+        "cosine": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, length),
+        "linear": lambda: torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, length),
+    }[kind]())  # fmt: skip
+    scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, [warmup]) if warmup else parts[1]
+    if not warmup:
+        optimizer.param_groups[0]["lr"] = 2.0
+    schedule = Schedule(kind=kind, warmup_steps=warmup, total_steps=100)
+    rates = []
+    for taken in range(max(warmup, 100) + 1):
+        rates.append(2.0 * factor(schedule, taken))
+        if taken <= max(warmup, 100):  # beyond its end CosineAnnealingLR rises again
+            assert rates[-1] == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-9), taken
+        optimizer.step()
+        scheduler.step()
+    assert max(rates) == 2.0
+    assert factor(schedule, 10**6) == pytest.approx(1 if kind == "constant" else 0)
 
 
 def test_a_skipped_update_does_not_advance_the_schedule(build):

@@ -110,7 +110,7 @@ def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: i
 def test_no_clipping_heals_a_nan_that_is_born_in_the_loss(preset_id: str) -> None:
     preset = presets.load(preset_id)
     broken = trained(preset, preset.experiment)
-    for kind in ("norm", "value", "agc", "per_layer"):
+    for kind in ("norm", "value", "agc", "per_tensor"):
         clipped = trained(preset, preset.experiment.with_value("clipping.kind", kind))
         assert clipped.status == "nonfinite", kind
     assert broken.first_nonfinite_step > 20, "there is a while in which it learns"

@@ -14,6 +14,7 @@ from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.engine import provenance_search
 from gradstudio.engine.provenance_search import explain, values_of
 from gradstudio.engine.snapshot import Snapshot
+from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer
 
 SMALL = {"model.width": 8, "model.depth": 2, "problem.batch_size": 8, "run.device": "cpu"}
@@ -135,14 +136,13 @@ def test_an_update_that_overflows_is_told_from_the_passes() -> None:
 
 def test_the_micro_batch_is_told() -> None:
     trainer = trainer_of(accumulation__steps=4)
-    draw, drawn = trainer.task.next_batch, []
-    poison = torch.full((8, 8, 8), math.inf)
+    draw, poison = trainer.next_batches, torch.full((8, 8, 8), math.inf)
 
-    def third_is_poisoned(model: torch.nn.Module) -> object:
-        drawn.append(draw(model))
-        return drawn[-1]._replace(inputs=poison) if len(drawn) == 3 else drawn[-1]
+    def third_is_poisoned() -> list[Batch]:
+        batches = draw()
+        return [*batches[:2], batches[2]._replace(inputs=poison), *batches[3:]]
 
-    trainer.task.next_batch = third_is_poisoned
+    trainer.next_batches = third_is_poisoned
     found = explain(trainer)
     assert (found.micro_batch, found.micro_batches) == (2, 4) and not found.chain[0].produced
 
@@ -201,12 +201,12 @@ def test_batches_that_are_passed_over_are_not_watched(monkeypatch: pytest.Monkey
     """Each of them would be held until the step is over: 24 GB for the most that a run can pass over."""
     trainer = trainer_of(problem__skip_batches=40, accumulation__steps=2)
     watched, draw = [], trainer.task.next_batch
-    monkeypatch.setattr(trainer.task, "next_batch", lambda model: watched.append(trainer.passed) or draw(model))
+    monkeypatch.setattr(trainer.task, "next_batch", lambda *asked: watched.append(trainer.passed) or draw(*asked))
     monkeypatch.setattr(provenance_search, "MOST_OPERATIONS", 400)  # of which two batches take 8, eighty 320
     for parameter in trainer.model.parameters():
         parameter.data.fill_(3e38)
     assert explain(trainer).phase == "forward"
-    assert watched == [passed for passed in range(41) for _ in range(2)]
+    assert watched == list(range(41))
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MOST_BYTES", 1000), ("MOST_OPERATIONS", 10)])

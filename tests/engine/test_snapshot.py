@@ -152,7 +152,7 @@ def test_everything_else_that_a_step_can_do(build, knobs):
 
 
 @pytest.mark.parametrize("knobs", [
-    ["clipping.kind=none"], ["clipping.kind=per_layer"], ["mistakes.never_zero_grad=true"],
+    ["clipping.kind=none"], ["clipping.kind=per_tensor"], ["mistakes.never_zero_grad=true"],
     ["loss.kind=naive_log", "loss.eps=0.01"], ["model.init=lsuv", "model.norm=batch"],
     ["problem.input_scale=0"], ["optimizer.lr=1e6", "problem.input_scale=1e10"], ["optimizer.momentum=1"],
     ["optimizer.kind=adam", "optimizer.eps=0", "optimizer.beta1=0"], ["optimizer.kind=rmsprop", "optimizer.momentum=0"],
@@ -255,7 +255,7 @@ LIVE = [
     "clipping.max_norm=0.1",
 ]
 OTHERS: dict[str, list[object]] = {
-    "clipping.kind": ["none", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"],
+    "clipping.kind": ["none", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
     "schedule.kind": ["cosine", "linear"], "problem.outlier_every": [2], "problem.skip_batches": [3],
     "accumulation.steps": [1, 4],

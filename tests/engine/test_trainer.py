@@ -154,6 +154,6 @@ def test_evaluating_changes_nothing(build):
 
 def test_accuracy_is_the_share_of_the_step_s_batch(build):
     trainer, twin = build("accumulation.steps=3"), build("accumulation.steps=3")
-    batches = [twin.task.next_batch(twin.model) for _ in range(3)]
+    batches = twin.task.next_batches(twin.model, 3)
     right = [(twin.model(inputs).argmax(1) == labels).float().mean().item() for inputs, labels in batches]
     assert next(trainer.steps()).accuracy == pytest.approx(sum(right) / 3)

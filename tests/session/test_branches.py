@@ -138,7 +138,7 @@ def same_rows(one: Run, other: Run, count: int | None = None) -> None:
 
 LIVE = [name for name, found in KNOBS.items() if found.live]
 OTHERS: dict[str, list[Value]] = {
-    "clipping.kind": ["norm", "value", "agc", "per_layer"], "precision.dtype": ["fp32", "bf16"],
+    "clipping.kind": ["norm", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
     "schedule.kind": ["cosine", "linear"], "schedule.warmup_steps": [8], "schedule.total_steps": [9],
     "accumulation.steps": [3],

@@ -116,12 +116,17 @@ optimizer.momentum=0.9 2:optimizer.lr=0.3 3:optimizer.momentum=0.5 4:optimizer.w
 schedule.warmup_steps=4 schedule.kind=cosine schedule.total_steps=5
 schedule.warmup_steps=4 3:schedule.kind=linear 3:schedule.total_steps=7 4:schedule.warmup_steps=0 4:optimizer.lr=0.5
 schedule.kind=linear schedule.total_steps=4
+accumulation.steps=3 problem.batch_size=600 problem.noise=0.1 2:accumulation.steps=2 4:accumulation.steps=1
+accumulation.steps=2 problem.batch_size=300 problem.task=spirals problem.noise=0.1
+problem.skip_batches=3 accumulation.steps=2 problem.batch_size=3 problem.task=adding problem.noise=0.1 problem.input_scale=2
+schedule.warmup_steps=1 schedule.kind=linear schedule.total_steps=4
+schedule.warmup_steps=3 schedule.kind=cosine schedule.total_steps=2
 accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 2:accumulation.steps=1 4:clipping.kind=value 4:clipping.clip_value=0.001
 clipping.kind=norm clipping.max_norm=0.1 3:clipping.max_norm=0.01 optimizer.kind=adam
 clipping.kind=value clipping.clip_value=0.001 model.kind=rnn
 clipping.kind=agc model.kind=transformer
-clipping.kind=per_layer clipping.max_norm=0.05 model.kind=lstm problem.task=adding
-clipping.kind=per_layer 3:clipping.kind=agc
+clipping.kind=per_tensor clipping.max_norm=0.05 model.kind=lstm problem.task=adding
+clipping.kind=per_tensor 3:clipping.kind=agc
 gradients.centralize=true gradients.noise_std=0.01 model.kind=cnn
 2:gradients.centralize=true 3:gradients.noise_std=0.01 model.kind=rnn model.norm=batch
 loss.weight=0.001 3:loss.weight=100

@@ -162,7 +162,7 @@ def test_a_mistake_is_explained_while_it_is_switched_on() -> None:
             "applies to kind mlp, rnn, cnn, gan, policy with norm batch or layer; or to kind transformer",
         ),
         ("precision.growth_factor", "applies to fp16 with scaling dynamic"),
-        ("clipping.max_norm", "applies to kind norm, per_layer"),
+        ("clipping.max_norm", "applies to kind norm, per_tensor"),
         ("loss.eps", "applies to every loss.kind but auto"),
     ],
 )

@@ -16,7 +16,7 @@ sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]  # as pytest has them
 
 from torture import stage  # noqa: E402
 
-FIRST = 3  # cycles before the first census
+FIRST = 5  # cycles before the first census: each shows another page
 STEPS = 30  # that a run makes at least before its window is closed
 
 

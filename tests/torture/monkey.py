@@ -49,7 +49,9 @@ class Monkey:
         """Do so many actions more; return when the last is done and every dialog is closed."""
         self._until = self.done + actions
         self._next(0)
+        self.watch.time_turns(True)
         self._loop.exec()
+        self.watch.time_turns(False)
 
     def _next(self, pause: int) -> None:
         from PySide6.QtCore import QTimer
@@ -116,6 +118,7 @@ class Monkey:
     def _end(self) -> None:
         """Leave the loop once no action waits in a dialog."""
         faulthandler.cancel_dump_traceback_later()
+        self.watch.doing("closing what is open")
         stage.close_dialogs(self.window)
         if self._depth:
             self._next(5)

@@ -11,7 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import shiboken6
+
 if TYPE_CHECKING:
+    from PySide6.QtWidgets import QPushButton
+
     from gradstudio.core.presets import Preset
     from gradstudio.gui.window import Window
 
@@ -140,6 +144,7 @@ def close_dialogs(window: Window) -> None:
 
 def rest(window: Window) -> None:
     """Bring the window to where it was at first, whatever was done to it, and wait until nothing goes on."""
+    from gradstudio.core import files
     from gradstudio.gui.theme import theme
 
     close_dialogs(window)
@@ -153,6 +158,8 @@ def rest(window: Window) -> None:
     window.side.runs.search.clear()
     window.plots.overlays.remove(*window.plots.overlays.slots)
     window.controls.load(small_preset())
+    shutil.rmtree(files.user_presets(), ignore_errors=True)
+    open_menus(window)
     window.message.hide()
     window.plots.step_cursor.move(None)
     wait(lambda: not window.simulator.busy and not _threads("trying"), "the training threads end")
@@ -166,14 +173,26 @@ def _threads(beginning: str) -> list[str]:
 
 def tour(window: Window) -> None:
     """Make everything once that is made at first use and stays: pages, menus, lists of choices."""
-    from PySide6.QtWidgets import QApplication, QComboBox, QMenu
+    from PySide6.QtWidgets import QApplication, QComboBox
 
     for page in window.side.buttons:
         window.columns.show_page(page)
         QApplication.processEvents()
     for combo in window.findChildren(QComboBox):
         combo.view()
-    for menu in window.findChildren(QMenu):
-        menu.aboutToShow.emit()
-        menu.aboutToHide.emit()
     rest(window)
+
+
+def open_menus(window: Window) -> None:
+    """Let each menu list what it lists now."""
+    from PySide6.QtWidgets import QMenu
+
+    menus = [*window.menuBar().findChildren(QMenu), *(button.menu() for button in _menu_buttons(window))]
+    for menu in menus:
+        if shiboken6.isValid(menu):
+            menu.aboutToShow.emit()
+            menu.aboutToHide.emit()
+
+
+def _menu_buttons(window: Window) -> tuple[QPushButton, ...]:
+    return window.top.preset, window.top.device, window.top.export

@@ -30,6 +30,7 @@ class Watch:
         self.faults: dict[str, str] = {}  # headline by its place, for the report
         self.counts: dict[str, int] = {}
         self.stalls: list[Stall] = []
+        self.timing = False  # whether turns of the event loop are measured now
         self.turns = 0
         self.worst = 0.0
         self.now: Callable[[], str] = lambda: ""  # what is being done
@@ -43,8 +44,8 @@ class Watch:
         sys.unraisablehook = lambda args: self._raised(args.exc_type, args.exc_value, args.exc_traceback)
         qInstallMessageHandler(self._told)
         dispatcher = QAbstractEventDispatcher.instance()
-        dispatcher.awake.connect(self._turn_begins)
-        dispatcher.aboutToBlock.connect(self._turn_ends)
+        for signal in (dispatcher.awake, dispatcher.aboutToBlock):  # posted events come between them, timers after
+            signal.connect(self._turn_ends)
         self._turn_begins()
 
     def end(self) -> None:
@@ -55,6 +56,11 @@ class Watch:
     def doing(self, act: str) -> None:
         """Note what is done in this turn."""
         self._acts.append(act)
+
+    def time_turns(self, timing: bool) -> None:
+        """Measure the turns of the event loop from now on, or no longer."""
+        self.timing = timing
+        self._turn_begins()
 
     def exclude(self, seconds: float) -> None:
         """Take the work of the test itself out of this turn."""
@@ -88,6 +94,9 @@ class Watch:
         self._acts.clear()
 
     def _turn_ends(self) -> None:
+        if not self.timing:
+            self._turn_begins()
+            return
         seconds = time.thread_time() - self._began - self._excluded
         self.turns += 1
         self.worst = max(self.worst, seconds)

@@ -14,7 +14,7 @@ def largest(settings: Settings, history: History) -> float:
     match settings.clipping:
         case "norm":
             return settings.limit
-        case "per_layer":
+        case "per_tensor":
             return settings.limit * math.sqrt(len(history.layers))
         case "value":
             return settings.limit * math.sqrt(sum(layer.size for layer in history.layers))

@@ -135,5 +135,5 @@ class ExplodingGradient:
             "Clipping reduced the gradient before it reached the optimizer, and the run goes on." if contained
             else ("One such update moves the weights so far that the loss jumps, and the next gradients may not lead "
                 "back."),
-            () if contained else ("clipping.kind=norm", "clipping.kind=per_layer", *lower(history, row["lr"])),
+            () if contained else ("clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
         )  # fmt: skip

@@ -15,6 +15,8 @@ from gradstudio.engine.step.accumulation import difference, gradient_of, join, s
 from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
 from gradstudio.engine.tasks.task import Batch
 
+DOES_NOT_FIT = "not compared: the large batch does not fit into memory"
+
 
 @dataclass(slots=True)
 class Checks:
@@ -42,7 +44,7 @@ class Checks:
         except (RuntimeError, MemoryError) as fault:
             if not out_of_memory(fault):
                 raise
-            self.joined_problem = "not compared: the large batch does not fit into memory"
+            self.joined_problem = DOES_NOT_FIT
         else:
             self.joined = [grad / scale() for grad in grads]
 

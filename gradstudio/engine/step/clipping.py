@@ -42,7 +42,7 @@ def value(flat: Flat, knobs: Clipping) -> bool:
     return True
 
 
-def per_layer(flat: Flat, knobs: Clipping) -> bool:
+def per_tensor(flat: Flat, knobs: Clipping) -> bool:
     """Multiply each tensor by max_norm / (its norm + 1e-6), where that is below 1: torch's coefficient, tensor by
     tensor."""
     coefficients = (knobs.max_norm / (torch_internals.norms(flat.grads) + 1e-6)).clamp(max=1.0)
@@ -79,7 +79,7 @@ CLIPPING: Rules = {
     "norm": norm,
     "value": value,
     "agc": agc,
-    "per_layer": per_layer,
+    "per_tensor": per_tensor,
 }
 
 # The same rules in a form for which the host never waits for the device.

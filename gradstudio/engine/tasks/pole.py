@@ -40,9 +40,9 @@ class Pole(Task):
         super().__init__(problem, seed, device)
         self.shape = Shape(problem.seq_len, 4, 2, problem.seq_len)
 
-    def next_batch(self, model: nn.Module) -> Batch:
+    def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
         """Return episodes that the model plays as it is now."""
-        return self._play(model, self.problem.batch_size, self.order_generator, self.noise_generator)
+        return self._play(model, self.problem.batch_size * count, self.order_generator, self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
         return self._play(model, TESTS, generator(self.seed, "test"), generator(self.seed, "test_noise"))

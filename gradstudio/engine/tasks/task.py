@@ -41,9 +41,20 @@ class Task:
         """Return so many examples on the CPU, before input_scale and noise."""
         raise AssertionError("each task that draws its examples says how")
 
-    def next_batch(self, model: nn.Module) -> Batch:
-        """Return the next micro-batch. Only a task in which the model acts looks at the model."""
-        return self._noisy(self._placed(self.draw(self.problem.batch_size, self.order_generator)), self.noise_generator)
+    def next_batches(self, model: nn.Module, count: int) -> list[Batch]:
+        """Return the micro-batches of the next step: the parts of one large batch, so that its examples are the same
+        however many parts there are. Each part is in memory of its own, as the last bit of a matrix product depends on
+        where its rows begin. Only a task in which the model acts looks at the model."""
+        whole, size = self.next_batch(model, count), self.problem.batch_size
+        if count == 1:
+            return [whole]
+        parts = zip(whole.inputs.split(size), whole.targets.split(size), strict=True)
+        return [Batch(inputs.clone(), targets.clone()) for inputs, targets in parts]
+
+    def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
+        """Return the next `count` micro-batches as one batch."""
+        examples = self.draw(self.problem.batch_size * count, self.order_generator)
+        return self._noisy(self._placed(examples), self.noise_generator)
 
     def test_batch(self, model: nn.Module) -> Batch:
         """Return examples that training does not see, the same ones at every call."""
@@ -87,15 +98,24 @@ class Dataset(Task):
         self.order = torch.empty(0, dtype=torch.int64)  # of this epoch
         self.position = 0  # first example of the next batch in it
 
-    def next_batch(self, model: nn.Module) -> Batch:
-        """Return the next micro-batch. Examples that are left at the end of an epoch and fill no batch are not used."""
+    def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
+        """Return the next `count` micro-batches as one batch. Examples that are left at the end of an epoch and do not
+        fill it are not used; a batch that is larger than an epoch goes on into the next."""
         inputs, targets = self.training
-        if self.position + self.problem.batch_size > len(self.order):
-            self.order = torch.randperm(len(inputs), generator=self.order_generator)
-            self.position = 0
-        chosen = placed(self.order[self.position : self.position + self.problem.batch_size], self.device)
-        self.position += self.problem.batch_size
+        examples = self.problem.batch_size * count
+        if self.position + examples > len(self.order):
+            self._next_epoch(examples)
+        chosen = placed(self.order[self.position : self.position + examples], self.device)
+        self.position += examples
         return self._noisy(Batch(inputs[chosen], targets[chosen]), self.noise_generator)
+
+    def _next_epoch(self, examples: int) -> None:
+        """Replace the order, which has too few examples left, by one that has enough."""
+        size = len(self.training.inputs)
+        left = self.order[:0] if examples <= size else self.order[self.position :]
+        while len(left) < examples:
+            left = torch.cat([left, torch.randperm(size, generator=self.order_generator)])
+        self.order, self.position = left, 0
 
     def test_batch(self, model: nn.Module) -> Batch:
         return self._noisy(self.testing, generator(self.seed, "test_noise"))

@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject
 
-from gradstudio.core.text import plural
+from gradstudio.core.text import plural, storable
 from gradstudio.gui.branches.branch_list import title
 from gradstudio.gui.branches.branches_panel import BranchesPanel
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
@@ -68,7 +68,7 @@ class BranchesController(QObject):
         run = self._family.members.get(id)
         if run is None:
             return
-        self._context.simulator.rename_run(run, name)
+        self._context.simulator.rename_run(run, storable(name))
         self.refresh()
         self._runs.rename(run)
 

@@ -10,19 +10,20 @@ from PySide6.QtWidgets import QInputDialog, QMenu
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.text import plural
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.widgets import popups
+from gradstudio.gui.widgets import popups, stored
 from gradstudio.session.record.snapshots import BUDGET
 from gradstudio.session.simulator import Simulator
 
 MEGABYTE = 1 << 20
 BUDGETS = (32, 64, 128, 256, 512, 1024, 2048, 4096)  # MB
+MOST = 1 << 20  # MB
 SKIPPED = "problem.skip_batches"
 
 
 def budget() -> int:
     """Return the bytes that snapshots may take, as a person chose."""
-    stored = QSettings().value("snapshots/megabytes")
-    return int(stored) * MEGABYTE if isinstance(stored, (int, str)) and str(stored).isdecimal() else BUDGET
+    chosen = stored.number("snapshots/megabytes", 1, MOST)
+    return BUDGET if chosen is None else int(chosen) * MEGABYTE
 
 
 def fill_budgets(simulator: Simulator, menu: QMenu) -> None:

@@ -16,7 +16,7 @@ from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 
-SHORT_NAMES = {"per_layer": "layer", "agc": "AGC"}
+SHORT_NAMES = {"per_tensor": "tensor", "agc": "AGC"}
 
 
 class Editor(QObject):

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout
 
 from gradstudio.core.knobs import Knob
 from gradstudio.gui.knobs.knob_row import ON_RESTART, KnobRow
+from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.session.simulator import Simulator
 
@@ -23,8 +24,8 @@ class KnobGroup(QFrame):
         self.title = title
         live = {knob.live for knob in knobs}
         self.rows = [KnobRow(knob, mixed=len(live) == 2) for knob in knobs]
-        stored = QSettings().value(f"open/{title}")
-        self.open = title not in CLOSED_AT_FIRST if stored is None else stored in (True, "true")
+        left = stored.switch(f"open/{title}")
+        self.open = title not in CLOSED_AT_FIRST if left is None else left
         self.button = QPushButton(title)
         self.button.setProperty("role", "group")
         self.button.setAccessibleDescription("Opens and closes this section")

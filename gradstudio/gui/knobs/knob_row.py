@@ -28,6 +28,7 @@ class KnobRow(QWidget):
         self.knob = knob
         self._preset_value: Value = knob.default
         self.editor = editor_for(knob)
+        self.editor.setParent(self)  # what is connected to it holds this row, which would hold both for ever
         self.editor.changed.connect(lambda value: self.asked.emit(knob.name, value))
         self.editor.slid.connect(lambda value, by_keys: self.slid.emit(knob.name, value, by_keys))
         self.editor.wrong.connect(self._show_error)

@@ -54,6 +54,10 @@ class GradientNormPlot(StepPlot):
         self.show_limit(None)
         self.restyle()
 
+    def clear(self) -> None:
+        super().clear()
+        self._limit, self._advised, self._advise_at = (-1.0, False), False, 0.0  # they were another run's
+
     def show_limit(self, max_norm: float | None, *, advised: bool = False) -> None:
         """Show the max_norm in force; or, where nothing is clipped, an `advised` one that would clip only the outliers.
         None where the clipping rule has no max_norm."""

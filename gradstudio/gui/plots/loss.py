@@ -89,8 +89,8 @@ class LossPlot(StepPlot):
         self.raw.draw_marks()
 
     def _draw_marks(self, run: Run) -> None:
-        if len(run.timeline) != self.marks.shown_changes:  # a long run has many events: search only for a new change
-            self._labels = [event for event in list(run.events) if event.kind == "knob_changed"][-LABELLED:]
+        if self.marks.miss_changes(run):
+            self._labels = run.changes[-LABELLED:]
         for text, event in zip(self._change_texts, self._labels, strict=False):
             text.setText(event.text)
         super()._draw_marks(run)

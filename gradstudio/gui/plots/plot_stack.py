@@ -79,16 +79,19 @@ class PlotStack(QWidget):
         beyond = len(parent.history) if parent and not run.own else 0
         self.timeline.show_reach(max(len(run.history), beyond), simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
+        self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
+        scale = self.devicePixelRatioF()
+        for plot in self.plots:
+            plot.refresh(run, scale)
+        self._show_limit(simulator)  # the plot holds the run now that the advice is about
+
+    def _show_limit(self, simulator: Simulator) -> None:
         clipping = simulator.requested.clipping
         if clipping.kind == "none":
             self.gradient_norm.advise()
         else:
             limited = simulator.requested.applies("clipping.max_norm")
             self.gradient_norm.show_limit(clipping.max_norm if limited else None)
-        self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
-        scale = self.devicePixelRatioF()
-        for plot in self.plots:
-            plot.refresh(run, scale)
 
     def _offer_rewind(self, plot: StepPlot, place: QPointF) -> None:
         """Offer to rewind to the step that was clicked."""

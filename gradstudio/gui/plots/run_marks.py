@@ -3,10 +3,13 @@ its first non-finite step."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPen
 
+from gradstudio.core.events import Change
 from gradstudio.gui.drawing.canvas import Canvas, Label, Upright, Uprights
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
@@ -27,22 +30,26 @@ class RunMarks:
         self._canvas = canvas
         self.changes = Uprights(canvas)
         self.nonfinite_line, self.nonfinite_text = Upright(canvas), Label(canvas, z=50, margin=4)
-        self.shown_changes = _NEVER  # number of live changes that are drawn
+        self._shown_changes: Sequence[Change] | None = None  # the timeline that is drawn
         self._shown_step: int | None = _NEVER  # first non-finite step that is drawn
         for item in (self.changes, self.nonfinite_line, self.nonfinite_text):
             item.hide()
 
     def forget(self) -> None:
         """Find the marks out of date, whatever the run."""
-        self.shown_changes = self._shown_step = _NEVER
+        self._shown_changes, self._shown_step = None, _NEVER
 
     def are_stale(self, run: Run) -> bool:
         """Return whether the run has changed since it was shown."""
-        return len(run.timeline) != self.shown_changes or run.first_nonfinite_step != self._shown_step
+        return self.miss_changes(run) or run.first_nonfinite_step != self._shown_step
+
+    def miss_changes(self, run: Run) -> bool:
+        """Return whether the timeline is another one than was shown: the writer replaces it with each change."""
+        return run.timeline is not self._shown_changes
 
     def show(self, run: Run, words: str) -> None:
         """Show the marks of a run, with these words at its first non-finite step."""
-        self.shown_changes, self._shown_step = len(run.timeline), run.first_nonfinite_step
+        self._shown_changes, self._shown_step = run.timeline, run.first_nonfinite_step
         self.changes.show_at(changed_at(run))
         for item in (self.nonfinite_line, self.nonfinite_text):
             item.setVisible(self._shown_step is not None)

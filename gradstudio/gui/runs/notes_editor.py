@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, Signal
+from PySide6.QtCore import QEvent, QMimeData, QObject, Signal
 from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
+from gradstudio.core.text import storable
 from gradstudio.gui.theme import theme
-from gradstudio.session.library.store import LONGEST_NOTE, Entry
+from gradstudio.session.library.store import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, Entry
 
 LINES = 3  # lines of a note in sight
+
+
+class NoteLines(QPlainTextEdit):
+    """The lines of a note. What is pasted is cut to the room that is left, before Qt breaks it into lines."""
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        left = LONGEST_NOTE - self.document().characterCount() + len(self.textCursor().selectedText())
+        if left > 0:
+            self.insertPlainText(source.text()[:left])
 
 
 class NotesEditor(QWidget):
@@ -17,7 +27,8 @@ class NotesEditor(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._entry: Entry | None = None
-        self.tags, self.note = QLineEdit(), QPlainTextEdit()
+        self.tags, self.note = QLineEdit(), NoteLines()
+        self.tags.setMaxLength((LONGEST_TAG + 2) * MOST_TAGS)
         self.tags.setPlaceholderText("Tags, with commas between them")
         self.tags.setAccessibleName("Tags of the chosen run")
         self.tags.setToolTip("Tags to find the run by, with commas between them; saved when you leave the field")
@@ -52,7 +63,7 @@ class NotesEditor(QWidget):
         if tags != self.tags.text():
             self.tags.setText(tags)
         if note != self.note.toPlainText():
-            self.note.setPlainText(note)
+            self.note.setPlainText(note[:LONGEST_NOTE])
 
     def save(self) -> None:
         """Emit `left` if anything was written."""
@@ -75,4 +86,4 @@ class NotesEditor(QWidget):
 
     def _written(self) -> tuple[str, tuple[str, ...]]:
         tags = [" ".join(tag.split()) for tag in self.tags.text().split(",")]
-        return self.note.toPlainText(), tuple(dict.fromkeys(tag for tag in tags if tag))
+        return storable(self.note.toPlainText()), tuple(dict.fromkeys(storable(tag) for tag in tags if tag))

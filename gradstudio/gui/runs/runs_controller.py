@@ -113,10 +113,11 @@ class RunsController(QObject):
                 later(f"{opened.title} is still running in another window; it can be drawn over the plots.")
 
         def later(why: str) -> None:
-            if tries:
-                QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
-            else:
-                self._context.message.show_error(why)
+            if not tries:
+                self._context.message.show_error(f"The run cannot be opened: {why}")
+                return
+            self._context.message.show_news("The library does not have the run yet; it is asked again.")
+            QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
 
         self._library.ask(load, loaded, later)
 

@@ -12,9 +12,11 @@ from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
+from gradstudio.core.text import cut, one_line
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import set_styled
 
+LONGEST = 600  # letters of a message: to break very long words into lines takes Qt seconds
 NEWS_STAY = 8000  # ms
 Action = tuple[str, Callable[[], object]]  # label of a button, and what it does
 TITLE = 28  # px of the title of a plot
@@ -103,6 +105,7 @@ class MessageBar(QFrame):
         act()
 
     def _show(self, tone: str, text: str, details: str, file: Path, action: Action | None = None) -> None:
+        text = cut(one_line(text[: 2 * LONGEST]), LONGEST)
         self._leaving.stop()
         self.action.setVisible(action is not None)
         name, self._act = action or ("", self.hide)

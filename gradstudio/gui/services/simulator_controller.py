@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Signal
 from gradstudio.core import presets
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
-from gradstudio.core.text import plural
+from gradstudio.core.text import plural, storable
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
@@ -188,6 +188,7 @@ class SimulatorController(QObject):
 
     def save_preset_as(self, title: str) -> None:
         """Save the knobs as they are set as a preset of the person's own, and continue with that preset."""
+        title = storable(title)
         old = self._simulator.preset  # its lesson and its promise are about other knobs
         preset = presets.Preset(
             id=old.id, title=title.strip(), experiment=self._simulator.requested, timeline=old.timeline, path=old.path

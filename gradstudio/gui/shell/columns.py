@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QByteArray, QSettings, Qt
+from PySide6.QtCore import QSettings, Qt
 from PySide6.QtWidgets import QSplitter, QWidget
 
 from gradstudio.gui.shell.pages import PAGES, STORED_AS, Page
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets import stored
 
 if TYPE_CHECKING:
     from gradstudio.gui.shell.side_panel import SidePanel
 
 WIDTHS = (286, 800, 326)  # px at first: knobs, plots, pages
 LEAST = (240, 420, 240)  # px
+WIDEST = 10_000  # px
 SHARES: dict[Page, float] = {"code": 0.39, "runs": 0.27}  # widths of these pages at first, as shares of the window
 
 
@@ -81,17 +83,15 @@ class Columns(QSplitter):
         for place, least in ((0, LEAST[0]), (2, LEAST[2] + 10)):
             self._at(place).setMinimumWidth(round(least * theme.zoom))
 
-    def restore(self, settings: QSettings) -> None:
+    def restore(self) -> None:
         """Show the columns as the last window left them."""
         for page, name in STORED_AS.items():
-            width = str(settings.value(f"width/{name}", ""))
-            if width.isdecimal():
+            if (width := stored.number(f"width/{name}", 0, WIDEST)) is not None:
                 self._widths[page] = int(width)
-        stored = settings.value("page")
-        found: list[Page] = [page for page in PAGES if STORED_AS[page] == stored]
+        left = stored.choice("page", list(STORED_AS.values()))
+        found: list[Page] = [page for page in PAGES if STORED_AS[page] == left]
         self._page = found[0] if found else "diagnosis"
-        state = settings.value("splitter")
-        if isinstance(state, QByteArray):
+        if (state := stored.state("splitter")) is not None:
             self.restoreState(state)
 
     def save(self, settings: QSettings) -> None:

@@ -13,6 +13,7 @@ class SearchLine(QLineEdit):
         self.setPlaceholderText(name)
         self.setAccessibleName(name)
         self.setToolTip(about)
+        self.setMaxLength(200)
         self.setClearButtonEnabled(True)
         escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.clear)
         escape.setContext(Qt.ShortcutContext.WidgetShortcut)  # as an argument of the constructor it has no effect

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event
-from gradstudio.core.experiment import Experiment, differing, find_knob
+from gradstudio.core.experiment import Experiment, differing, find_knob, of_today
 from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
@@ -149,7 +150,9 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
     history.loops += [
         (int(step), conforming(Loop(tuple(calls), *rest))) for step, calls, *rest in entries.get("loop", [])
     ]
-    history.settings += [(int(step), conforming(Settings(*values))) for step, *values in entries.get("settings", [])]
+    history.settings += [
+        (int(step), _of_today(conforming(Settings(*values)))) for step, *values in entries.get("settings", [])
+    ]
     history.accumulated += [conforming(Accumulated(*values)) for values in entries.get("accumulated", [])]
     history.activations += [
         conforming(Activations(step, tuple(conforming(Activation(*values)) for values in layers)))
@@ -161,7 +164,11 @@ def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
     changes = tuple(conforming(Change(*change)) for change in entries)
     for change in changes:
         find_knob(change.knob)  # KnobError for a name that no knob has
-    return changes
+    return tuple(replace(change, value=of_today(change.knob, change.value)) for change in changes)
+
+
+def _of_today(settings: Settings) -> Settings:
+    return settings._replace(clipping=str(of_today("clipping.kind", settings.clipping)))
 
 
 def _events(entries: Sequence[list[Any]]) -> list[Event]:

@@ -18,7 +18,7 @@ from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.gauge_samples import Sample
 from gradstudio.core.history import History
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.rule_thresholds import all_rules
@@ -136,6 +136,19 @@ class Run:
         return self.experiment.with_values(
             {change.knob: change.value for change in list(self.timeline) if change.step <= step}
         )
+
+    @property
+    def changes(self) -> list[Event]:
+        """The changes of the timeline as events, each with the value that held before. A change that was undone before
+        its step is none of them, though `events` tells of it."""
+        values: dict[str, Value] = {}
+        told = []
+        for change in list(self.timeline):
+            before = values.get(change.knob, self.experiment[change.knob])
+            text = f"{change.knob} {format_value(before)} → {format_value(change.value)}"
+            told.append(Event(change.step, "knob_changed", text, change.knob, before, change.value))
+            values[change.knob] = change.value
+        return told
 
     @property
     def to_come(self) -> list[Change]:

@@ -14,6 +14,7 @@ from gradstudio.core.gauge_samples import Sample, kept
 from gradstudio.core.history import ALIKE, History, Layer, Row
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.loop_calls import in_words
+from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import number
 from gradstudio.session.record.rule_watch import RuleWatch
@@ -54,6 +55,8 @@ class RunWriter:
         self._values.update(history=history, rule_watch=watch, environment=environment)
         device = environment.get("device", "")
         self.note("started", f"training on {device} with seed {self.run.experiment.run.seed}")
+        for text in differences(self.run.preset.written_in, self.run.experiment, self.run.course):
+            self.note("notice", text)
 
     def go_on(self, environment: Mapping[str, str]) -> None:
         """Say that the run stands behind its last row again, here."""

@@ -311,7 +311,7 @@ class RunDriver:
         except KnobError as fault:
             self.outcome, self._message = "failed", str(fault)
             self.writer.refuse_to_train()
-        except Exception as fault:
+        except BaseException as fault:  # also SystemExit: nobody else would tell
             self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
             if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
                 self.writer.refuse_to_train()

@@ -7,12 +7,12 @@ from gradstudio.session.script.plan import Lines, Plan, literal
 _CALLS = {
     "norm": "nn.utils.clip_grad_norm_(model.parameters(), {max_norm})",
     "value": "nn.utils.clip_grad_value_(model.parameters(), {clip_value})",
-    "per_layer": "clip_per_layer({max_norm})",
+    "per_tensor": "clip_per_tensor({max_norm})",
     "agc": "clip_adaptively({agc_factor})",
 }
 _FUNCTIONS = {
-    "per_layer": '''
-def clip_per_layer(max_norm):
+    "per_tensor": '''
+def clip_per_tensor(max_norm):
     """Each tensor by itself."""
     for parameter in model.parameters():
         nn.utils.clip_grad_norm_(parameter, max_norm)

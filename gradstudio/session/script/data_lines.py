@@ -127,14 +127,21 @@ def data(plan: Plan, lines: Lines) -> None:
     if noise:
         lines.add("noise = torch.Generator().manual_seed(seed + 1_000_003)")
     if task == "pole":
-        lines.add(pole_lines.episodes(plan))
+        if plan.above("accumulation.steps", 1):
+            lines.add(PARTS.format(size=size))
+        lines.add(pole_lines.episodes(plan, large(plan)))
         return
     read = (DATASETS.get(task) or DRAWN[task])(plan)
     if data_files(read):
         lines.add(_FIND)
     lines.add(read)
+    many = plan.above("accumulation.steps", 1)
+    if many:
+        lines.add(PARTS.format(size=size))
     lines.add("def batches():")
-    if task in DATASETS:
+    if many:
+        _large_batches(plan, lines, noise)
+    elif task in DATASETS:
         lines.add('"""Epoch after epoch, each in an order of its own; only full batches."""', 1)
         lines.add("while True:", 1)
         lines.add("order = torch.randperm(len(all_inputs), generator=source)", 2)
@@ -147,13 +154,58 @@ def data(plan: Plan, lines: Lines) -> None:
     else:
         lines.add('"""New examples every time."""', 1)
         lines.add("while True:", 1)
-        lines.add(f"inputs, targets = draw({size}, source)", 2)
-        if factor(plan):
-            lines.add(f"inputs = inputs{factor(plan)}", 2)
-        if noise:
-            lines.add("inputs = inputs.to(device)", 2)
+        _draw(plan, lines, noise, str(size))
         lines.add(f"yield {f'inputs{noise}' if noise else 'inputs.to(device)'}, targets.to(device)", 2)
     lines.add("batches = batches()")
+
+
+PARTS = '''def parts(inputs, targets):
+    """The micro-batches of a large batch, each in memory of its own."""
+    for part in zip(inputs.split({size}), targets.split({size})):
+        yield [tensor.clone() for tensor in part]
+
+
+'''
+
+
+def large(plan: Plan) -> str:
+    """Return an expression for the examples of a step."""
+    size, count = int(plan["problem.batch_size"]), plan.text("accumulation.steps")
+    return f"{size} * {count}" if plan.above("accumulation.steps", 1) else str(size)
+
+
+def _large_batches(plan: Plan, lines: Lines, noise: str) -> None:
+    """Add the body of `batches` where a step has several: they are parts of one large batch."""
+    if plan["problem.task"] in DATASETS:
+        lines.add(
+            '"""Epoch after epoch, each in an order of its own. The micro-batches of a step are one large batch:', 1
+        )
+        lines.add("what is left of an epoch and does not fill it is not used, unless no epoch would fill it.", 1)
+        lines.add('"""', 1)
+        lines.add("order = torch.empty(0, dtype=torch.int64)", 1)
+        lines.add("while True:", 1)
+        lines.add(f"size = {large(plan)}", 2)
+        lines.add("if len(order) < size <= len(all_inputs):", 2)
+        lines.add("order = order[:0]", 3)
+        lines.add("while len(order) < size:", 2)
+        lines.add("order = torch.cat([order, torch.randperm(len(all_inputs), generator=source)])", 3)
+        lines.add("chosen, order = order[:size].to(device), order[size:]", 2)
+        lines.add("inputs, targets = all_inputs[chosen], all_targets[chosen]", 2)
+    else:
+        lines.add('"""New examples every time. The micro-batches of a step are drawn as one large batch."""', 1)
+        lines.add("while True:", 1)
+        _draw(plan, lines, noise, large(plan))
+        lines.add("inputs, targets = inputs.to(device), targets.to(device)", 2)
+    lines.add(f"yield from parts(inputs{noise}, targets)", 2)
+
+
+def _draw(plan: Plan, lines: Lines, noise: str, examples: str) -> None:
+    """Add the lines that draw so many new examples."""
+    lines.add(f"inputs, targets = draw({examples}, source)", 2)
+    if factor(plan):
+        lines.add(f"inputs = inputs{factor(plan)}", 2)
+    if noise:
+        lines.add("inputs = inputs.to(device)", 2)
 
 
 def sample(plan: Plan) -> str:

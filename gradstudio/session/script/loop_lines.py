@@ -22,7 +22,9 @@ def timeline(plan: Plan, lines: Lines) -> None:
         if change.knob in names:
             lines.add(f"({change.step}, {literal(variable(change.knob))}, {literal(change.value)}),", 1)
     lines.add("]")
-    lines.add(f"knobs = SimpleNamespace({', '.join(f'{variable(name)}={literal(plan[name])}' for name in names)})\n")
+    # batches() reads the size of a step before the loop makes the changes of step 0
+    values = {name: plan.first(name) if name == "accumulation.steps" else plan[name] for name in names}
+    lines.add(f"knobs = SimpleNamespace({', '.join(f'{variable(name)}={literal(values[name])}' for name in names)})\n")
 
 
 def before(plan: Plan, lines: Lines) -> None:
@@ -115,12 +117,7 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
         ever(plan, "scheduler_each_micro_batch") and schedule_lines.scheduled(plan)
     )
     lines.add("losses = []", 1)
-    if plan["problem.task"] == "pole":  # the weights do not move within a step, but what a batch norm remembers does
-        drawn = f"[next(batches) for _ in range({count})]"
-        lines.add(
-            f"for index, (inputs, targets) in enumerate({drawn}):" if indexed else f"for inputs, targets in {drawn}:", 1
-        )
-    elif indexed:
+    if indexed:
         lines.add(f"for index in range({count}):", 1)
         lines.add("inputs, targets = next(batches)", 2)
     else:

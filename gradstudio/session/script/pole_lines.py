@@ -5,8 +5,12 @@ from __future__ import annotations
 from gradstudio.session.script.plan import Plan, literal
 
 
-def episodes(plan: Plan) -> str:
-    size, horizon, factor = plan["problem.batch_size"], plan["problem.seq_len"], plan["problem.input_scale"]
+def episodes(plan: Plan, size: str) -> str:
+    """Return the lines of the task; a step plays `size` episodes, an expression."""
+    horizon, factor = plan["problem.seq_len"], plan["problem.input_scale"]
+    inputs, targets = "(inputs * lasted.unsqueeze(2)).to(device)", "(targets * lasted.unsqueeze(2)).to(device)"
+    many = plan.above("accumulation.steps", 1)
+    given = f"yield from parts({inputs}, {targets})" if many else f"yield {inputs}, {targets}"
     scaled = "" if factor == 1 else f" * {literal(factor)}"
     noise = plan["problem.noise"]
     noisy = f" + torch.randn(seen.shape, generator=noise).to(device) * {literal(noise)}" if noise else ""
@@ -30,8 +34,9 @@ def moved(state, right):
 def batches():
     """Episodes played by the model as it is: states, actions, what each was worth, and 1 until the end."""
     while True:
-        inputs, action, lasted = (torch.zeros({size}, {horizon}, *size) for size in ((4,), (), ()))
-        state = first_states({size}, source)
+        episodes = {size}
+        inputs, action, lasted = (torch.zeros(episodes, {horizon}, *size) for size in ((4,), (), ()))
+        state = first_states(episodes, source)
         model.eval()
         for at in range({horizon}):
             lasting = (abs(state[:, 0]) <= 2.4) & (abs(state[:, 2]) <= math.radians(12))
@@ -40,14 +45,14 @@ def batches():
             seen = {f"({shown})" if scaled else shown}.to(device)
 {f"            seen = seen{noisy}" + chr(10) if noisy else ""}            with torch.no_grad():
                 chance = torch.softmax(model(seen)[:, 0], -1)[:, 1].cpu()
-            right = torch.rand({size}, generator=source) < chance
+            right = torch.rand(episodes, generator=source) < chance
             inputs[:, at], action[:, at], lasted[:, at] = seen[:, 0].cpu(), right, torch.from_numpy(lasting)
             state = np.where(lasting[:, None], moved(state, right.numpy()), state)
         model.train()
         remaining = lasted.flip(1).cumsum(1).flip(1)
         worth = (1 - 0.99**remaining) / (1 - 0.99)  # 1 for each step to come, discounted
         targets = torch.stack([action, worth, lasted], 2)
-        yield (inputs * lasted.unsqueeze(2)).to(device), (targets * lasted.unsqueeze(2)).to(device)
+        {given}
 
 
 batches = batches()'''

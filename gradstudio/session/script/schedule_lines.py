@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradstudio.session.script.plan import Lines, Plan, literal
 
-_FALLS = {"constant": "1.0", "cosine": "0.5 * (1 + math.cos(math.pi * share))", "linear": "(1.0 - share)"}
+_FALLS = {"constant": "1.0", "cosine": "0.5 * (1 + math.cos(math.pi * share))", "linear": "1.0 - share"}
 
 
 def scheduled(plan: Plan) -> bool:
@@ -26,22 +26,28 @@ def function(plan: Plan, lines: Lines) -> None:
         return
     lines.add("def factor(taken):")
     lines.add('"""On the learning rate, after so many optimizer steps."""', 1)
-    warmup = ""
-    if plan.above("schedule.warmup_steps", 1):
-        steps = plan.text("schedule.warmup_steps")
-        lines.add(
-            "warmup = min(1.0, (taken + 1) / "
-            f"{f'max({steps}, 1)' if plan.ever('schedule.warmup_steps', 0) else steps})",
-            1,
-        )
-        warmup = "warmup * "
-    if plan.ever("schedule.kind", "cosine", "linear"):
-        lines.add(f"share = min(1.0, taken / {plan.text('schedule.total_steps')})", 1)
+    falls = plan.ever("schedule.kind", "cosine", "linear")
+    rises = plan.above("schedule.warmup_steps", 0 if falls else 1)
+    steps = plan.text("schedule.warmup_steps")
+    if rises:
+        lines.add(f"if taken < {steps}:  # warmup", 1)
+        lines.add(f"return (taken + 1) / {steps}", 2)
+    if falls:
+        lines.add(f"share = min(1.0, {_finished(plan, rises)})", 1)
     first, *others = (str(kind) for kind in plan.values("schedule.kind"))
     for kind in others:
         lines.add(f"if {plan.text('schedule.kind')} == {literal(kind)}:", 1)
-        lines.add(f"return {_product(warmup, kind)}", 2)
-    lines.add(f"return {_product(warmup, first)}", 1)
+        lines.add(f"return {_FALLS[kind]}", 2)
+    lines.add(f"return {_FALLS[first]}", 1)
+
+
+def _finished(plan: Plan, rises: bool) -> str:
+    """Return the share of the fall that is over; the fall begins after the warmup."""
+    steps, end = plan.text("schedule.warmup_steps"), plan.text("schedule.total_steps")
+    if not rises:
+        return f"taken / {end}"
+    live = plan.changes("schedule.warmup_steps") or plan.changes("schedule.total_steps")
+    return f"(taken - {steps}) / {f'max({end} - {steps}, 1)' if live else max(int(end) - int(steps), 1)}"
 
 
 def build(plan: Plan, lines: Lines) -> None:
@@ -64,9 +70,3 @@ def set_rate(plan: Plan, lines: Lines) -> None:
     if scheduled(plan) and live(plan):
         lines.add("for group in optimizer.param_groups:", 1)
         lines.add(f'group["lr"] = {plan.text("optimizer.lr")} * factor(taken)', 2)
-
-
-def _product(warmup: str, kind: str) -> str:
-    if kind == "constant":
-        return warmup.removesuffix(" * ") or "1.0"
-    return warmup + (f"({_FALLS[kind]})" if warmup and kind == "cosine" else _FALLS[kind])

@@ -76,7 +76,7 @@ def _mistakes(run: Run) -> str:
 
 
 def _changes(run: Run) -> str:
-    changes = [event for event in list(run.events) if event.kind == "knob_changed"]
+    changes = run.changes
     if not changes:
         return ""
     told = [

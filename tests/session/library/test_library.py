@@ -22,7 +22,8 @@ from hypothesis.extra import numpy as arrays
 from waiting import ENDLESS, PATIENCE, join, until
 
 from gradstudio.core import presets
-from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row
+from gradstudio.core.events import Change
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History, Layer, Row, Settings
 from gradstudio.core.unknown import known
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import interrupted_runs, packing, salvage, schema, writer
@@ -80,12 +81,28 @@ def test_rows_of_an_older_version_lack_what_it_did_not_measure(path):
     table = np.ascontiguousarray(run.history.table()[:, : OLDER[0]])
     with Library(path).transaction() as connection:
         connection.execute("UPDATE rows SET columns = ?", (packing.pack(table),))
+        connection.execute("DELETE FROM checksums")  # which that version did not have either
         connection.execute("DELETE FROM checksums")
     history = Library(path).load(run.id).history
     assert history.table()[:, : OLDER[0]].tobytes() == table.tobytes()
     assert not known(history.table()[:, OLDER[0] :]).any()
     history.append(replace(history_row(9), test_accuracy=math.nan))  # of a branch that this version trains
     assert history.measured("test_accuracy")[0].tolist() == [9]
+
+
+def test_a_run_with_a_value_that_had_another_name(path):
+    run = made(planned=(Change(90, "clipping.kind", "per_tensor"),))
+    RunWriter(run).change("clipping.kind", "per_tensor")
+    run.history.settings.append((3, Settings("per_tensor", 1.0, "fp32")))
+    write(path, run)
+    with Library(path).transaction() as connection:
+        for table, column in (("entries", "content"), ("runs", "planned")):
+            connection.execute(f"UPDATE {table} SET {column} = replace({column}, 'per_tensor', 'per_layer')")
+        connection.execute("DELETE FROM checksums")
+    found = Library(path).load(run.id)
+    assert found.in_force == run.in_force and found.in_force.clipping.kind == "per_tensor"
+    assert (found.timeline, found.planned, found.what_changed) == (run.timeline, run.planned, run.what_changed)
+    assert found.history.settings == run.history.settings
 
 
 def history_row(step):

@@ -142,8 +142,7 @@ def timeline(runs: Runs, found: Comparison) -> Section | None:
     rows = [
         (letter, f"{event.step:,}", event.text)
         for letter, run in zip(LETTERS, runs, strict=False)
-        for event in list(run.events)
-        if event.kind == "knob_changed"
+        for event in run.changes
     ]
     return (
         Section(

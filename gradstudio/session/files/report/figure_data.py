@@ -62,7 +62,7 @@ def take(run: Run) -> Trace:
     return Trace(
         history=run.history,
         count=len(run.history),
-        changes=tuple(event for event in list(run.events) if event.kind == "knob_changed"),
+        changes=tuple(run.changes),
         experiment=run.experiment,
         first_nonfinite_step=run.first_nonfinite_step,
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import gradstudio
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.events import Event
 from gradstudio.core.knobs import format_value
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent, plural
@@ -89,9 +90,23 @@ def curves(run: Run) -> Section | None:
     return Section("curves", "Curves", tuple(blocks))
 
 
+def _told(run: Run) -> list[Event]:
+    """Return the events of the run, of its changes only those that took effect."""
+    changes = {(change.step, change.knob): change for change in run.changes}
+    heard = {(event.step, event.knob): event for event in list(run.events) if event.kind == "knob_changed"}
+    told: list[Event] = []
+    for event in list(run.events):
+        place = (event.step, event.knob)
+        if event.kind != "knob_changed":
+            told.append(event)
+        elif event is heard.get(place) and place in changes:
+            told.append(changes[place])
+    return told
+
+
 def timeline(run: Run) -> Section:
     """Return everything that happened to the run; changes of knobs are numbered as in the figures."""
-    events, count, rows = list(run.events), 0, []
+    events, count, rows = _told(run), 0, []
     alike = {kind: [event for event in events if event.kind == kind] for kind in ("step_skipped", "outlier")}
     for event in sorted(events, key=lambda event: event.step):
         same = alike.get(event.kind, [])

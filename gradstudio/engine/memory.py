@@ -1,0 +1,136 @@
+"""The memory that training takes on the CPU, worked out before it is taken. A system that runs out of memory ends a
+program without a word, so what cannot fit is refused in words. Every figure is a lower bound: what is refused could
+never have been trained here. An accelerator says itself what does not fit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
+from gradstudio.engine import models
+from gradstudio.engine.passes.watching import storage_of
+from gradstudio.engine.shape import Shape
+
+UNCHECKED = 256 << 20  # bytes: what cannot take more is not looked at any closer
+_FLOAT = 4  # bytes
+# Tensors of the weights' size that an optimizer keeps, beside weights, gradients and the weights before the update.
+_STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2}
+
+
+def check_weights(knobs: Experiment, shape: Shape) -> None:
+    """Raise KnobError where the weights, with all that is kept of their size, take more than is free."""
+    model = knobs.model
+    if 12 * model.depth * model.width**2 * 5 * _FLOAT < UNCHECKED:  # a transformer has 12 square matrices a layer
+        return
+    with torch.device("meta"):  # nothing is drawn and no memory taken
+        count = sum(weight.numel() for weight in models.MODELS[model.kind](model, shape).parameters())
+    taken = count * _FLOAT * (3 + _STATES[knobs.optimizer.kind])
+    _check(taken, f"{count:,} weights and what is kept of them", "model.width or model.depth")
+
+
+def check_step(knobs: Experiment, shape: Shape, model: nn.Module, inputs: Tensor) -> int:
+    """Return the bytes that a forward pass keeps of each micro-batch until its backward pass; 0 where that is little.
+    KnobError where a step takes more than is free. `inputs` are two examples of the task."""
+    steps, examples = shape.time_steps, knobs.problem.batch_size
+    times = examples * steps / inputs.shape[1]  # a policy sees one time step at a time
+    batches = check_batches(knobs, shape)
+    most = times * inputs.shape[1] * knobs.model.depth * 32 * (knobs.model.width + steps) * _FLOAT
+    if knobs.model.checkpointing or most < UNCHECKED:
+        return 0
+    kept = int(times * _kept_of_an_example(model, inputs, most=2 * free() / times))
+    if knobs.precision.dtype != "fp32":
+        kept //= 2
+    _check(batches + kept, "a step", "problem.batch_size, problem.seq_len, model.width or model.depth")
+    return kept
+
+
+def check_batches(knobs: Experiment, shape: Shape) -> int:
+    """Return the bytes that the inputs of a step take; KnobError where that is more than is free."""
+    examples = knobs.problem.batch_size * knobs.accumulation.steps
+    taken = examples * shape.time_steps * shape.features * _FLOAT
+    if taken > UNCHECKED:
+        _check(taken, "the batches of a step", "accumulation.steps, problem.batch_size or problem.seq_len")
+    return taken
+
+
+def fits(taken: int) -> bool:
+    """Return whether so many bytes are free."""
+    return taken <= free()
+
+
+def free() -> int:
+    """Return the bytes of memory that are free now, a very large number where the system does not tell."""
+    found = [_of_machine(), _of_group()]
+    return min((size for size in found if size is not None), default=1 << 62)
+
+
+def _check(taken: int, what: str, lower: str) -> None:
+    limit = free()
+    if taken > limit:
+        raise KnobError(
+            f"{what} would take {taken / 1e9:,.1f} GB of memory or more; allowed: what fits into the "
+            f"{limit / 1e9:,.1f} GB that are free, so lower {lower}"
+        )
+
+
+def _kept_of_an_example(model: nn.Module, inputs: Tensor, most: float) -> int:
+    """Return the bytes that a forward pass keeps of each example for its backward pass. Only tensors that grow with the
+    number of examples count, up to a sum of about `most`. The passes leave no trace in the model."""
+    training = model.training
+    model.eval()  # a batch norm would note what it saw
+    try:
+        one, two = (_kept(model, inputs[:count], most * count) for count in (1, 2))
+    finally:
+        model.train(training)
+    return sum(max(larger - smaller, 0) for smaller, larger in zip(one, two, strict=False))
+
+
+class _Enough(Exception):
+    """What was counted is enough."""
+
+
+def _kept(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
+    """Return the bytes of each tensor that a forward pass keeps, in order, 0 for a part of one that came before. It
+    ends where they are `most` together."""
+    own = {storage_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    held: list[Tensor] = []  # so that no storage is used twice
+    sizes, total = list[int](), [0]
+
+    def keep(tensor: Tensor) -> Tensor:
+        held.append(tensor.detach())
+        sizes.append(0 if storage_of(tensor) in own else tensor.untyped_storage().nbytes())
+        own.add(storage_of(tensor))
+        total[0] += sizes[-1]
+        if total[0] > most:
+            raise _Enough
+        return tensor
+
+    with contextlib.suppress(_Enough), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(inputs)
+    return sizes
+
+
+def _of_machine() -> int | None:
+    """Return what Linux says that programs can still take without swapping."""
+    return _number(Path("/proc/meminfo"), lambda text: int(text.partition("MemAvailable:")[2].split()[0]) * 1024)
+
+
+def _of_group() -> int | None:
+    """Return what the container's limit leaves; files that were read can be let go."""
+    group = Path("/sys/fs/cgroup")
+    limit, used = (_number(group / name, int) for name in ("memory.max", "memory.current"))
+    cached = _number(group / "memory.stat", lambda text: int(text.partition("\ninactive_file ")[2].split()[0]))
+    return None if limit is None or used is None else max(limit - used + (cached or 0), 0)
+
+
+def _number(path: Path, read: Callable[[str], int]) -> int | None:
+    try:
+        return read(path.read_text())
+    except (OSError, ValueError, IndexError):
+        return None

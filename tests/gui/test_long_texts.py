@@ -1,0 +1,75 @@
+"""Texts of 100,000 characters, HTML and terminal escapes where a person can type, paste or name: cut, and shown as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import QMimeData, Qt
+from pytestqt.qtbot import QtBot
+from waiting import LONG
+
+from gradstudio.core.text import cut, storable
+from gradstudio.gui.runs.notes_editor import NotesEditor
+from gradstudio.gui.services.message_bar import LONGEST, MessageBar
+from gradstudio.gui.widgets.search_line import SearchLine
+from gradstudio.gui.window import Window
+from gradstudio.session.library.store import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS
+
+VERY_LONG = "x" * 100_000
+HOSTILE = "\x1b[31m<b>red</b>\r\n"
+
+
+def test_a_message_is_one_line_and_ends(qtbot: QtBot) -> None:
+    bar = MessageBar()
+    qtbot.addWidget(bar)
+    bar._show("bad", VERY_LONG, VERY_LONG, bar._file)
+    assert len(bar.text.text()) == LONGEST and bar.text.text().endswith("…")
+    assert bar._details == VERY_LONG
+    bar._show("bad", HOSTILE, "", bar._file)
+    assert bar.text.text() == "[31m<b>red</b>" and bar.text.textFormat() == Qt.TextFormat.PlainText
+
+
+def test_a_search_takes_no_more_than_a_search(qapp: object) -> None:
+    line = SearchLine("Find", "Finds")
+    line.setText(VERY_LONG)
+    assert len(line.text()) == 200
+
+
+def test_a_note_is_cut_before_it_is_broken_into_lines(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
+    editor = NotesEditor()
+    qtbot.addWidget(editor)
+    pasted = QMimeData()
+    pasted.setText(VERY_LONG)
+    editor.note.insertFromMimeData(pasted)
+    editor.note.insertFromMimeData(pasted)
+    assert len(editor.note.toPlainText()) <= LONGEST_NOTE
+    editor.tags.setText(VERY_LONG)
+    assert len(editor.tags.text()) <= (LONGEST_TAG + 2) * MOST_TAGS
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_half_a_letter_can_be_stored(text: str) -> None:
+    assert storable(text).encode() and storable("ä👩‍👧") == "ä👩‍👧"
+
+
+def test_cut() -> None:
+    assert (cut("abc", 3), cut("abcd", 3)) == ("abc", "ab…")
+
+
+def test_a_preset_named_with_half_a_letter(window: Window) -> None:
+    window.controls.save_preset_as("name \ud800")
+    assert "Saved as" in window.message.shown and window.simulator.preset.title == "name ?"
+
+
+def test_a_run_named_by_an_enemy(qtbot: QtBot, window: Window) -> None:
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    for name in (VERY_LONG, HOSTILE, "half \ud800"):
+        window.branches.rename(window.simulator.run.id, name)
+        for page in ("runs", "branches"):
+            window.columns.show_page(page)
+            window.refresh(whole=True)
+            window.grab()
+        qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
+    assert not window.simulator.library_problem

@@ -1,0 +1,81 @@
+"""A settings file with anything in it: the window opens, and says once what it could not use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import QByteArray, QSettings
+from PySide6.QtWidgets import QApplication, QMenu
+
+from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.theme import Theme, theme
+from gradstudio.gui.widgets import stored
+from gradstudio.gui.window import Window
+from gradstudio.session.record.snapshots import BUDGET
+
+KEYS = ("theme", "zoom", "open/Clipping", "snapshots/megabytes", "geometry", "splitter", "page", "width/code", "folder")
+NUMBERS = ("zoom", "snapshots/megabytes", "width/code")
+WRONG = ("nan", "inf", "1e400", "", "abc", "²", "\x00", "@Invalid()x", [1, 2], {"a": 1}, QByteArray(b"\xff" * 60))
+HUGE = ("9" * 300, "9" * 5000, "1e300", -5, 2**62)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stored(qapp: object) -> None:
+    QSettings().clear()
+    stored.problem()
+
+
+def read_all() -> None:
+    """Read every key as the program does."""
+    started = Theme()
+    started.apply = lambda: None
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    started.start(app)
+    assert 0.8 <= started.zoom <= 1.5 and started.mode in ("system", "light", "dark")
+    assert 0 < rewind_dialogs.budget() <= rewind_dialogs.MOST << 20
+    for name in ("open/Clipping", "open/Model"):
+        assert stored.switch(name) in (None, True, False)
+    for name in ("geometry", "splitter"):
+        stored.state(name)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_any_value_of_any_key(key: str) -> None:
+    for value in (*WRONG, *HUGE):
+        QSettings().setValue(key, value)
+        read_all()
+        QSettings().remove(key)
+
+
+def test_a_number_that_is_none_is_told_once_and_removed() -> None:
+    for name in NUMBERS:
+        QSettings().setValue(name, "nan")
+        assert stored.number(name, 1, 2) is None
+        told = stored.problem()
+        assert f"{name} = nan" in told and "\n" not in told
+        assert QSettings().value(name) is None and not stored.problem()
+    QSettings().setValue("zoom", 99)
+    assert stored.number("zoom", 0.8, 1.5) == 1.5 and not stored.problem()
+
+
+def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[..., Window]) -> None:
+    opened = make_window()  # which clears the settings
+    opened.close()
+    for key in KEYS:
+        QSettings().setValue(key, "\x1b[2J<b>nan")
+    assert rewind_dialogs.budget() == BUDGET
+    for name in ("theme", "zoom"):
+        stored.choice(name, [])
+    window = Window(opened.simulator.preset)
+    try:
+        window.furnish()
+        window.show()
+        assert window.message.shown.startswith("The settings file had a value that cannot be used: ")
+        assert "\x1b" not in window.message.shown and "..." in window.message.shown
+        rewind_dialogs.fill_budgets(window.simulator, menu := QMenu())
+        assert menu.actions()
+    finally:
+        window.close()
+    assert theme.zoom == 1.0

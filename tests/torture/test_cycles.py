@@ -1,0 +1,20 @@
+"""A few windows that are opened, train and are closed; `make torture` does a hundred."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from waiting import PATIENCE
+
+CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "8")
+
+
+def test_a_closed_window_leaves_nothing() -> None:
+    told = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "cycles.py"), "--cycles", CYCLES],
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
