@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from gradstudio.core.experiment import Experiment
@@ -59,6 +60,31 @@ _NEED_NOT_FALL = {
 def why_it_need_not_fall(knobs: Experiment) -> str:
     """Return why the loss need not fall; empty where it should."""
     return _NEED_NOT_FALL.get(knobs.problem.task, "")
+
+
+# Accuracy of the best constant answer: one of ten digits, the middle of the sums, one of eight symbols, a space, one of
+# two arms. A constant action holds the pole for 9 to 10 of 200 steps; a constant point hits one of eight clusters.
+_GUESSING = {
+    "digits": 0.1, "sequential_digits": 0.1, "adding": 0.08, "copy": 0.125, "characters": 0.18, "spirals": 0.5,
+    "ring": 0.125, "pole": 0.05,
+}  # fmt: skip
+
+
+def guessing(knobs: Experiment) -> float:
+    """Return the accuracy that is reached without looking at the input."""
+    return _GUESSING[knobs.problem.task]
+
+
+_ODDS = {"digits": 10, "sequential_digits": 10, "copy": 8, "characters": 64, "spirals": 2}
+
+
+def loss_of_guessing(knobs: Experiment) -> float:
+    """Return the loss of an answer that gives every class the same odds, or the mean of all sums; NaN where the task or
+    its loss has no such answer."""
+    task, kind = knobs.problem.task, knobs.loss.kind
+    if task in _ODDS and kind in ("auto", "naive_log", "naive_exp"):
+        return math.log(_ODDS[task]) * knobs.loss.weight
+    return knobs.loss.weight / 6 if task == "adding" and kind == "auto" else math.nan
 
 
 def loss_may_be_negative(knobs: Experiment) -> bool:

@@ -380,4 +380,8 @@ def settings(knobs: Experiment) -> Settings:
     """Return what a step under these values is told to do to its gradient."""
     limits = ("clipping.max_norm", "clipping.clip_value", "clipping.agc_factor")
     limit = next((float(knobs[name]) for name in limits if knobs.applies(name)), 0.0)
-    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype)
+    momentum, beta1, beta2 = (
+        float(knobs[name]) if knobs.applies(name) else 0.0
+        for name in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2")
+    )
+    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, knobs.optimizer.kind, momentum, beta1, beta2)

@@ -51,6 +51,7 @@ class Census:
 
 def take(window: QWidget | None = None) -> Census:
     """Count now. `window`: the window that stays."""
+    gc.unfreeze()  # what the window's collector or an earlier census put aside may be garbage by now
     settle()
     counts: Counter[tuple[str, str]] = Counter()
     counts.update(("thread", _kind(thread.name)) for thread in threading.enumerate())
@@ -147,8 +148,7 @@ def _plot_items() -> list[str]:
 
 
 def _own_objects() -> list[str]:
-    """Return the class of each object of this program; the window's collector has put some of them aside."""
-    gc.unfreeze()
+    """Return the class of each object of this program."""
     names = [
         f"{kind.__module__.removeprefix('gradstudio.')}.{kind.__name__}"
         for kind in map(type, gc.get_objects())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.diagnosis.rule import Rule
+from gradstudio.core.diagnosis.rule import Concluding, Rule
 from gradstudio.core.history import History
 
 
@@ -23,6 +23,14 @@ class Diagnosis:
     def copy(self) -> Diagnosis:
         """Return the diagnosis as it stands, to go on with by itself."""
         return Diagnosis(copy.deepcopy(self.rules), copy.copy(self.progress))
+
+    def conclude(self, history: History, accuracy: float) -> Iterator[Finding]:
+        """Yield what the rules find in the accuracy on the test set at the end of the run."""
+        for rule in self.rules:
+            if isinstance(rule, Concluding):
+                finding = rule.conclude(history, self.progress, accuracy)
+                if finding is not None:
+                    yield finding
 
     def look(self, history: History) -> Iterator[Finding]:
         """Yield what the rules find in the history as it is after its latest row. Most rules look every LOOK_EVERY rows

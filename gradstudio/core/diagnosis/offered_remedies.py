@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradstudio.core.diagnosis.cause_ranking import born_in_loss
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.provenance import Provenance
 
 # Remedies for a NaN that is born in a loss written by hand, before there is a gradient to clip.
 _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
@@ -23,13 +25,24 @@ _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
 }
 
 
+# Remedies for a policy or a game that ends at nothing.
+_AGAINST_GUESSING: dict[str, tuple[str, ...]] = {
+    "pole": ("clipping.kind=norm", "optimizer.kind=adam optimizer.lr=0.01"),
+    "ring": ("clipping.kind=norm",),
+}
+
+
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
 _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
 
 
-def fitting(finding: Finding, knobs: Experiment) -> Finding:
-    """Return the finding with the remedies that fit."""
-    fit = tuple(remedy for remedy in _offered(finding, knobs) if _fits(remedy, knobs))
+def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None = None) -> Finding:
+    """Return the finding with the remedies that fit. Where the loss itself made the first NaN of finite values, no
+    other knob than those of the loss keeps it from doing so."""
+    offered = _offered(finding, knobs)
+    if provenance is not None and born_in_loss(provenance) and knobs.loss.kind != "auto":
+        offered = _OF_THE_LOSS[knobs.loss.kind] if finding.rule.startswith("nonfinite") else ()
+    fit = tuple(remedy for remedy in offered if _fits(remedy, knobs))
     return finding if fit == finding.remedies else replace(finding, remedies=fit)
 
 
@@ -52,6 +65,10 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             knobs.optimizer.kind != "sgd" and grave
         ):  # Adam and its relatives undo most of what clipping does
             return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
+        case "nothing_learned":
+            return _AGAINST_GUESSING.get(knobs.problem.task, ()) + (
+                ("model.norm=layer", "clipping.kind=norm") if knobs.model.norm == "batch" else ()
+            )
     return remedies
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradstudio.core.diagnosis.median import median
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.task_measures import guessing, loss_of_guessing, why_it_need_not_fall
 
 WINDOW = 50  # steps
 START = 10  # steps
@@ -27,6 +29,10 @@ MOVED = 0.03  # change of the accuracy that counts as one
 class Progress:
     """Medians of the loss and means of the accuracy over WINDOW steps; NaN where there is no value yet."""
 
+    guess: float = math.nan  # accuracy that is reached without looking at the input
+    guess_loss: float = math.nan  # and its loss
+    by_accuracy: bool = False  # whether the accuracy tells how the task goes, and the loss does not
+
     count: int = 0
     start: float = math.nan  # loss of the first steps
     start_accuracy: float = math.nan
@@ -39,7 +45,19 @@ class Progress:
     best_accuracy: float = -math.inf
     broken: bool = False  # a NaN or Inf reached the loss or the weights
     warming: bool = False  # the learning rate rises
+    later_accuracy: float = math.nan  # means of the same halves as `later` and `before`
+    before_accuracy: float = math.nan
     _grid: int = field(default=0, repr=False)  # rows up to the latest multiple of LOOK_EVERY
+
+    @staticmethod
+    def of(knobs: Experiment) -> Progress:
+        """Return the progress of a run of this experiment, before its first step."""
+        return Progress(guessing(knobs), loss_of_guessing(knobs), bool(why_it_need_not_fall(knobs)))
+
+    def above_guessing(self, accuracy: float, start: float) -> float:
+        """Return by how much an accuracy on the test set exceeds that of guessing, or that before the first update
+        where the model began with about as much."""
+        return accuracy - (max(start, self.guess) if start <= self.guess + RISEN else self.guess)
 
     @property
     def known(self) -> bool:
@@ -47,18 +65,24 @@ class Progress:
 
     @property
     def learned(self) -> bool:
-        """True where the accuracy has risen; or the loss has fallen and the accuracy, where there is one, has moved
-        with it: a loss that jumped up and fell back to that of guessing has taught nothing."""
+        """True where the accuracy has risen; or the loss has fallen below that of guessing and the accuracy, where
+        there is one, has moved with it: a loss that came down from 1e9 to 1e6 has taught nothing."""
         if self.accuracy > self.start_accuracy + RISEN:
             return True
-        return self.recent < FALLEN * self.start and not self.accuracy <= self.start_accuracy + MOVED
+        fallen = not self.by_accuracy and self.recent < FALLEN * self.reference
+        return fallen and not self.accuracy <= self.start_accuracy + MOVED
+
+    @property
+    def reference(self) -> float:
+        """The loss that counts as having learned nothing: the first, or that of guessing where that is lower."""
+        return self.guess_loss if self.guess_loss < self.start else self.start
 
     @property
     def lost(self) -> bool:
         """True where the run has lost what it had learned, or its loss has risen for good."""
         if self.best_accuracy - self.accuracy > max(RISEN, 0.4 * self.best_accuracy):
             return True
-        if self.accuracy == self.accuracy and self.learned:
+        if self.accuracy == self.accuracy and (self.learned or self.by_accuracy):
             return False
         return self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known
 
@@ -67,10 +91,12 @@ class Progress:
         """True where the run has learned almost nothing and no longer improves."""
         if not self.known or self.learned or self.warming:
             return False
+        if self.by_accuracy and self.accuracy == self.accuracy:
+            return not self.later_accuracy > self.before_accuracy + MOVED
         return (
-            self.recent > HARDLY * self.start
+            self.recent > HARDLY * self.reference
             or self.later >= RESTING * self.before
-            or (self.recent < FALLEN * self.start)
+            or (self.recent < FALLEN * self.reference)
         )
 
     @property
@@ -128,6 +154,11 @@ class Progress:
         if half:
             self.before = np.sort(settled[:half]).item(half // 2)
             self.later = (ordered if len(settled) - half == size else np.sort(settled[half:])).item(half // 2)
+        accuracies = history.column("accuracy", count - len(settled), count)
+        if half:
+            self.before_accuracy, self.later_accuracy = (
+                float(part.mean()) for part in (accuracies[:half], accuracies[half:])
+            )
         self.accuracy = float(history.column("accuracy", count - WINDOW, count).sum()) / size
         self.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
 

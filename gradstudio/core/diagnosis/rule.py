@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from gradstudio.core.diagnosis.finding import Finding, Severity
 from gradstudio.core.diagnosis.progress import Progress
@@ -22,6 +22,13 @@ class Rule(Protocol):
     def update(self, history: History, progress: Progress) -> Finding | None: ...
 
 
+@runtime_checkable
+class Concluding(Protocol):
+    """A rule that also looks at the accuracy on the test set at the end of a run."""
+
+    def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None: ...
+
+
 @dataclass
 class Looking:
     """The public fields of a rule are its thresholds. Its finding stays until the run ends; once the run does well, it
@@ -31,6 +38,7 @@ class Looking:
     every_row: ClassVar[bool] = False
 
     _finding: Finding | None = None
+    _told: Finding | None = None  # as it was told last
     _severity: Severity = "info"  # while the run does badly
 
     def update(self, history: History, progress: Progress) -> Finding | None:
@@ -50,13 +58,18 @@ class Looking:
         if self._finding is not None:
             first = self._finding.first_step
         self._severity = severity
-        self._finding = Finding(
+        self._finding = self._told = Finding(
             self.rule, severity, title, last if first is None else first, last, layers, evidence, meaning, remedies
         )
 
     def soften(self, badly: bool) -> None:
-        """Make the finding a note while the run does well, and what it was while it does badly."""
-        if self._finding is not None:
-            severity = self._severity if badly else "info"
-            if severity != self._finding.severity:
-                self._finding = changed(self._finding, severity=severity)
+        """Make the finding a note in the past while the run does well, and what it was while it does badly."""
+        if self._told is None or self._severity == "info":
+            return
+        if badly or self._finding is None:
+            self._finding = self._told
+        elif self._finding.severity != "info":
+            self._finding = changed(
+                self._told, severity="info", title=f"{self._told.title}, until step {self._told.last_step:,}",
+                meaning="It is over: after that the run did well.", remedies=(),
+            )  # fmt: skip

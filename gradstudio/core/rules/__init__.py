@@ -23,9 +23,11 @@ from gradstudio.core.rules.loss_not_decreasing import LossNotDecreasing
 from gradstudio.core.rules.loss_oscillating import LossOscillating
 from gradstudio.core.rules.loss_spike import LossSpike
 from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
+from gradstudio.core.rules.nothing_learned import NothingLearned
 from gradstudio.core.rules.poor_initialization import PoorInitialization
 from gradstudio.core.rules.saturated_activation import SaturatedActivation
 from gradstudio.core.rules.scale_collapse import ScaleCollapse
+from gradstudio.core.rules.signal_lost import SignalLost
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
 from gradstudio.core.rules.vanishing_gradient import VanishingGradient
@@ -40,5 +42,6 @@ def makers() -> dict[str, Callable[..., Rule]]:
         SaturatedActivation, UpdateRatioHigh, UpdateRatioLow, PoorInitialization, ClippingAlways, ClippingNever,
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
+        SignalLost, NothingLearned,
     )  # fmt: skip
     return {maker.rule: maker for maker in made}  # type: ignore[return-value]

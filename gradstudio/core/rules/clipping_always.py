@@ -45,11 +45,26 @@ class ClippingAlways(Looking):
             "Every step is clipped",
             f"{100 * share:.0f} % of the last {len(coefs):,} steps were clipped, to {number(coef)} of their norm in "
             f"the median; the norm is about {number(norm)}.",
-            "Clipping decides the size of every gradient. With SGD the effective learning rate is lower by that "
-            "factor; "
-            "Adam divides the factor out again.",
+            self._meaning(history, coef),
             (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if coef < self.left else (),
         )
+
+    def _meaning(self, history: History, coef: float) -> str:
+        settings = history.settings[-1][1]
+        parts = ["Clipping decides the size of every gradient."]
+        if settings.clipping != "norm":
+            cosines = history.column("clip_cosine", len(history) - self.after)
+            cosines = cosines[np.isfinite(cosines)]
+            if len(cosines):
+                parts.append(f"It changes its direction too: the median cosine is {number(median(cosines))}.")
+        match settings.optimizer:
+            case "sgd" if settings.clipping == "norm":
+                parts.append(f"The effective learning rate is about {number(coef)} of the one that is set.")
+            case "adam" | "adamw" | "rmsprop":
+                parts.append(
+                    "A factor that is the same at every step has no effect here: the optimizer divides it out."
+                )
+        return " ".join(parts)
 
     def _slow(self, state: Progress) -> bool:
         return state.recent > self.slow * state.start and not state.accuracy > state.start_accuracy + 2 * RISEN

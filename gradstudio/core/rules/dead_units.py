@@ -8,6 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.streak import streak
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number
@@ -44,17 +45,19 @@ class DeadUnits(Looking):
             and len(history) >= LOOK_EVERY
             and not (history.settings and history.settings[-1][1].dtype == "fp16")
         ):
-            what, found = "gradient entries of {} are exactly 0 at every step", self._by_gradient(history)
+            what = f"gradient entries of {{}} were exactly 0 at each of the last {LOOK_EVERY} steps"
+            found = self._by_gradient(history)
         if not found or (state.broken and len(history) < LOOK_EVERY):
             return
         worst = max(found, key=lambda each: each[1])
+        least = "At least " if "gradient" in what and worst[1] < 1 else ""
         born = self._at_the_start(history)
         known = {layer.name for layer in history.layers}
         self.tell(
             history,
             "critical" if worst[1] > 0.9 else "warning",
             "Dead units",
-            f"{number(100 * worst[1])} % of the {what.format(worst[0])}.",
+            f"{least}{number(100 * worst[1])} % of the {what.format(worst[0])}.",
             "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the unit "
             "back.",
             ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
@@ -63,16 +66,24 @@ class DeadUnits(Looking):
                 "clipping.kind=norm",
                 *lower(history, history.value("lr", 0))[:1],
                 "model.norm=batch",
-                "model.activation=leaky_relu",
             ),
             tuple(name for name, _ in found if name in known),
-            first=0 if born else None,
+            first=0 if born else self._since(history, found),
         )
 
     def _at_the_start(self, history: History) -> bool:
         return any(
             layer.dead > self.share for sample in history.activations[:1] for layer in sample.layers if sample.step == 0
         )
+
+    def _since(self, history: History, found: list[tuple[str, float]]) -> int:
+        """Return the first step from which the gradient entries of a layer that was found have all been 0; the step of
+        the sample where no gradient shows it."""
+        names = {name for name, _ in found}
+        which = [index for index, layer in enumerate(history.layers) if layer.name in names]
+        start = streak(history, "zero_share", lambda zeros: zeros[:, which].max(1) > np.float32(self.zeros))
+        sampled = history.activations[-1].step if history.activations else len(history) - 1
+        return start if start < len(history) else min(sampled, len(history) - 1)
 
     def _by_gradient(self, history: History) -> list[tuple[str, float]]:
         if self._tensors is None:

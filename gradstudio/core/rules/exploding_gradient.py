@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
@@ -19,9 +20,11 @@ from gradstudio.core.text import number, plural
 class ExplodingGradient:
     """Fires at a norm above `norm`, or at one above `times` the running median that has grown over `growing` steps.
 
-    It is critical once the loss exceeds `loss_times` its running median within `patience` steps of a norm that reached
-    the optimizer unclipped. It becomes a note again where the run does well `rested` steps later.
-    """
+    It is critical once the next loss after a norm that reached the optimizer is not finite, or the next `patience`
+    losses all exceed `loss_times` the median loss before; where only the accuracy tells how the task goes, once it
+    stays as many times below its median. The loss of the step itself says nothing: it was there before the update. It
+    is critical too in a run that does badly after an update that was larger than `thrown` times the weights. It becomes
+    a note again where the run does not do badly and the loss is back."""
 
     rule = "exploding_gradient"
     every_row = True
@@ -33,51 +36,113 @@ class ExplodingGradient:
     loss_times: float = 2.0
     loss_height: float = 0.2  # share of the first loss: a jump from a loss near 0 is no explosion
     patience: int = 5
+    thrown: float = 1.0
     window: int = 100
-    rested: int = 50
+    rested: int = 50  # steps after which a large norm begins another explosion
 
     _finding: Finding | None = None
     _median: float = math.inf
     _line: float = 0.0  # a norm up to this is not large
     _median_loss: float = math.inf
+    _median_accuracy: float = math.nan
+    _usual_loss: float = math.nan  # the three of them when the explosion began
+    _usual_accuracy: float = math.nan
     _peak: float = 0.0  # the norm in the finding
     _peak_step: int = 0
-    _loose_until: int = -1  # up to this step a jump of the loss is due to a large norm that reached the optimizer
+    _loose: int = -1  # the latest step whose large norm reached the optimizer
+    _since: int = -1  # and the first such step of this explosion
+    _forgiven: bool = False  # whether it was told in the past
+    _bad: int = 0  # steps in a row since then at which the run did worse than before
 
     def update(self, history: History, progress: Progress) -> Finding | None:
         step = len(history) - 1
         if step % 50 == 0 or step in (10, 20):
             self._take_medians(history)
+        if 0 <= self._since < step <= self._loose + self.patience:
+            self._judge(history, step, progress)
         norm = history.value("grad_norm", step)
         if (
-            norm > self._line and self._large(history, step, norm) and not history.value("skipped", step)
-        ):  # a skipped one is the scaler's doing
+            norm > self._line
+            and self._large(history, step, norm)
+            and not history.value("skipped", step)
+            and math.isfinite(history.value("loss", step))
+        ):  # a skipped one is the scaler's doing, and a gradient of NaN is not large
+            self._begin(history, step, progress)
             clipped = history.value("clipped_norm", step)
             if clipped > min(self.norm, self.times * self._median) or math.isnan(clipped):
-                self._loose_until = step + self.patience
+                self._loose, self._since = step, step if self._since < 0 else self._since
             self._keep(history, step, "info")
-        if step <= self._loose_until and self._finding:
-            loss = history.value("loss", step)
-            left = not math.isfinite(loss) or loss > max(
-                self.loss_times * self._median_loss, self.loss_height * progress.loss_at_start(history)
-            )
-            self._keep(history, self._finding.last_step, "critical" if left else "info")
-        if self._finding and history.due and step > self._finding.last_step + self.rested:
-            self._rest(progress.at(history))
+        if self._finding and history.due:
+            self._look_back(history, progress.at(history))
         return self._finding
 
-    def _rest(self, state: Progress) -> None:
-        if self._finding and self._finding.severity == "critical" and state.learned and not state.failing:
-            self._finding = replace(self._finding, severity="info", title="Gradient spike")
+    def _begin(self, history: History, step: int, progress: Progress) -> None:
+        """Begin another explosion, unless the one before has not come to rest."""
+        known = self._finding
+        if known is not None and (step <= known.last_step + self.rested or known.severity == "critical"):
+            return
+        early = step < 10
+        self._usual_loss = history.value("loss", 0) if early else self._median_loss
+        self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
+        self._usual_accuracy = median(history.column("accuracy")) if early else self._median_accuracy
+        self._finding, self._peak, self._since, self._bad, self._forgiven = None, 0.0, -1, 0, False
+
+    def _judge(self, history: History, step: int, state: Progress) -> None:
+        """Look at how the run does after a large norm."""
+        loss, accuracy = history.value("loss", step), history.value("accuracy", step)
+        if state.by_accuracy and self._usual_accuracy == self._usual_accuracy and math.isfinite(loss):
+            worse = accuracy < self._usual_accuracy / self.loss_times
+        else:
+            worse = not loss <= self.loss_times * self._usual_loss
+        self._bad = self._bad + 1 if worse else 0
+        if self._finding and (self._bad >= self.patience or not math.isfinite(loss)):
+            self._keep(history, self._finding.last_step, "critical")
+
+    def _look_back(self, history: History, state: Progress) -> None:
+        """Judge an explosion that is over by what became of the run."""
+        assert self._finding
+        over = len(history) > self._finding.last_step + self.patience
+        since, loss = self._since, median(history.column("loss", len(history) - 10))
+        back = state.by_accuracy or loss <= self.loss_times * self._usual_loss
+        if not state.failing and back:
+            if over or state.well:
+                self._forgive(history, state, loss, over)
+            return
+        if since < 0 or self._finding.severity == "critical" or not state.failing:
+            return
+        moved = history.column("update_ratio", since, self._loose + 1)
+        if moved[np.isfinite(moved)].max(initial=0.0) > self.thrown:
+            self._keep(history, self._finding.last_step, "critical")
+
+    def _forgive(self, history: History, state: Progress, loss: float, over: bool) -> None:
+        """Make it a note: the run goes on well."""
+        if self._finding and (self._finding.severity == "critical" or self._finding.remedies or not self._forgiven):
+            self._forgiven = over
+            told = self._recovery(history, loss, state)
+            self._finding = replace(
+                self._finding, severity="info", remedies=(),
+                title=self._note(history) if over else "Large gradients in a run that learns",
+                meaning=f"{'It did no lasting harm' if over else 'They do no harm so far'}: {told}",
+            )  # fmt: skip
+
+    def _recovery(self, history: History, loss: float, state: Progress) -> str:
+        step = len(history) - 1
+        if state.by_accuracy:
+            return f"the accuracy is {number(100 * state.accuracy)} % at step {step:,}."
+        return f"the loss is {number(loss)} at step {step:,}; it was about {number(self._usual_loss)} before."
+
+    def _note(self, history: History) -> str:
+        contained = history.value("clipped_norm", self._peak_step) < 0.5 * history.value("grad_norm", self._peak_step)
+        return "Gradient spike, held by clipping" if contained else "Gradient spike that passed"
 
     def _take_medians(self, history: History) -> None:
-        norms, losses = (
-            history.column("grad_norm", len(history) - self.window),
-            history.column("loss", len(history) - self.window),
+        norms, losses, accuracies = (
+            history.column(name, len(history) - self.window) for name in ("grad_norm", "loss", "accuracy")
         )
         norms, losses = norms[np.isfinite(norms)], losses[np.isfinite(losses)]
         if len(history) >= 10 and len(norms) and len(losses):
             self._median, self._median_loss = median(norms), median(losses)
+            self._median_accuracy = median(accuracies)
             self._line = min(self.norm, max(self.times * self._median, self.least))
 
     def _large(self, history: History, step: int, norm: float) -> bool:
@@ -116,24 +181,17 @@ class ExplodingGradient:
         growth = (
             f"Gradient norm rose from {number(norms[low])} to {number(norms[-1])} in "
             f"{plural(step - start - low, 'step', 'steps')}"
-            if low < len(norms) - 1
-            else f"Gradient norm {number(norms[-1])}"
-        )
-        title = (
-            "Gradient spikes, held by clipping"
-            if contained
-            else "Gradient spike"
-            if severity == "info"
-            else "Exploding gradient"
+            if norms[-1] > 2 * norms[low]
+            else f"The gradient norm was {number(norms[-1])} at step {step:,}"
         )
         reached = (
             f" After clipping it was {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
         )
+        how = mechanism.clipped(history, step) + " " if clipped else ""
         return Finding(
-            "exploding_gradient", severity, title, step, step,
-            (layer,) if layer else (), growth + where + "." + reached,
-            "Clipping reduced the gradient before it reached the optimizer, and the run goes on." if contained
-            else ("One such update moves the weights so far that the loss jumps, and the next gradients may not lead "
-                "back."),
+            "exploding_gradient", severity,
+            "Exploding gradient" if severity != "info" else "Gradient spike, clipped" if clipped else "Gradient spike",
+            step, step, (layer,) if layer else (), growth + where + "." + reached,
+            how + (mechanism.stepped(history, step) if not contained else "The loss shows no harm so far."),
             () if contained else ("clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
         )  # fmt: skip

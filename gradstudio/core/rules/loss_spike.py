@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
@@ -34,23 +35,24 @@ class LossSpike(Looking):
     _line: float = math.inf
     _median: float = math.nan
     _peak: float = 0.0
+    _peak_step: int = -1
+    _since: int = -1  # the first step above the line
+    _told_at: int = -1  # the peak whose five next losses were told
+    _before: float = math.nan  # what was usual then
 
     def look(self, history: History, state: Progress) -> None:
+        if state.by_accuracy:  # a loss that grows with the reward is no spike
+            return
         losses = history.column("loss", self._seen)
         if not losses.max() <= self._line:  # or NaN
             high = np.flatnonzero(losses > self._line)
             at = int(high[0]) if len(high) else 0
             peak = float(losses[high][np.isfinite(losses[high])].max(initial=0.0))
             if peak > self._peak:
-                self._peak, step = peak, self._seen + at
-                self.tell(
-                    history, "warning", "Loss spike",
-                    f"The loss rose from about {number(self._median)} to {number(peak)} near step {step:,}.",
-                    "One bad batch, or one update that was too large, moved the weights to a higher loss.",
-                    ("clipping.kind=norm",),
-                    first=step,
-                )  # fmt: skip
-        self.soften(state.failing)
+                self._peak, self._since, self._before = peak, self._seen + at, self._median
+                self._peak_step = self._seen + int(high[losses[high] == peak][0])
+        if self._since >= 0:
+            self._say(history, "warning" if state.failing else "info")
         self._seen = len(history)
         if len(history) % self.every == 0 or (self._line == math.inf and len(history) >= self.least):
             before = history.column("loss", len(history) - self.window)
@@ -61,3 +63,27 @@ class LossSpike(Looking):
                 self._line = max(
                     self._median + self.deviations * deviation, self.times * self._median, self.height * state.start
                 )
+
+    def _say(self, history: History, severity: Severity) -> None:
+        """Tell of the highest loss, and of what followed it: the loss of a step is that of the weights before its
+        update, so a batch that is bad by itself leaves the next loss as it was."""
+        if self._finding is not None and severity == self._finding.severity and self._told_at == self._peak_step:
+            return
+        after = history.column("loss", self._peak_step + 1, self._peak_step + 6)
+        finite = bool(len(after)) and bool(np.isfinite(after).all())
+        usual = 2 * self._before
+        follows = f" The next loss was {number(float(after[0]))}." if len(after) else ""
+        if finite and after[0] <= usual:
+            meaning = "The weights were sound: this batch was different from the others."
+        elif (finite and after.min() <= usual) or severity == "info":
+            meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
+        else:
+            meaning = "One bad batch, or one update that was too large, moved the weights to a higher loss."
+        self.tell(
+            history, severity, "Loss spike" if severity != "info" else "Loss spike that passed",
+            f"The loss was about {number(self._before)}, and {number(self._peak)} at step {self._peak_step:,}."
+            + follows,
+            meaning, ("clipping.kind=norm",) if severity != "info" else (), first=self._since,
+        )  # fmt: skip
+        if len(after) == 5:
+            self._told_at = self._peak_step

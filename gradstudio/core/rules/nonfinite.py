@@ -53,10 +53,7 @@ class _FirstNonfinite:
 class NonfiniteLoss(_FirstNonfinite):
     rule = "nonfinite_loss"
     title = "The loss is not finite"
-    meaning = (
-        "From here on every gradient is NaN, and every update makes every weight NaN. The cause lies in the "
-        "steps before."
-    )
+    meaning = "An update with its gradient makes the weights NaN."
     remedies = ("clipping.kind=norm",)
 
     def fires(self, history: History, step: int) -> bool:
@@ -81,8 +78,8 @@ class NonfiniteGradient(_FirstNonfinite):
     rule = "nonfinite_gradient"
     title = "A gradient is not finite"
     meaning = (
-        "The loss was still finite, so NaN or Inf was born in the backward pass. "
-        "The update carries it into the weights."
+        "The loss was still finite, so NaN or Inf was born in the backward pass: in the derivative of the loss or of a "
+        "layer, or by overflow. The update carries it into the weights."
     )
     remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
 

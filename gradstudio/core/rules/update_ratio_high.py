@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
@@ -34,7 +35,8 @@ class UpdateRatioHigh(Looking):
     _seen: int = 0
     _high: tuple[int, ...] = ()  # the latest steps above the ratio
     _count: int = 0
-    _first: int = -1  # the step at which there were too many
+    _first: int = -1  # the first of those that were too many
+    _at_once: bool = False  # the very first update was longer than the weights
     _peak: float = 0.0
     _peak_step: int = -1
     _peak_lr: float = 0.0
@@ -42,7 +44,7 @@ class UpdateRatioHigh(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         ratios = history.column("update_ratio", self._seen)
-        high = _NONE if ratios.max() <= self.ratio else np.flatnonzero((ratios > self.ratio) & np.isfinite(ratios))
+        high = _NONE if ratios.max() <= self.ratio else self._sound(history, ratios)
         for at in high.tolist():
             step, ratio = self._seen + at, float(ratios[at])
             if ratio > self._peak:
@@ -50,7 +52,8 @@ class UpdateRatioHigh(Looking):
             self._count, self._latest = self._count + 1, step
             self._high = (*(other for other in self._high if other > step - self.window), step)
             if self._first < 0 and (len(self._high) >= self.steps or ratio > self.once):
-                self._first = step
+                self._first = self._high[0]
+                self._at_once = step == 0
         self._seen = len(history)
         if self._first < 0:
             return
@@ -60,10 +63,22 @@ class UpdateRatioHigh(Looking):
         if not len(high) and self._finding is not None and severity == self._finding.severity:
             return
         self.tell(
-            history, severity, "Updates too large" if blamed else "Large updates",
+            history, severity, self._title(blamed),
             f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights; "
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
-            "The learning rate is too high for these gradients: each step overshoots.",
+            "The learning rate is too high for these gradients: each such update overshoots."
+            if blamed
+            else "The run does well in spite of them.",
             (*lower(history, self._peak_lr)[:1], "clipping.kind=norm", *lower(history, self._peak_lr)[1:]),
             first=self._first,
         )  # fmt: skip
+
+    def _title(self, blamed: bool) -> str:
+        if not blamed:
+            return "Large updates"
+        return FIRST_UPDATE if self._at_once else "Updates too large"
+
+    def _sound(self, history: History, ratios: np.ndarray) -> np.ndarray:
+        """Return where the new ratios are too large, without updates of a gradient that is partly NaN or Inf."""
+        sound = (history.column("nonfinite", self._seen) == 0) & np.isfinite(history.column("loss", self._seen))
+        return np.flatnonzero((ratios > self.ratio) & np.isfinite(ratios) & sound)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
@@ -24,11 +26,17 @@ class UpdateRatioLow(Looking):
     after: int = 80  # steps
     window: int = 50
 
+    def _since(self, history: History) -> int:
+        """Return the first of the latest updates in a row that were below the ratio."""
+        large = np.flatnonzero(~(history.column("update_ratio") < self.ratio))
+        return min(int(large[-1]) + 1 if len(large) else 0, len(history) - 1)
+
     def look(self, history: History, state: Progress) -> None:
         if len(history) < self.after or not state.stuck:
             self.soften(not state.well)
             return
-        ratio = median(history.column("update_ratio", len(history) - self.window))
+        latest = history.column("update_ratio", len(history) - self.window)
+        ratio = median(latest)
         if not ratio < self.ratio:
             return
         lr = history.value("lr", len(history) - 1)
@@ -41,5 +49,6 @@ class UpdateRatioLow(Looking):
             f"The median update is {number(ratio)} times as large as the weights (about 0.001 is usual), at a learning "
                 f"rate of {number(lr)}. "
             f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
-            "With such updates the weights stay close to their initial values.", remedies,
+            f"The last {len(latest)} updates moved the weights by at most {number(float(np.nansum(latest)))} times "
+                "their norm in all.", remedies, first=self._since(history),
         )  # fmt: skip

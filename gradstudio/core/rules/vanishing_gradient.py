@@ -9,6 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.streak import streak
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
@@ -46,8 +47,8 @@ class VanishingGradient(Looking):
             "Vanishing gradient",
             f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times}. "
             f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
-            "Each layer passes back only a part of the gradient. The first layers stay close to their initial values, "
-            "and the other layers learn from noise.",
+            "Each layer passes back only a part of the gradient. Almost none reaches the first layers, so they hardly "
+            "change from there on.",
             (
                 "model.norm=batch model.residual=true",
                 "model.activation=relu model.init=he",
@@ -55,7 +56,14 @@ class VanishingGradient(Looking):
                 "model.residual=true",
             ),
             dark,
+            first=self._since(history),
         )
+
+    def _since(self, history: History) -> int | None:
+        """Return the first step of the streak; where single rows do not hold, the latest row that was compared."""
+        first, last = self._weights[0], self._weights[-1]
+        start = streak(history, "grad_norm", lambda norms: norms[:, last] > self.ratio * norms[:, first])
+        return min(start, max(len(history) - self.rows, 0))
 
 
 def _median(norms: np.ndarray, layer: int) -> float:

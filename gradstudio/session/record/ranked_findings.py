@@ -10,9 +10,15 @@ from gradstudio.session.record.run import Run
 
 def ranked(run: Run) -> list[Finding]:
     """Return the findings without the symptoms that others explain: causes, the most likely first, then notes."""
-    return [fitting(finding, run.in_force) for finding in cause_ranking.folded(list(run.findings.values()))]
+    return [
+        fitting(finding, run.in_force, run.provenance)
+        for finding in cause_ranking.folded(list(run.findings.values()), run.provenance)
+    ]
 
 
 def in_order(run: Run) -> list[Finding]:
     """Return every finding: causes, the most likely first, then their symptoms, then notes."""
-    return [fitting(finding, run.in_force) for finding in cause_ranking.ordered(list(run.findings.values()))]
+    return [
+        fitting(finding, run.in_force, run.provenance)
+        for finding in cause_ranking.ordered(list(run.findings.values()), run.provenance)
+    ]

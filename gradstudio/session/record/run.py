@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.gauge_samples import Sample
@@ -99,7 +100,7 @@ class Run:
             in_force=self.experiment.with_values({change.knob: change.value for change in self.timeline})
             if self.timeline
             else self.experiment,
-            rule_watch=RuleWatch(Diagnosis(all_rules()), self.history.before(0)),
+            rule_watch=RuleWatch(Diagnosis(all_rules(), Progress.of(self.experiment)), self.history.before(0)),
         )
 
     @property

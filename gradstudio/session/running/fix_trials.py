@@ -10,12 +10,14 @@ import time
 import traceback
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 
 from gradstudio.core.diagnosis.offered_remedies import fitting
+from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
 from gradstudio.core.experiment import KNOBS, parse_assignment
+from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.knobs import Value
 from gradstudio.core.task_measures import why_it_need_not_fall
 from gradstudio.core.text import plural
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 MOST = 6  # remedies that are tried
 HORIZON = 100  # steps of each trial, at the least
 TIMES = 2  # a trial makes so many times the steps from its start to where the run broke, where that is more
+EARLY = LOOK_EVERY  # a run that broke within its first steps may have had no healthy one
 BEFORE = 20  # a trial of a run that stayed finite starts so many steps before its finding
 LOOKED_FOR = 1000  # steps within which such a finding has to come again without a change
 LAST = 20  # rows whose mean loss a trial is judged by
@@ -51,7 +54,9 @@ class Trial:
     nonfinite: bool = False  # it diverged; otherwise a run that stayed finite had its critical finding again
     loss: float | None = None  # mean of the last rows that are finite
     score: float | None = None  # the rank among trials that held: the lower the better
+    accuracy: float | None = None  # on the test set where the trial ended; None where that was not measured
     learns: bool = True  # its score did not rise
+    useless: bool = False  # it held, and is no better than guessing
     seconds: float = 0.0
     message: str = ""  # why it failed
     outcome: Outcome | None = None
@@ -63,12 +68,13 @@ class Trial:
 
 
 def candidates(run: Run) -> list[str]:
-    """Return the remedies to try: the first of each cause, the most likely cause first, then the second of each, and
-    so on. Remedies of explained findings follow, in case the cause is another. The last is "", no change."""
+    """Return the remedies to try. A mistake in the loop comes before any knob that may hide it. Then the first of each
+    cause, the most likely cause first, then the second of each, and so on. Remedies of explained findings follow, in
+    case the cause is another. The last is "", no change."""
     causes = [finding for finding in ranked(run) if finding.severity != "info"]
     rules = {finding.rule for finding in causes}
     explained = [
-        fitting(finding, run.in_force)
+        fitting(finding, run.in_force, run.provenance)
         for finding in list(run.findings.values())
         if finding.severity != "info" and finding.rule not in rules
     ]
@@ -76,8 +82,8 @@ def candidates(run: Run) -> list[str]:
         *zip_longest(*(finding.remedies for finding in causes)),
         *zip_longest(*(finding.remedies for finding in explained)),
     )
-    remedies = dict.fromkeys(remedy for turn in turns for remedy in turn if remedy)
-    return [*list(remedies)[:MOST], ""]
+    remedies = sorted(dict.fromkeys(remedy for turn in turns for remedy in turn if remedy), key=_not_of_the_loop)
+    return [*remedies[:MOST], ""]
 
 
 def broken(run: Run) -> bool:
@@ -88,8 +94,8 @@ def broken(run: Run) -> bool:
 
 
 def starting_step(run: Run) -> int:
-    """Return the step that the trials go on from: the last healthy one, but no earlier than the last change before the
-    run broke, so that every trial has that change."""
+    """Return the step that the trials go on from: the last healthy one, or step 0 where the harm was done in the first
+    EARLY steps; but no earlier than the last change before the run broke, so that every trial has that change."""
     broke = run.first_nonfinite_step
     if broke is None:
         critical = [
@@ -98,9 +104,9 @@ def starting_step(run: Run) -> int:
             if finding.severity == "critical"
         ]
         broke = min(critical, default=len(run.history))
-        step = max(broke - BEFORE, 0)
+        step = max(broke - BEFORE, 0) if broke >= EARLY else 0
     else:
-        step = branches.last_healthy_step(run) or 0
+        step = (branches.last_healthy_step(run) or 0) if broke >= EARLY else 0
     return max([step, *(change.step for change in list(run.timeline) if change.step <= broke)])
 
 
@@ -110,8 +116,16 @@ def values(remedy: str) -> dict[str, Value]:
 
 
 def acts_live(remedy: str) -> bool:
-    """Return whether every knob of a remedy can change while a run goes on."""
-    return all(KNOBS[name].live for name in values(remedy))
+    """Return whether every knob of a remedy can change while a run goes on, and does something then."""
+    return all(KNOBS[name].live and name not in _AT_THE_START for name in values(remedy))
+
+
+_AT_THE_START = ("schedule.warmup_steps",)  # knobs that can change at any step, but act on the first ones
+
+
+def _not_of_the_loop(remedy: str) -> bool:
+    """Return False for a remedy that mends a mistake in the loop, so that those come first."""
+    return not remedy.startswith("mistakes.")
 
 
 def in_words(remedy: str) -> str:
@@ -124,7 +138,9 @@ def told(trial: Trial) -> str:
     broke = f"{'NaN' if trial.nonfinite else 'again'} at {trial.broke_at:,}" if trial.broke_at is not None else ""
     match trial.outcome:
         case "held":
-            return "survives" if trial.learns else "survives, gets worse"
+            return (
+                "survives, learns nothing" if trial.useless else "survives" if trial.learns else "survives, gets worse"
+            )
         case "no effect":
             return f"no effect, {broke}"
         case "broke again":
@@ -139,17 +155,28 @@ def told(trial: Trial) -> str:
 def ranking(trials: list[Trial]) -> list[Trial]:
     """Return the trials, the best first.
 
-    First come those that held, by the loss that they reached at the same step. A trial whose loss rose comes behind all
-    others that held, since a remedy that changes the loss itself has another measure. The loss is divided by
-    loss.weight; where it need not fall, the accuracy takes its place. Then come trials that broke later than without a
+    First come those that held and learn. Among them a mended mistake in the loop comes before a knob that hides it;
+    then those whose accuracy on the test set is the best but for MOVED, by how little they change; then the others by
+    their accuracy. Where none was measured, the loss at the same step takes its place, divided by loss.weight. Then
+    come those whose loss rose, those that learn nothing, trials that broke later than without a
     change, the latest first; then those without an effect; then those that broke earlier."""
     unchanged = next((trial.broke_at for trial in trials if not trial.remedy), None)
+    held = [trial for trial in trials if trial.outcome == "held" and trial.learns and not trial.useless]
+    best = max((trial.accuracy for trial in held if _known(trial.accuracy)), default=-math.inf)
+
+    def worth(trial: Trial) -> tuple[float, ...]:
+        alike = _known(trial.accuracy) and trial.accuracy >= best - MOVED
+        score = math.inf if trial.score is None else trial.score
+        return (
+            _not_of_the_loop(trial.remedy), not alike, *(_size(trial.remedy) if alike else (0, 0)),
+            -trial.accuracy if _known(trial.accuracy) else 0.0, score,
+        )  # fmt: skip
 
     def place(trial: Trial) -> tuple[float, ...]:
         broke = math.inf if trial.broke_at is None else trial.broke_at
         match trial.outcome:
             case "held":
-                return (0, not trial.learns, math.inf if trial.score is None else trial.score)
+                return (0, trial.useless, not trial.learns, *worth(trial))
             case "broke again" if trial.remedy and (unchanged is None or broke > unchanged):
                 return (1, -broke)
             case "no effect":
@@ -169,6 +196,15 @@ def as_json(trials: list[Trial]) -> list[dict[str, Any]]:
         {name: getattr(trial, name) for name in ("remedy", "outcome", "from_step", "steps", "broke_at", "loss")}
         for trial in trials
     ]
+
+
+def _known(accuracy: float | None) -> TypeGuard[float]:
+    return accuracy is not None and math.isfinite(accuracy)
+
+
+def _size(remedy: str) -> tuple[int, int]:
+    """Return how much a remedy changes: knobs, and whether it takes a restart."""
+    return len(remedy.split()), not acts_live(remedy)
 
 
 class Trials(threading.Thread):
@@ -274,7 +310,11 @@ class Trials(threading.Thread):
             for name, value in wanted.items():
                 driver.change(name, value)
         self._step_to_the_end(driver)
+        if driver.outcome is None and not self._stopping and run.first_nonfinite_step is None:
+            trial.accuracy = driver.test_accuracy()
         driver.end(leaving=True)
+        if trial.accuracy is None and run.accuracy is not None:
+            trial.accuracy = run.accuracy
         if live:
             self._trainer = driver.trainer  # none where an error left it within a step
         return self._judge(trial, run, driver)
@@ -331,6 +371,8 @@ class Trials(threading.Thread):
         elif self._stopping:
             return "not tried"
         else:
+            state = run.rule_watch.diagnosis.progress.at(run.history)
+            trial.useless = _no_better_than_guessing(trial.accuracy, run.history, state)
             return "held"
         unchanged = self.trials[0].broke_at
         return (
@@ -361,6 +403,15 @@ class _Borrowed(Snapshots):
             if kept is not None and self.wanted
         ]
         return max(found, key=lambda kept: kept.step, default=None)
+
+
+def _no_better_than_guessing(accuracy: float | None, history: History, state: Progress) -> bool:
+    """Return whether a trial that held has learned nothing: it stands still, and its accuracy on the test set is that
+    of guessing or of the model before its first update."""
+    if not _known(accuracy):
+        return state.stuck
+    above = state.above_guessing(accuracy, history.value("test_accuracy", 0))
+    return above <= MOVED or (above <= RISEN and state.stuck)
 
 
 def _told_by_accuracy(run: Run) -> bool:

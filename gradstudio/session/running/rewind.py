@@ -10,6 +10,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History
 from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.session.record.run_writer import RunWriter
@@ -101,7 +102,7 @@ class Rewinder:
     ) -> tuple[Diagnosis, dict[str, Finding]]:
         """Bring the trainer to the snapshot. Return the diagnosis as it was there, and what it had found."""
         if nearest is None:
-            diagnosis = Diagnosis(all_rules())
+            diagnosis = Diagnosis(all_rules(), Progress.of(self._run.experiment))
             self.keep_if_due(trainer, diagnosis, {}, 0.0)
             return diagnosis, {}
         nearest.state.restore(trainer)
@@ -112,7 +113,7 @@ class Rewinder:
 
     def _seen_until(self, step: int, stopped: Callable[[], bool]) -> tuple[Diagnosis, dict[str, Finding]]:
         """Return the diagnosis as it was before a step, and what it had found."""
-        diagnosis, findings = Diagnosis(all_rules()), {}
+        diagnosis, findings = Diagnosis(all_rules(), Progress.of(self._run.experiment)), {}
         for history in self._run.history.as_it_grew(0, step):
             if stopped():
                 break

@@ -152,10 +152,16 @@ def _ends(losses: np.ndarray) -> tuple[float, float] | None:
 def _before(run: Run, step: int) -> str:
     """Return how far the loss had come, and how the gradient norm grew, before the run diverged."""
     losses, norms = run.history.column("loss", 0, step), run.history.column("grad_norm", max(step - 50, 0), step)
+    if step == 0:
+        return "It happened at the first step."
     if not np.isfinite(losses).any():
         return "No step before it had a finite loss."
     best = int(np.nanargmin(np.where(np.isfinite(losses), losses, np.nan)))
-    text = f"The loss had fallen from {number(losses[0])} to {number(losses[best])} at step {best:,}."
+    text = (
+        f"The loss had fallen from {number(losses[0])} to {number(losses[best])} at step {best:,}."
+        if losses[best] < losses[0]
+        else f"The loss was {number(losses[0])} at the first step, and never lower after it."
+    )
     if not np.isfinite(norms).any():
         return text + " No gradient norm in the 50 steps before was finite."
     low = int(np.nanargmin(norms))

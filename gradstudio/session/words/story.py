@@ -56,8 +56,9 @@ def _setup(run: Run) -> str:
     where = f" on {device}" if device else ""
     by_hand = "" if knobs.loss.kind == "auto" else f", under a loss written by hand ({knobs.loss.kind})"
     return (
-        f"{network[0].upper()}{network[1:]} learned {names.task(knobs)} with {names.OPTIMIZERS[knobs.optimizer.kind]} "
-        f"at a learning rate of {format_value(knobs.optimizer.lr)}{by_hand}, in {knobs.precision.dtype}{where}, with "
+        f"{network[0].upper()}{network[1:]} was trained on {names.task(knobs)} with "
+        f"{names.OPTIMIZERS[knobs.optimizer.kind]} at a learning rate of {format_value(knobs.optimizer.lr)}{by_hand}, "
+        f"in {knobs.precision.dtype}{where}, with "
         f"seed {knobs.run.seed}."
     )
 
@@ -127,7 +128,7 @@ def _clipping(run: Run) -> str:
     share = figures(run).clipped_share
     if not share:
         return ""
-    return f"Clipping shortened the gradient in {number(100 * share, 2)} % of the steps."
+    return f"Clipping changed the gradient in {number(100 * share, 2)} % of the steps."
 
 
 def _skipped(run: Run) -> str:

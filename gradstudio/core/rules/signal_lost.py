@@ -1,0 +1,48 @@
+"""A signal that forgets its input: the output layer sees nearly the same for every example, though the gradient is
+there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.history import History
+from gradstudio.core.text import number
+
+
+@dataclass
+class SignalLost(Looking):
+    """Fires in a run that is stuck, where the latest mean cosine between the test examples, as the output layer sees
+    them, was above `cosine`.
+
+    If every input of the output layer is a common part and a part of its own, the mean cosine c is the share of the
+    common part in the squared length. A step of gradient descent then moves the answer to all examples c / (1 - c)
+    times as far as the difference between two of them: 100 times at 0.99."""
+
+    rule = "signal_lost"
+    cosine: float = 0.99
+
+    def look(self, history: History, state: Progress) -> None:
+        if not state.stuck:
+            self.soften(not state.well)
+            return
+        steps, cosines = history.measured("head_cosine", max(len(history) - 2000, 0))
+        if not len(steps):
+            steps, cosines = history.measured("head_cosine")
+        if not len(steps) or not cosines[-1] > self.cosine:
+            return
+        step, cosine = int(steps[-1]), float(cosines[-1])
+        norm = history.value("grad_norm", len(history) - 1)
+        above = len(cosines) - 1
+        while above and cosines[above - 1] > self.cosine:
+            above -= 1
+        self.tell(
+            history, "critical", "The signal forgets its input",
+            f"At step {step:,} the output layer saw nearly the same for every test example: the mean cosine between "
+            f"two of them was {number(cosine, 4)}. The gradient norm is {number(norm)}.",
+            "The common part of the signal gets nearly all of each update; the differences between the examples get "
+            f"about {number((1 - cosine) / cosine, 2)} of that. Each layer makes the examples more alike.",
+            ("model.norm=batch", "model.residual=true model.norm=layer", "model.init=orthogonal model.init_gain=1"),
+            first=int(steps[above]),
+        )  # fmt: skip
