@@ -1,4 +1,4 @@
-"""python -m benchmarks [step window drawing startup memory rewind faults]: measure, and print a table in Markdown. On
+"""python -m benchmarks [step window stalls drawing startup memory rewind faults]: measure, and print a table in Markdown. On
 an otherwise quiet machine.
 
 faults takes ten minutes, and comes only where it is asked for."""
@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "window", "drawing", "startup", "memory", "rewind", "faults")
+PARTS = ("step", "window", "stalls", "drawing", "startup", "memory", "rewind", "faults")
 
 
 def main(asked: list[str]) -> int:

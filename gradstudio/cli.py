@@ -13,7 +13,6 @@ import typer
 from gradstudio.commands import branch, exit_codes, report, runs, training
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import (
-    LONGEST_LINE,
     WrongRequest,
     close_stdout,
     complain,
@@ -22,7 +21,7 @@ from gradstudio.commands.terminal import (
     say_json,
     table,
 )
-from gradstudio.core.text import brief
+from gradstudio.core.text import LONGEST_LINE, brief
 from gradstudio.session.running import interrupts
 
 app = typer.Typer(

@@ -39,7 +39,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         (room,) for room in ("record", "library", "machine", "running", "words", "script", "files", "simulator")
     ),
     "gui": (
-        ("theme", "widgets", "frame_budget", "heartbeat"),
+        ("dressing", "theme", "widgets", "frame_budget", "heartbeat"),
         ("drawing",),
         ("services", "plots"),
         FEATURES,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gradstudio.core.history import Row
+    from gradstudio.gui.theme import Theme
     from gradstudio.session.simulator import Simulator
 
 PATIENCE = 240.0  # seconds, for what takes a few on an idle machine: only a fault takes longer
@@ -35,6 +36,16 @@ def join(thread: threading.Thread) -> None:
     """Wait for the end of a thread."""
     thread.join(PATIENCE)
     assert not thread.is_alive(), f"{thread.name} did not end"
+
+
+def settle(theme: Theme) -> None:
+    """Let Qt go on until all that is in sight wears the look that was asked for."""
+    from PySide6.QtWidgets import QApplication
+
+    end = time.monotonic() + PATIENCE
+    while not theme.settled:
+        assert time.monotonic() < end, "it did not settle"
+        QApplication.processEvents()
 
 
 class HeldStep:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LARGEST_SUMMARY = 10_000_000  # bytes of a run.json
 LONGEST_STEP = 18  # digits
+SPARE = 1 << 20  # bytes of a disk that is not full
+ROOM_TO_DELETE = 64 << 20  # bytes, where the library has so many
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -86,7 +89,10 @@ def library_file(asked: Path | None) -> Path:
     """Return the file of the library, and set it for the whole program; it need not exist."""
     if asked is not None:
         _check_library(asked)
-        os.environ["GRADSTUDIO_LIBRARY"] = str(asked.absolute())
+        try:
+            os.environ["GRADSTUDIO_LIBRARY"] = str(asked.absolute())
+        except OSError as fault:  # the folder that it is named from is gone
+            raise WrongRequest(f"--library {asked}: {files.reason(fault)}") from None
     return files.user_library()
 
 
@@ -104,14 +110,17 @@ def _check_library(asked: Path) -> None:
 
 
 @contextmanager
-def opened(asked: Path | None) -> Iterator[Library]:
-    """Open the library while the command reads it; LibraryError where there is none."""
+def opened(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
+    """Open the library while the command reads it; LibraryError where there is none. `room`: bytes that the command
+    would write beside it."""
     from gradstudio.session.library.store import Library, LibraryError, is_there
 
     path = library_file(asked)
     if not is_there(path):
         raise LibraryError(f"there is no run library {path}; `gradstudio run` begins it")
-    library = Library(path)
+    # a full disk does not take the files that SQLite writes beside the library
+    full = shutil.disk_usage(path.parent).free < min(room, os.path.getsize(path) + SPARE)
+    library = Library(path, on_full_disk=full)
     try:
         if library.notice:
             complain(library.notice)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradstudio.commands.options import HELP, Json, LibraryFile, RunName, formats, library_file, opened
+from gradstudio.commands.options import HELP, ROOM_TO_DELETE, Json, LibraryFile, RunName, formats, library_file, opened
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json, table
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def delete(
 ) -> None:
     from gradstudio.core.text import plural
 
-    with opened(library) as kept:
+    with opened(library, room=ROOM_TO_DELETE) as kept:
         ids = list(dict.fromkeys(kept.find(run) for run in runs))
         if not yes:
             if not sys.stdin.isatty():

@@ -10,8 +10,6 @@ from typing import Any
 
 from gradstudio.core.text import brief, one_line
 
-LONGEST_LINE = 300  # characters of what is printed on stderr
-
 
 class WrongRequest(ValueError):
     """A request that cannot be carried out. One line for the user."""
@@ -35,8 +33,8 @@ def say_json(value: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr, of at most LONGEST_LINE characters: a long name in it is shortened in its middle."""
-    complain_at_length(brief(one_line(text), LONGEST_LINE))
+    """Print one line on stderr, of at most 300 characters: a long name in it is shortened in its middle."""
+    complain_at_length(brief(text))
 
 
 def complain_at_length(text: str) -> None:

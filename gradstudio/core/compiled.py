@@ -69,6 +69,8 @@ def compiled(signature: str, *, nogil: bool = False, any_order: bool = False) ->
 
 def compile_all() -> None:
     """Compile every function that is imported by now, so that nobody waits for it later."""
+    import numpy.ma  # noqa: F401 (numba imports it at the first call of a function, which the window would wait for)
+
     with _all:
         for each in list(_known):
             each.compile()

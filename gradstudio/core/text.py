@@ -6,6 +6,7 @@ import math
 import re
 
 LONGEST_TITLE = 200  # characters of a run's title, wherever one is made
+LONGEST_LINE = 300  # characters of an error on a terminal
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -35,28 +36,25 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
-def shortened(text: str, longest: int) -> str:
-    """Return a text in at most `longest` characters: what is left out is in its middle, as both ends tell more."""
-    return text if len(text) <= longest else f"{text[: longest // 2 - 1]}…{text[-(longest - longest // 2) :]}"
-
-
-def brief(text: str, longest: int) -> str:
-    """Return a sentence in at most `longest` characters: long names in it are shortened first, each in its middle."""
-    for most in (160, 80, 40):
-        if len(text) <= longest:
-            return text
-        text = re.sub(rf"\S{{{most + 1},}}", lambda name, most=most: shortened(name[0], most), text)
-    return shortened(text, longest)
-
-
 def storable(text: str) -> str:
     """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
-def cut(text: str, longest: int) -> str:
-    """Return at most so many letters of a text, the last of them an ellipsis where it was longer."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+def shortened(text: str, longest: int) -> str:
+    """Return a text in at most `longest` characters: what is left out is in its middle, as both ends tell more."""
+    return text if len(text) <= longest else f"{text[: longest // 2 - 1]}…{text[-(longest - longest // 2) :]}"
+
+
+def brief(text: str, longest: int = LONGEST_LINE) -> str:
+    """Return a sentence on one line of at most `longest` characters: long names in it are shortened first, each in its
+    middle."""
+    text = one_line(text)
+    for most in (160, 80, 40):
+        if len(text) <= longest:
+            return text
+        text = re.sub(rf"\S{{{most + 1},}}", lambda name, most=most: shortened(name[0], most), text)
+    return shortened(text, longest)
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

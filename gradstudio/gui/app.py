@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gradstudio.core import files, presets
+from gradstudio.core.text import brief
 from gradstudio.gui.shell.display_check import NoWindow, check, missing_library
 from gradstudio.session.machine.preload_torch import load_ahead
 from gradstudio.session.running import interrupts
@@ -44,13 +45,10 @@ def launch(source: str | None = None) -> int:
     from gradstudio.gui.services.closing_signals import ClosingSignals
     from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
-    from gradstudio.gui.theme import theme
 
     app = application()
     threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
-    app.setStyleSheet("")
     window = Window(preset)
-    theme.apply()  # now, once: with a style sheet in force, each widget is styled anew when it gets another parent
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install(interrupted=window.close)
 
@@ -111,5 +109,5 @@ _PACKAGES = {"PySide6": "PySide6-Essentials", "shiboken6": "PySide6-Essentials"}
 
 
 def _refuse(text: str) -> int:
-    print(f"error: {text}", file=sys.stderr)
+    print(brief(f"error: {text}"), file=sys.stderr)
     return 2

@@ -218,6 +218,13 @@ def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
 
     return (
         Command("fit", "Show whole run", lambda: plots().fit(), "Home", "Shows every step of the run in the plots"),
+        Command(
+            "directions",
+            "Show or hide directions",
+            lambda: plots().toggle_directions(),
+            "Ctrl+7",
+            "Shows the accuracy on the test set, and the cosines between gradient, clipped gradient and update",
+        ),
         None,
         use("system", "Follow system theme"),
         use("light", "Use light theme"),

@@ -17,6 +17,8 @@ COLLECT_EVERY = 30  # beats
 
 
 class Heartbeat(QObject):
+    _used = False  # whether a window has lived in this process
+
     def __init__(self, refresh: Callable[[], None], parent: QObject) -> None:
         super().__init__(parent)
         self._refresh = refresh
@@ -30,6 +32,9 @@ class Heartbeat(QObject):
         """Begin to beat. Not `settled`: many objects that stay are about to come; nothing is collected until
         `settle`."""
         self._settled = settled
+        if Heartbeat._used:
+            gc.collect()  # what an earlier window left; while it lived, only small collections were made
+        Heartbeat._used = True
         gc.disable()
         self._timer.start(INTERVAL)
 

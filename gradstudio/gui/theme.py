@@ -1,5 +1,6 @@
 """The light and the dark theme: colours, fonts and the style of every widget. The values of the colours are in
-core/colors.py. Widgets that paint themselves listen to `theme.changed`."""
+core/colors.py. Widgets that paint themselves listen to `theme.changed`; parts of the window with widgets of Qt's are
+given to `theme.dress` (dressing.py)."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-from PySide6.QtCore import QObject, QSettings, Qt, QTemporaryDir, Signal
+from PySide6.QtCore import QObject, QSettings, Qt, QTemporaryDir, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QIcon, QPainter, QPalette, QPixmap
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 
 from gradstudio.core.colors import DARK, LIGHT
 from gradstudio.core.files import RESOURCES
+from gradstudio.gui.dressing import Wardrobe
 from gradstudio.gui.widgets import stored
 
 Mode = Literal["system", "light", "dark"]
@@ -23,14 +25,17 @@ POINTS = 9.75  # 13 px at 96 dots an inch
 class Theme(QObject):
     """The look in force. `mode` is a person's choice: light, dark, or as the system; `zoom` scales every text."""
 
-    changed = Signal()
+    changed = Signal()  # every part in sight wears the new look, and is not painted yet
 
     def __init__(self) -> None:
         super().__init__()
         self.mode: Mode = "system"
         self.zoom = 1.0
         self.colors = LIGHT
+        self._wanted = False  # another change while the one before is carried out
         self._files = QTemporaryDir()
+        self._wardrobe = Wardrobe()
+        self._wardrobe.dressed.connect(self._dressed)
 
     @property
     def dark(self) -> bool:
@@ -56,16 +61,33 @@ class Theme(QObject):
         QSettings().setValue("zoom", self.zoom)
         self.apply()
 
+    @property
+    def settled(self) -> bool:
+        """Whether all that is in sight has the look that was asked for."""
+        return not self._wardrobe.busy and not self._wanted
+
+    def dress(self, part: QWidget) -> None:
+        """Style this part of the window from now on: a widget with all that is in it."""
+        self._wardrobe.add(part)
+
     def apply(self) -> None:
+        """Take on the look that was asked for, within some turns of the event loop."""
+        if self._wardrobe.busy:  # a wheel asks for more looks in a second than there can be
+            self._wanted = True
+            return
+        self._wanted = False
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         system = QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
         self.colors = DARK if self.mode == "dark" or (self.mode == "system" and system) else LIGHT
-        app.setStyleSheet("")  # with one, each change of font or palette would style every widget anew
         app.setFont(self.font())
         app.setPalette(self._palette())
-        app.setStyleSheet(self._style())
+        self._wardrobe.change(self._style())
+
+    def _dressed(self) -> None:
         self.changed.emit()
+        if self._wanted:
+            QTimer.singleShot(0, self, self.apply)
 
     def font(self, size: float = 1.0, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
         """Return the program's font at `size` times its normal size, with digits of one width."""

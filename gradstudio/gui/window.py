@@ -184,6 +184,7 @@ class Window(QMainWindow):
     def _lay_out(self) -> None:
         self._show_title(self.simulator.preset.title)
         self.setAcceptDrops(True)
+        self.setAnimated(False)  # nothing docks here; Qt would animate its one widget at every change of the layout
         self.setMinimumSize(1080, 620)
         body = QWidget()
         rows = QVBoxLayout(body)
@@ -193,6 +194,7 @@ class Window(QMainWindow):
         rows.addWidget(self.columns, 1)
         rows.addWidget(self.figures)
         self.setCentralWidget(body)
+        theme.dress(self.menuBar())
 
     def _show_title(self, preset: str) -> None:
         self.setWindowTitle(f"{preset} — GradStudio")

@@ -6,21 +6,24 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from waiting import join
 
-from gradstudio.commands.terminal import LONGEST_LINE
 from gradstudio.core import files, presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
+from gradstudio.core.text import LONGEST_LINE
 from gradstudio.session.files.curve_import import CurveError
 from gradstudio.session.files.curve_import import read as read_curves
+from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -184,6 +187,28 @@ def test_the_doctor_names_what_cannot_be_read(shut: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "CHECKS", (doctor._folder, doctor._library, doctor._presets))
     problems = [check.text for check in doctor.examine() if not check.ok]
     assert len(problems) >= 3 and all("permission denied" in text for text in problems)
+
+
+# ---- a full disk
+
+
+def test_deleting_frees_space_on_a_disk_that_takes_no_file_any_more(
+    gradstudio: Callable, two: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, beside = files.user_library(), []
+    purge = Library.purge
+
+    def looked_at(library: Library, **what) -> int:
+        beside.append(os.listdir(path.parent))
+        return purge(library, **what)
+
+    monkeypatch.setattr(Library, "purge", looked_at)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=0))
+    assert gradstudio("runs", "delete", "first", "--yes").code == 0
+    assert beside == [[path.name]], "the journal is in memory"
+    monkeypatch.undo()
+    with contextlib.closing(Library(path)) as library:
+        assert [entry.id for entry in library.entries()] == ["second"] and library.check() == "ok"
 
 
 # ---- output

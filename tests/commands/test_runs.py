@@ -255,6 +255,7 @@ def test_no_code_comes_into_a_program_from_somebody_else_s_library(
         connection.execute(
             "UPDATE runs SET environment = ?", (json.dumps({"threads": "print('evil')", "device": "cpu"}),)
         )
+        connection.execute("DELETE FROM checksums")  # somebody else would make them right
     connection.close()
     assert gradstudio("report", "last", "--format", "py", "--out", tmp_path).code == 0
     for program in (gradstudio("script", "last").out, (tmp_path / "train.py").read_text()):

@@ -14,7 +14,6 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.gui import app
 from gradstudio.gui import window as windows
-from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 40, "run.device": "cpu"}
@@ -29,7 +28,7 @@ def qapp() -> QApplication:
 
 @pytest.fixture
 def make_window(
-    qapp: QApplication, qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Window]]:
     QSettings().clear()
     for limit in ("CLOSING", "CONTROLLER_CLOSING"):  # a test that closes a window wants to know how that ends
@@ -38,7 +37,6 @@ def make_window(
     made: list[Window] = []
 
     def make(**values: object) -> Window:
-        qapp.setStyleSheet("")  # with one in force, each widget is styled anew when it gets another parent
         knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
         window = Window(
             Preset(
@@ -53,7 +51,6 @@ def make_window(
         window.resize(1280, 720)
         window.show()
         window.furnish()
-        theme.apply()
         window.heartbeat.start()
         made.append(window)
         return window

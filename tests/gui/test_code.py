@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QApplication, QFileDialog, QPushButton
 from pytestqt.qtbot import QtBot
-from waiting import ENDLESS, LONG
+from waiting import ENDLESS, LONG, settle
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
@@ -206,10 +206,12 @@ def test_a_mistake_has_the_colour_of_a_warning(coded: Window) -> None:
 def test_colours_follow_the_theme(coded: Window) -> None:
     for mode in ("light", "dark"):
         theme.set_mode(mode)
+        settle(theme)
         block = coded.side.code.view.document().find("import torch").block()
         [keyword] = [part for part in block.layout().formats() if part.start == 0]
         assert keyword.format.foreground().color().name() == theme.color("accent").name()
     theme.set_mode("system")
+    settle(theme)
 
 
 def test_a_docstring_over_several_lines_is_a_string_throughout(qtbot: QtBot) -> None:

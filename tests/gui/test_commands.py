@@ -30,8 +30,10 @@ def test_labels_are_short_and_every_command_stands_in_a_menu(window: Window) -> 
 
 def test_a_menu_greys_what_is_not_possible_and_its_keys_still_work(window: Window) -> None:
     menu = opened(window, "&Run")
-    rewind = next(action for action in menu.actions() if action.text() == "Rewind to step…")
-    assert not rewind.isEnabled()  # nothing was run yet
+    rewind, stop = (
+        next(action for action in menu.actions() if action.text() == text) for text in ("Rewind to step…", "Stop run")
+    )
+    assert not rewind.isEnabled() and not stop.isEnabled()  # nothing was run yet
     menu.aboutToHide.emit()
     rewind.trigger()
     assert "no step to rewind to" in window.message.text.text()

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
+from gradstudio import gui
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value
 from gradstudio.core.presets import Preset
@@ -208,3 +209,10 @@ def test_a_run_that_begins_under_the_pointer(
     plot = window.plots.layers
     plot._axis.names, plot._row = (), 0
     assert plot.reading(window.simulator.run, 0).startswith(window.simulator.run.history.layers[0].name)
+
+
+def test_every_painter_ends_with_its_block() -> None:
+    """One that an exception left open, on a picture that is freed before it, crashes Qt."""
+    for path in sorted(Path(gui.__path__[0]).rglob("*.py")):
+        for line in path.read_text().splitlines():
+            assert " QPainter(" not in line or line.lstrip().startswith("with QPainter("), f"{path}: {line}"

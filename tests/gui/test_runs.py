@@ -19,6 +19,7 @@ from waiting import ENDLESS, LONG
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.gui.drawing.overlay import MOST
+from gradstudio.gui.runs import runs_controller
 from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
@@ -394,3 +395,14 @@ def test_when_a_run_began_in_words() -> None:
 def test_every_button_of_the_panel_has_a_help_text(window: Window) -> None:
     for button in window.side.runs.findChildren(QPushButton):
         assert button.toolTip() and button.text()
+
+
+def test_a_run_that_is_not_in_the_library_is_waited_for_and_then_refused(
+    qtbot: QtBot, window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_controller, "RETRY", 0)
+    told: list[str] = []
+    monkeypatch.setattr(window.message, "show_news", told.append)
+    window.runs.open("gone", tries=1)
+    qtbot.waitUntil(lambda: window.message.shown.startswith("The run cannot be opened: no run gone"), timeout=LONG)
+    assert told == ["The library does not have the run yet; it is asked again."]

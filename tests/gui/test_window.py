@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 from pytestqt.qtbot import QtBot
-from waiting import ENDLESS, LONG
+from waiting import ENDLESS, LONG, settle
 
 from gradstudio.core import files, presets
 from gradstudio.core.events import Change
@@ -482,17 +482,21 @@ def test_every_slider_moves_within_what_its_knob_allows(window: Window) -> None:
 def test_the_theme_reaches_every_plot(window: Window) -> None:
     for mode in ("light", "dark"):
         theme.set_mode(mode)
+        settle(theme)
         background = theme.colors.plot
         for plot in window.plots.plots:
             assert plot.widget.backgroundBrush().color().name() == background.lower()
     theme.set_mode("system")
+    settle(theme)
 
 
 def test_larger_text_and_back(window: Window) -> None:
     before = window.font().pointSizeF()
     theme.set_zoom(1.5)
+    settle(theme)
     assert window.font().pointSizeF() == pytest.approx(1.5 * before, rel=0.02)
     theme.set_zoom(1.0)
+    settle(theme)
     assert window.font().pointSizeF() == pytest.approx(before)
 
 

@@ -9,6 +9,7 @@ import re
 import tracemalloc
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -169,6 +170,16 @@ def test_the_page_is_one_file_that_loads_nothing(which: str, request: pytest.Fix
     assert len(identifiers) == len(set(identifiers))
 
 
+def test_a_report_leaves_no_file_open(healthy: Run) -> None:
+    report.pdf(healthy)
+    assert not [path for path in _open_files() if path.endswith((".ttf", ".otf"))]
+
+
+def _open_files() -> list[str]:
+    folder = Path("/proc/self/fd")
+    return [str(link.resolve()) for link in folder.iterdir()] if folder.exists() else []
+
+
 def test_every_section_is_there_and_says_what_happened(diverged: Run) -> None:
     page = Page(report.html(diverged))
     for title in ("What happened", "Findings", "Curves", "Timeline", "Knobs", "Environment", "How to repeat it"):
@@ -325,6 +336,22 @@ def test_mistakes_and_comparisons_are_told() -> None:
     assert any(row[-1].startswith("each step calls zero_grad, 4 × (forward, backward), step") for row in rows)
 
 
+def test_a_change_that_was_undone_is_told_nowhere() -> None:
+    run = made([2.0, 1.0])
+    writer, lr = RunWriter(run), run.in_force.optimizer.lr
+    for value in (0.5, lr):  # and back, before the next step
+        writer.change("optimizer.lr", value)
+    writer.change("clipping.max_norm", 0.25)
+    assert [change.text for change in run.changes] == ["clipping.max_norm 1.0 → 0.25"]
+    assert [change.knob for change in figure_data.take(run).changes] == ["clipping.max_norm"]
+    assert "optimizer.lr changed" not in tell(run) and "clipping.max_norm changed from 1.0 to 0.25" in tell(run)
+    rows = [row for block in timeline(run).blocks for row in block.rows]
+    assert not any("optimizer.lr" in row[-1] for row in rows)
+    assert [row[1] for row in rows if "clipping.max_norm" in row[-1]] == ["1"]
+    writer.change("clipping.max_norm", 0.125)
+    assert [change.text for change in run.changes] == ["clipping.max_norm 1.0 → 0.125"]
+
+
 def test_a_run_whose_program_was_killed_says_so() -> None:
     run = made([2.0, 1.0])
     RunWriter(run).set_status("interrupted")
@@ -341,6 +368,30 @@ def test_a_note_stands_in_the_report_as_text(healthy: Run) -> None:
     assert "Note" in page.words and not {"script", "img"} & set(page.tags)
     assert not set("\x00\x07\x1b\u202e") & set(page_text)
     assert len(report.pdf(healthy, text)) > 1000
+
+
+def test_what_the_test_set_tells_is_drawn_where_it_was_measured() -> None:
+    from matplotlib.figure import Figure
+
+    from gradstudio.session.files.report import figures
+
+    run = made([1.0] * 6)
+    assert "Test accuracy" not in report.html(run)
+    tested = {0: (0.1, 1.0), 2: (math.nan, 0.8), 4: (0.7, -0.5)}
+    run = made([])
+    row = Row(0, *[1.0] * 12, layers=np.ones((len(LAYER_METRICS), 3), np.float32))
+    for step in range(10):
+        more = dict(zip(("test_accuracy", "head_cosine"), tested.get(step, ()), strict=False))
+        RunWriter(run).record(replace(row, step=step, clip_cosine=0.5, **more))
+    colours = dict.fromkeys(("accent", "dim", "good", "warning", "bad", "plot", "grid", "line"), "#000000")
+    axes = Figure().subplots()
+    figures.directions(axes, figure_data.take(run), colours)
+    drawn = {str(line.get_label()): line for line in axes.get_lines()}
+    np.testing.assert_array_equal(drawn["test accuracy"].get_xydata(), [[0, 0.1], [2, math.nan], [4, 0.7]])
+    np.testing.assert_array_equal(drawn["cosine at the head"].get_xydata(), [[0, 1], [2, 0.8], [4, -0.5]])
+    assert drawn["of clipping"].get_ydata().tolist() == [0.5] * 10 and "of the update" not in drawn
+    assert drawn["NaN"].get_xdata().tolist() == [2] and axes.get_ylim()[0] < -0.5
+    assert "Test accuracy, directions" in Page(report.html(run)).text
 
 
 def test_no_title_stands_alone_at_the_foot_of_a_page(healthy: Run) -> None:

@@ -95,6 +95,20 @@ class Hand:
         return QPoint(self.random.randrange(max(widget.width(), 1)), self.random.randrange(max(widget.height(), 1)))
 
 
+def _tap(target: QWidget, key: Qt.Key, keys: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+    """Press and release a key; the press may remove the widget that heard it."""
+    QTest.keyPress(target, key, keys)
+    if shiboken6.isValid(target):
+        QTest.keyRelease(target, key, keys)
+
+
+def _press(target: QWidget, button: Qt.MouseButton, keys: Qt.KeyboardModifier, place: QPoint) -> None:
+    """Press and release a button of the mouse; the press may remove the widget under it."""
+    QTest.mousePress(target, button, keys, place)
+    if shiboken6.isValid(target):
+        QTest.mouseRelease(target, button, keys, place)
+
+
 # ---- mouse
 
 
@@ -103,7 +117,9 @@ def press_button(hand: Hand) -> Act | None:
     button = hand.pick(buttons)
     if button is None:
         return None
-    return f"press {_name(button)}", lambda: QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    return f"press {_name(button)}", partial(
+        _press, button, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, button.rect().center()
+    )
 
 
 def click(hand: Hand) -> Act | None:
@@ -129,7 +145,7 @@ def click_widget(hand: Hand) -> Act | None:
         return None
     place, keys = hand.place(widget), hand.random.choice(MODIFIERS)
     twice = hand.random.random() < 0.2
-    how = QTest.mouseDClick if twice else QTest.mouseClick
+    how = QTest.mouseDClick if twice else _press
     return f"{'double ' if twice else ''}click {_name(widget)}", lambda: how(
         widget, Qt.MouseButton.LeftButton, keys, place
     )
@@ -221,7 +237,7 @@ def press_key(hand: Hand) -> Act | None:
     target = QApplication.activePopupWidget() or QApplication.focusWidget() or hand.top
     if target is None:
         return None
-    return f"key {keys.name} {key.name} to {_name(target)}", lambda: QTest.keyClick(target, key, keys)
+    return f"key {keys.name} {key.name} to {_name(target)}", lambda: _tap(target, key, keys)
 
 
 def press_shortcut(hand: Hand) -> Act | None:
@@ -234,7 +250,7 @@ def press_shortcut(hand: Hand) -> Act | None:
         return None
     combined = action.shortcut()[0]
     target = QApplication.activePopupWidget() or QApplication.activeModalWidget() or hand.window
-    return f"shortcut of {command.id}", lambda: QTest.keyClick(target, combined.key(), combined.keyboardModifiers())
+    return f"shortcut of {command.id}", lambda: _tap(target, combined.key(), combined.keyboardModifiers())
 
 
 def type_text(hand: Hand) -> Act | None:
@@ -252,7 +268,7 @@ def type_text(hand: Hand) -> Act | None:
             if shiboken6.isValid(field):
                 QApplication.sendEvent(field, QKeyEvent(kind, 0, Qt.KeyboardModifier.NoModifier, text))
         if enter and shiboken6.isValid(field):
-            QTest.keyClick(field, Qt.Key.Key_Return)
+            _tap(field, Qt.Key.Key_Return)
 
     return f"type {text[:30]!r}{' and Enter' if enter else ''} into {_name(field)}", do
 
@@ -286,7 +302,7 @@ def turn_knob(hand: Hand) -> Act | None:
         def enter() -> None:
             head.setText(text)
             head.setModified(True)
-            QTest.keyClick(head, Qt.Key.Key_Return)
+            _tap(head, Qt.Key.Key_Return)
 
         return f"enter {knob.name} = {text}", enter
     buttons = [] if row.editor.foot is None else row.editor.foot.findChildren(QAbstractButton)
@@ -342,7 +358,7 @@ def choose_from_menu(hand: Hand) -> Act | None:
 
     def do() -> None:
         QTest.mouseMove(menu, place)
-        QTest.mouseClick(menu, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, place)
+        _press(menu, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, place)
 
     return f"choose “{action.text()}”", do
 
@@ -452,7 +468,7 @@ def use_row(hand: Hand) -> Act | None:
         view.scrollTo(index)
         box = view.visualRect(index)
         place = QPoint(box.left() + round(share * max(box.width() - 1, 0)), box.center().y())
-        how = QTest.mouseDClick if twice else QTest.mouseClick
+        how = QTest.mouseDClick if twice else _press
         how(view.viewport(), Qt.MouseButton.LeftButton, keys, place)
 
     return f"{'open' if twice else 'choose'} row {row} of {_name(view)}", do

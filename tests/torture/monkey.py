@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import shutil
+import subprocess
 import sys
 import time
 import traceback
@@ -25,6 +26,8 @@ FIRST = 100  # actions before the first census
 SHOWN = 50  # actions that are printed with a finding
 STUCK = 120  # seconds in one action, after which the stacks of all threads are printed
 DEEPEST = 3  # dialogs and menus within one another in which it goes on; deeper it only closes
+TOLD_EVERY = 1000  # actions, after which a line says how far it is
+NOTED = "actions.txt"
 TRIES = 6  # kinds of act that are tried until one has something to act on
 PAUSES = (0, 0, 1, 2, 5, 10, 30)  # ms between two actions
 
@@ -39,10 +42,11 @@ class Monkey:
         self.files = stage.fill(folder)
         self.done = 0  # actions
         self.last: deque[str] = deque(maxlen=SHOWN)
+        self._noted = (folder.parent / NOTED).open("w")  # for after a crash
         self._until = 0
         self._depth = 0
         self._due: dict[int, int] = {}  # windows over the main one, by id, and the action at which each is closed
-        self._loop = QEventLoop()
+        self._loop, self._stay = QEventLoop(), stage.refusal()
         watch.now = lambda: self.last[-1] if self.last else "nothing yet"
 
     def run(self, actions: int) -> None:
@@ -50,7 +54,9 @@ class Monkey:
         self._until = self.done + actions
         self._next(0)
         self.watch.time_turns(True)
+        self.window.installEventFilter(self._stay)
         self._loop.exec()
+        self.window.removeEventFilter(self._stay)
         self.watch.time_turns(False)
 
     def _next(self, pause: int) -> None:
@@ -59,15 +65,22 @@ class Monkey:
         QTimer.singleShot(pause, self._act)
 
     def _act(self) -> None:
+        from torture import census
+
         started = time.thread_time()
         if self.done >= self._until:
             self._end()
             return
         random = Random(f"{self.seed} {self.done}")
         self.done += 1
+        if self.done % TOLD_EVERY == 0:
+            print(
+                f"{self.done} actions, {len(self.watch.counts)} faults, {census.resident() / 1e6:,.0f} MB", flush=True
+            )
         self._next(random.choice(PAUSES))  # first, for the act may wait in a loop of its own until a dialog is closed
         name, do = self._choose(random) or ("nothing to do", lambda: None)
         self.last.append(f"{self.done} {name}")
+        print(self.last[-1], file=self._noted, flush=True)
         self.watch.doing(name)
         self.watch.exclude(time.thread_time() - started)
         faulthandler.dump_traceback_later(STUCK, exit=True)
@@ -79,9 +92,6 @@ class Monkey:
                 raise
         finally:
             self._depth -= 1
-        if not (self.window.isVisible() or self._depth):
-            self.watch.report("closed", "the window was closed")
-            self.window.show()
 
     def _choose(self, random: Random):
         from torture import acts
@@ -133,18 +143,28 @@ def _its_target_is_gone(fault: RuntimeError) -> bool:
 
 
 def main() -> int:
+    """Let the monkey act in a process of its own, so that a crash is a finding too."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--actions", type=int, default=2000)
-    asked.add_argument("--keep", action="store_true", help="keep the folder with everything that was written")
+    asked.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     options = asked.parse_args()
-    stage.bound_memory()
+    if options.home:
+        stage.bound_memory()
+        stage.enter(options.home)
+        return play(options.home, options.seed, options.actions)
     home = stage.make_home()
     try:
-        return play(home, options.seed, options.actions)
+        words = ["--seed", str(options.seed), "--actions", str(options.actions), "--home", str(home)]
+        code = subprocess.run(
+            [sys.executable, "-X", "faulthandler", str(Path(__file__).resolve()), *words], check=False
+        ).returncode
+        if code not in (0, 1):
+            print(f"FOUND with --seed {options.seed} --actions {options.actions}: ended by {code}; the last actions:")
+            print(*(home / NOTED).read_text().splitlines()[-SHOWN:], sep="\n  ")
+        return 1 if code else 0
     finally:
-        if not options.keep:
-            shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def play(home: Path, seed: int, actions: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import shiboken6
 
 if TYPE_CHECKING:
+    from PySide6.QtCore import QObject
     from PySide6.QtWidgets import QPushButton
 
     from gradstudio.core.presets import Preset
@@ -29,8 +30,16 @@ _STRANGE = "step,loss\n0,nan\n1,inf\n2,-inf\n3,1e300\n4000000000,-1e300\n5,\n"
 
 
 def make_home() -> Path:
-    """Make a folder for everything that the process writes, and enter it. Before anything imports Qt."""
+    """Make a folder for everything that is written, and enter it."""
     home = Path(tempfile.mkdtemp(prefix="gradstudio-torture-"))
+    for folder in ("tmp", "files", "files/one more"):
+        (home / folder).mkdir()
+    enter(home)
+    return home
+
+
+def enter(home: Path) -> None:
+    """Let this process and its children write nothing elsewhere. Before anything imports Qt."""
     os.environ.update(
         {
             "HOME": str(home),
@@ -45,10 +54,7 @@ def make_home() -> Path:
     tempfile.tempdir = None
     for name in ("DATA", "CONFIG", "CACHE", "STATE"):
         os.environ[f"XDG_{name}_HOME"] = str(home / name.lower())
-    for folder in ("tmp", "files", "files/one more"):
-        (home / folder).mkdir()
     os.chdir(home)
-    return home
 
 
 def bound_memory() -> None:
@@ -101,6 +107,20 @@ def open_window() -> Window:
     window.machine.look()
     wait(lambda: window.machine.ready, "torch is loaded")
     return window
+
+
+def refusal() -> QObject:
+    """Return a filter of events that keeps a window open, whoever chooses Quit."""
+    from PySide6.QtCore import QEvent, QObject
+
+    class Refusal(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() == QEvent.Type.Close:
+                event.ignore()
+                return True
+            return False
+
+    return Refusal()
 
 
 def wait(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
@@ -180,6 +200,9 @@ def tour(window: Window) -> None:
         QApplication.processEvents()
     for combo in window.findChildren(QComboBox):
         combo.view()
+    window.controls.run_or_pause()
+    wait(lambda: len(window.simulator.run.history) > 50, "the run trains")
+    window.jobs.export(window.simulator.run, "report.pdf", "tour.pdf")
     rest(window)
 
 

@@ -45,7 +45,7 @@ def test_a_monkey_finds_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("habit", "found"),
-    [("raise", "ZeroDivisionError"), ("warn", "Qt: something is wrong"), ("keep", "left: widget QWidget")],
+    [("raise", "ZeroDivisionError"), ("warn", "Qt: something is wrong"), ("keep", "left: widget QWidget in Window")],
 )
 def test_it_finds_what_there_is_and_says_after_which_actions(
     habit: str, found: str, monkeypatch: pytest.MonkeyPatch

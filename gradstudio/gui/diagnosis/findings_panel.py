@@ -175,8 +175,12 @@ class FindingsPanel(QWidget):
                 _SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, finding.meaning
             )
             card.offer(finding.remedies)
-        for index, card in enumerate(self.cards):
-            card.setVisible(index < len(found))
+            card.show()
+        while len(self.cards) > len(found):
+            card = self.cards.pop()
+            self._column.removeWidget(card)
+            card.hide()
+            card.deleteLater()
 
     def offer_fixes(self, wanted: bool) -> None:
         """Show or hide the button that tries the fixes, on the first card, which is always in sight."""

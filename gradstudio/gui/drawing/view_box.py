@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyqtgraph as pg
 from pyqtgraph.GraphicsScene.mouseEvents import MouseClickEvent, MouseDragEvent
-from PySide6.QtCore import QPointF, Qt, Signal
+from PySide6.QtCore import QPointF, Qt, QTimer, Signal
 from PySide6.QtWidgets import QGraphicsSceneMouseEvent, QGraphicsSceneWheelEvent
 
 from gradstudio.gui.drawing.shared_cursor import StepRange
@@ -21,6 +21,10 @@ class StepViewBox(pg.ViewBox):
     def __init__(self, steps: StepRange, whole: Callable[[], None]) -> None:
         super().__init__(enableMenu=False, defaultPadding=0)
         self._steps, self._whole = steps, whole
+        self._turned, self._center = 0.0, 0.0  # notches of the wheel that are not carried out yet, and the step there
+        self._wheel = QTimer(self)  # notches that come together are one zoom: each draws every plot
+        self._wheel.setSingleShot(True)
+        self._wheel.timeout.connect(self._zoom)
         self.setMouseEnabled(x=False, y=False)
         self.disableAutoRange()
 
@@ -29,11 +33,16 @@ class StepViewBox(pg.ViewBox):
         self.setRange(xRange=x, yRange=y, padding=0, disableAutoRange=False)  # it is off
 
     def wheelEvent(self, ev: QGraphicsSceneWheelEvent, axis: int | None = None) -> None:
-        center = self.mapSceneToView(ev.scenePos()).x()
-        factor = 0.85 ** (ev.delta() / 120)
+        self._turned += ev.delta() / 120
+        self._center = self.mapSceneToView(ev.scenePos()).x()
+        self._wheel.start(0)
+        ev.accept()
+
+    def _zoom(self) -> None:
+        factor, center = 0.85**self._turned, self._center
+        self._turned = 0.0
         first, last = self._steps.first, self._steps.last
         self._steps.zoom(center - (center - first) * factor, center + (last - center) * factor)
-        ev.accept()
 
     def mouseDragEvent(self, ev: MouseDragEvent, axis: int | None = None) -> None:
         ev.accept()

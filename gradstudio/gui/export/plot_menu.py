@@ -26,6 +26,7 @@ _NAMES = {
     "Loss scale · learning rate": "scale",
     "Timeline": "events",
     "Difference of the twins": "difference",
+    "Test accuracy · directions": "directions",
 }
 
 
@@ -131,6 +132,7 @@ def _choose(context: Context, overlays: Overlays, plot: StepPlot, path: Path, cu
     dialog = popups.input_dialog(context.parent, "Import curve", question)
     dialog.setOption(QInputDialog.InputDialogOption.UseListViewForComboBoxItems)
     dialog.setComboBoxItems(list(names))
+    dialog.setTextValue(curves[0].name)  # a list has nothing chosen at first
     dialog.textValueSelected.connect(lambda name: _draw_over(context, overlays, plot, path, names[name]))
     dialog.open()
 

@@ -13,6 +13,7 @@ from gradstudio.core.knobs import Knob
 from gradstudio.gui.knobs.knob_group import KnobGroup
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.gui.widgets.plain_grounds import Ground
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.simulator import Simulator
@@ -28,16 +29,14 @@ ABOUT_COMPARING = (
 HINTS_EVERY = 0.5  # seconds
 
 
-class KnobPanel(QWidget):
+class KnobPanel(Ground):
     """Every knob, in the order in which a person needs them, with a search."""
 
     asked = Signal(str, object)
     slid = Signal(str, object, bool)
 
     def __init__(self) -> None:
-        super().__init__()
-        self.setObjectName("left")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        super().__init__(line="right")
         self.search = SearchLine("Find a knob", "Lists the knobs with these words in their names, help or choices")
         self.search.textChanged.connect(self.forget)
         self.groups = [KnobGroup(title, knobs) for title, knobs in _grouped(KNOBS.values())]
@@ -124,6 +123,9 @@ class KnobPanel(QWidget):
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setWidget(inner)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        for clear in (inner, scroll.viewport()):
+            clear.setAutoFillBackground(False)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setAccessibleName("Knobs")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -135,6 +137,8 @@ class KnobPanel(QWidget):
         layout.setSpacing(0)
         layout.addLayout(top)
         layout.addWidget(scroll, 1)
+        for part in (self.search, self.nothing, scroll.verticalScrollBar()):
+            theme.dress(part)
 
 
 def _grouped(knobs: Iterable[Knob]) -> list[tuple[str, list[Knob]]]:

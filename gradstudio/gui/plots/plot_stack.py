@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
+from gradstudio.gui.plots.directions import DirectionsPlot
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
@@ -17,8 +18,11 @@ from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.plots.timeline import Timeline
 from gradstudio.gui.plots.twin_difference import DifferencePlot
+from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
+
+MANY = 30_000  # rows that take a plot so long to read that the others wait for the next frame
 
 
 class PlotStack(QWidget):
@@ -37,6 +41,7 @@ class PlotStack(QWidget):
         self.loss = LossPlot(self.steps, self.step_cursor, source, self.overlays)
         self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, source, self.overlays)
         self.difference = DifferencePlot(self.steps, self.step_cursor)
+        self.directions = DirectionsPlot(self.steps, self.step_cursor)
         self.layers = LayersPlot(self.steps, self.step_cursor)
         self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor, source)
         self.timeline = Timeline(self.steps, self.step_cursor)
@@ -49,6 +54,7 @@ class PlotStack(QWidget):
             (self.loss, 26),
             (self.gradient_norm, 28),
             (self.difference, 20),
+            (self.directions, 20),
             (self.layers, 28),
             (self.scale_and_rate, 13),
             (self.timeline, 0),
@@ -59,15 +65,22 @@ class PlotStack(QWidget):
         self.rewind.chosen.connect(self.rewind_asked)
         self.steps.changed.connect(self.rewind.hide)  # another step is under it now
         self.timeline.rewind_asked.connect(self.rewind_asked)
+        theme.dress(self)
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
-        return (self.loss, self.gradient_norm, self.difference, self.layers, self.scale_and_rate, self.timeline)
+        shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.layers)
+        return (*shown, self.scale_and_rate, self.timeline)
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
-        """The plots on view: the difference of the twins only where there are twins."""
-        return tuple(plot for plot in self.every if plot is not self.difference or self.difference.twins is not None)
+        """The plots on view: the difference of the twins only where there are twins, the directions where somebody
+        wants them."""
+        absent = (
+            *(() if self.difference.twins is not None else (self.difference,)),
+            *(() if self.directions.isVisibleTo(self) else (self.directions,)),
+        )
+        return tuple(plot for plot in self.every if plot not in absent)
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it is now."""
@@ -80,9 +93,13 @@ class PlotStack(QWidget):
         self.timeline.show_reach(max(len(run.history), beyond), simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
-        scale = self.devicePixelRatioF()
+        scale, read = self.devicePixelRatioF(), False
         for plot in self.plots:
+            long = plot.behind(run) > MANY
+            if long and read:
+                continue  # a long run is opened one plot a frame
             plot.refresh(run, scale)
+            read = read or long
         self._show_limit(simulator)  # the plot holds the run now that the advice is about
 
     def _show_limit(self, simulator: Simulator) -> None:
@@ -104,6 +121,11 @@ class PlotStack(QWidget):
     def fit(self) -> None:
         """Show the whole run and follow it again."""
         self.steps.fit(len(self._run.history) if self._run else 0)
+
+    def toggle_directions(self) -> None:
+        """Show the plot of the test accuracy and the directions, or hide it."""
+        self.directions.setVisible(not self.directions.isVisibleTo(self))
+        self.directions.look_again()
 
     def _follow_twin(self) -> None:
         self.steps.over = self.overlays.longest

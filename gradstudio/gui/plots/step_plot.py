@@ -153,6 +153,10 @@ class StepPlot(QFrame):
         if self._moved or scale != self._scale:
             self.settle()
 
+    def behind(self, run: Run) -> int:
+        """Return the number of rows that the next `refresh` may have to take in."""
+        return self.rows(run) - (self._seen if run is self.run else 0)
+
     def _shows(self, run: Run, stop: int) -> bool:
         """Return whether the rows up to `stop` would change the picture: in a long run a pixel is many steps wide."""
         pixel = (self.steps.last - self.steps.first) / max(self.canvas.size[0], 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QAbstractItemModel, QEvent, QItemSelectionModel, Qt, Signal
+from PySide6.QtCore import QAbstractItemModel, QEvent, QItemSelectionModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QAbstractItemView, QLabel, QListView, QPushButton
 
 from gradstudio.gui.runs.run_painter import RunPainter
@@ -65,6 +65,8 @@ class RunListView(QListView):
         done = super().event(event)
         if event.type() == QEvent.Type.Resize:
             self._place_empty()
+        elif event.type() == QEvent.Type.StyleChange:  # the text in it is styled after it
+            QTimer.singleShot(0, self, self._place_empty)
         return done
 
     def _place_empty(self) -> None:

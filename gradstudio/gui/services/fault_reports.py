@@ -32,7 +32,7 @@ from PySide6.QtCore import (
 )
 
 from gradstudio import __version__
-from gradstudio.core.text import cut, one_line
+from gradstudio.core.text import one_line, shortened
 from gradstudio.gui.services.message_bar import MessageBar
 
 LONGEST = 300  # letters of the line in the message bar
@@ -86,7 +86,7 @@ class Fault:
     @property
     def text(self) -> str:
         count = f" ({self.times:,} times)" if self.times > 1 else ""
-        return cut(self.line, LONGEST - len(count)) + count
+        return shortened(self.line, LONGEST - len(count)) + count
 
 
 class FaultReports(QObject):
@@ -166,7 +166,7 @@ class FaultReports(QObject):
         at = own[-1] if own else None
 
         def told() -> tuple[str, str]:
-            what = cut(traceback.format_exception_only(fault)[-1].strip(), LONGEST // 2)
+            what = shortened(traceback.format_exception_only(fault)[-1].strip(), LONGEST // 2)
             place = f"{at.name} in {Path(at.filename).name} failed" if at else "something failed"
             lines = "".join(traceback.format_exception(type(fault), fault, trace))
             return f"{where}{place}: {what}. The window goes on.", lines
@@ -192,7 +192,7 @@ class FaultReports(QObject):
         fault = self._faults.get(key)
         if fault is None:
             line, details = describe()
-            fault = self._faults[key] = Fault(cut(one_line(line[: 2 * LONGEST]), LONGEST), _shortened(details))
+            fault = self._faults[key] = Fault(shortened(one_line(line[: 2 * LONGEST]), LONGEST), _ends(details))
         fault.times += 1
         is_round = str(fault.times).rstrip("0") == "1"
         if told:
@@ -224,7 +224,7 @@ class FaultReports(QObject):
         return f"{fault.text}\n\n{fault.details}\n{_versions()}\nLog: {self.log.path}\n{recent}\n"
 
 
-def _shortened(details: str) -> str:
+def _ends(details: str) -> str:
     half = LONGEST_DETAILS // 2
     return details if len(details) <= LONGEST_DETAILS else f"{details[:half]}\n…\n{details[-half:]}"
 

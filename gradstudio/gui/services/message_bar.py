@@ -12,7 +12,7 @@ from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
-from gradstudio.core.text import cut, one_line
+from gradstudio.core.text import brief, one_line
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import set_styled
 
@@ -105,7 +105,7 @@ class MessageBar(QFrame):
         act()
 
     def _show(self, tone: str, text: str, details: str, file: Path, action: Action | None = None) -> None:
-        text = cut(one_line(text[: 2 * LONGEST]), LONGEST)
+        text = brief(one_line(text), LONGEST)
         self._leaving.stop()
         self.action.setVisible(action is not None)
         name, self._act = action or ("", self.hide)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSettings, Qt
-from PySide6.QtWidgets import QSplitter, QWidget
+from PySide6.QtCore import QSettings
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QSplitter, QSplitterHandle, QWidget
 
 from gradstudio.gui.shell.pages import PAGES, STORED_AS, Page
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import stored
+from gradstudio.gui.widgets.plain_grounds import Ground
 
 if TYPE_CHECKING:
     from gradstudio.gui.shell.side_panel import SidePanel
@@ -20,6 +22,13 @@ WIDEST = 10_000  # px
 SHARES: dict[Page, float] = {"code": 0.39, "runs": 0.27}  # widths of these pages at first, as shares of the window
 
 
+class _Handle(QSplitterHandle):
+    """A handle that is not seen."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        pass
+
+
 class Columns(QSplitter):
     def __init__(self, knobs: QWidget) -> None:
         super().__init__()
@@ -28,10 +37,7 @@ class Columns(QSplitter):
         self._widths: dict[Page, int] = {}  # px of the right column, as a person left each page
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
-        panel = QWidget()
-        panel.setObjectName("right")
-        panel.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        for widget, least in zip((knobs, QWidget(), panel), LEAST, strict=True):
+        for widget, least in zip((knobs, QWidget(), Ground(line="left")), LEAST, strict=True):
             widget.setMinimumWidth(least)
             self.addWidget(widget)
         self.setStretchFactor(1, 1)
@@ -48,6 +54,9 @@ class Columns(QSplitter):
         self.setStretchFactor(1, 1)  # Qt keeps it with the widget
         right.show_page(self._page)
         right.page_chosen.connect(self.show_page)
+
+    def createHandle(self) -> QSplitterHandle:
+        return _Handle(self.orientation(), self)
 
     def toggle_knobs(self) -> None:
         self._knobs.setVisible(not self._knobs.isVisible())

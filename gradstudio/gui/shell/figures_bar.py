@@ -97,6 +97,7 @@ class FiguresBar(QWidget):
         row.setContentsMargins(12, 4, 12, 4)
         row.addWidget(self._places, 1)
         row.addWidget(self.note)
+        theme.dress(self)
         theme.changed.connect(self._forget)
 
     def refresh(self, run: Run) -> None:

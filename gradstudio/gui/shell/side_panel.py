@@ -11,15 +11,15 @@ from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.gauges.gauges_panel import GaugesPanel
 from gradstudio.gui.runs.runs_panel import RunsPanel
 from gradstudio.gui.shell.pages import PAGE_HELP, PAGES, Page
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.plain_grounds import Ground
 
 
-class SidePanel(QWidget):
+class SidePanel(Ground):
     page_chosen = Signal(str)
 
     def __init__(self) -> None:
-        super().__init__()
-        self.setObjectName("right")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        super().__init__(line="left")
         self.diagnosis, self.branches, self.code, self.runs, self.gauges = (
             DiagnosisPanel(),
             BranchesPanel(),
@@ -59,6 +59,8 @@ class SidePanel(QWidget):
         column.setSpacing(0)
         column.addLayout(top)
         column.addWidget(self._pages, 1)
+        for part in (frame, *pages.values()):
+            theme.dress(part)
         self.show_page("diagnosis")
 
     def show_page(self, page: Page) -> None:

@@ -43,22 +43,21 @@ class StatePill(QWidget):
         return QSize(380, 28)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        font = theme.font(1.0, QFont.Weight.DemiBold)
-        painter.setFont(font)
-        metrics = painter.fontMetrics()
-        text = metrics.elidedText(self._text, Qt.TextElideMode.ElideRight, self.width() - 44)
-        width, height = metrics.horizontalAdvance(text) + 44, metrics.height() + 9
-        pill = QRectF((self.width() - width) / 2, (self.height() - height) / 2, width, height)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(theme.color(self._role, 28))
-        painter.drawRoundedRect(pill, height / 2, height / 2)
-        painter.setBrush(theme.color(self._role))
-        painter.drawEllipse(QRectF(pill.left() + 13, pill.center().y() - 4, 8, 8))
-        painter.setPen(theme.color("text" if self._role == "dim" else self._role))
-        painter.drawText(pill.adjusted(28, 0, -10, 0), Qt.AlignmentFlag.AlignVCenter, text)
-        painter.end()
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            font = theme.font(1.0, QFont.Weight.DemiBold)
+            painter.setFont(font)
+            metrics = painter.fontMetrics()
+            text = metrics.elidedText(self._text, Qt.TextElideMode.ElideRight, self.width() - 44)
+            width, height = metrics.horizontalAdvance(text) + 44, metrics.height() + 9
+            pill = QRectF((self.width() - width) / 2, (self.height() - height) / 2, width, height)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.color(self._role, 28))
+            painter.drawRoundedRect(pill, height / 2, height / 2)
+            painter.setBrush(theme.color(self._role))
+            painter.drawEllipse(QRectF(pill.left() + 13, pill.center().y() - 4, 8, 8))
+            painter.setPen(theme.color("text" if self._role == "dim" else self._role))
+            painter.drawText(pill.adjusted(28, 0, -10, 0), Qt.AlignmentFlag.AlignVCenter, text)
 
 
 class TopBar(QWidget):
@@ -92,6 +91,7 @@ class TopBar(QWidget):
         self._playing: bool | None = None
         self._watch = ChangeWatch()
         self._lay_out()
+        theme.dress(self)
         self.keep_widths()
         theme.changed.connect(self._restyle)
         self._restyle()

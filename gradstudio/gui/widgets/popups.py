@@ -10,6 +10,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QMenu, QMessageBox, QWidget
 
+from gradstudio.gui.theme import theme
+
 
 class TemporaryDialog(QDialog):
     """A dialog of the program's own, for one question."""
@@ -17,13 +19,13 @@ class TemporaryDialog(QDialog):
     def __init__(self, parent: QWidget, title: str) -> None:
         super().__init__(parent)
         self.setWindowTitle(title)
-        _free_once_closed(self)
+        _take_in(self)
 
 
 def file_dialog(parent: QWidget, title: str, folder: str, kinds: str = "") -> QFileDialog:
     """Return a dialog that asks for a file of these kinds, such as `Presets (*.toml);;All files (*)`."""
     dialog = QFileDialog(parent, title, folder, kinds)
-    _free_once_closed(dialog)
+    _take_in(dialog)
     return dialog
 
 
@@ -32,7 +34,7 @@ def input_dialog(parent: QWidget, title: str, question: str) -> QInputDialog:
     dialog = QInputDialog(parent)
     dialog.setWindowTitle(title)
     dialog.setLabelText(question)
-    _free_once_closed(dialog)
+    _take_in(dialog)
     return dialog
 
 
@@ -42,7 +44,7 @@ def message_box(parent: QWidget, title: str, text: str) -> QMessageBox:
     box.setWindowTitle(title)
     box.setTextFormat(Qt.TextFormat.RichText)
     box.setText(text)
-    _free_once_closed(box)
+    _take_in(box)
     return box
 
 
@@ -53,5 +55,7 @@ def context_menu(parent: QWidget) -> QMenu:
     return menu
 
 
-def _free_once_closed(dialog: QDialog) -> None:
+def _take_in(dialog: QDialog) -> None:
+    """Style a dialog, and free it once it is closed."""
+    theme.dress(dialog)
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

@@ -1,6 +1,7 @@
 """Checksums: what is read from the library is what was written, or it is said that it is not.
 
-A disk may change a bit that SQLite does not miss. Runs from before version 2 have no checksums, and are read without.
+A disk may change a bit that SQLite does not miss. Runs from before version 2 have no checksums, and are read without;
+of any other run, each part has one.
 Each is a CRC-32 of values in one order, in the table `checksums`: "list" and "run" of the two halves of the line in
 the table `runs`, "rows" of each piece of rows, and one for each kind of entries, of all of them together."""
 
@@ -39,12 +40,12 @@ def put(connection: sqlite3.Connection, run: str, part: str, number: int, crc: i
 
 @contextmanager
 def sealed(connection: sqlite3.Connection, run: str) -> Iterator[None]:
-    """Write the checksums of a run's line anew after a change of it, within a transaction. What was damaged before
-    stays told."""
+    """Write the checksums of a run's line after it was made, and anew after a change of it, within a transaction. What
+    was damaged before stays told."""
     line = _line(connection, run)
     query = "SELECT part, crc FROM checksums WHERE run = ? AND part IN (?, ?)"
     known = dict(connection.execute(query, (run, LIST, RUN)).fetchall())
-    whole = [part for part in (LIST, RUN) if not line or known.get(part) in (None, _of_half(line, part))]
+    whole = [part for part in (LIST, RUN) if not line or known.get(part) == _of_half(line, part)]
     yield
     if line := _line(connection, run):
         for part in whole:
@@ -61,11 +62,15 @@ def check_run(
     line: Mapping[str, Any],
     chunks: Sequence[Sequence[Any]],
     entries: Mapping[str, Sequence[str]],
-    sums: Iterable[Sequence[Any]],
+    sums: Sequence[Sequence[Any]],
 ) -> None:
-    """Raise ChecksumError where a run is not what was written. `chunks` are its pieces of rows, `entries` the texts of
-    each kind, `sums` its lines in the table `checksums`."""
+    """Raise ChecksumError where a run is not what was written, or a part of it has no checksum though others have.
+    `chunks` are its pieces of rows, `entries` the texts of each kind, `sums` its lines in the table `checksums`."""
     rows = {chunk[0]: chunk for chunk in chunks}
+    parts = {(part, number) for part, number, _ in sums}
+    needed = {(LIST, 0), (RUN, 0), *((ROWS, start) for start in rows), *((kind, 0) for kind in entries)}
+    if parts and not parts >= needed:
+        raise ChecksumError("a part of it has no checksum")
     for part, number, crc in sums:
         if part in (LIST, RUN):
             found, what = _of_half(line, part), "its line in the list"

@@ -58,15 +58,20 @@ crc INTEGER NOT NULL,
 )
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
     """Open the library in this file, and make one where there is none. sqlite3.DatabaseError where the file is damaged
     or no database; OSError where its folder cannot be made; ValueError where another program or a newer one wrote
-    it."""
+    it.
+
+    `on_full_disk`: write no file beside it, which a full disk would not take. Nobody else can then use the library, and
+    a kill in the middle of a change would damage it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _check_kind(path)
     connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
     try:
         distrust(connection)
+        if on_full_disk:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise ValueError(
@@ -77,7 +82,7 @@ def connect(path: Path) -> sqlite3.Connection:
         if version < VERSION:
             _bring_up(connection, path)
             check(connection, path, VERSION)
-        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA journal_mode = {'MEMORY' if on_full_disk else 'WAL'}")
         connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last moment, never the file
         connection.execute("PRAGMA foreign_keys = ON")
     except BaseException:

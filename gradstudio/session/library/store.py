@@ -34,6 +34,9 @@ _LISTED = ", ".join(LISTED)
 DAMAGED = "damaged"  # outcome of a run that cannot be read
 # What reading values that somebody changed can raise.
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
+# A damaged page may lose lines without a word, so the list is made without its index, and runs are missed that have
+# checksums and no line.
+_LOST = f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND run NOT IN (SELECT id FROM runs NOT INDEXED)"
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 
@@ -66,11 +69,11 @@ class Library:
     """A connection to the library's file; each thread has its own. Its methods raise LibraryError for what the file or
     its disk does not allow."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, on_full_disk: bool = False) -> None:
         path = self.path = path.absolute()
         self.notice = ""  # what to tell of a file that was damaged, and what was saved
         try:
-            self._connection = schema.connect(path)
+            self._connection = schema.connect(path, on_full_disk=on_full_disk)
         except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
             raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
         except sqlite3.DatabaseError as fault:
@@ -124,8 +127,9 @@ class Library:
         """Return the runs, newest first, that have every word of `search` in title, preset, id, outcome, note or
         tags."""
         query = (
-            f"SELECT {_LISTED}, crc FROM runs LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' "
-            "WHERE (deleted IS NOT NULL) = ? ORDER BY started DESC, id DESC"
+            f"SELECT {_LISTED}, crc FROM runs NOT INDEXED "
+            f"LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' WHERE (deleted IS NOT NULL) = ? "
+            "ORDER BY started DESC, id DESC"
         )
         with self._said():
             try:
@@ -135,8 +139,9 @@ class Library:
                     raise
                 self.set_aside()
                 rows = self._connection.execute(query, (deleted,)).fetchall()
+            lost = [] if deleted else self._connection.execute(_LOST).fetchall()
         words = search.casefold().split()
-        found = [self._entry(row) for row in rows]
+        found = [*(self._entry(row) for row in rows), *(_damaged(run) for (run,) in lost)]
         return [entry for entry in found if all(word in searched(entry) for word in words)]
 
     def version(self) -> int:
@@ -150,9 +155,11 @@ class Library:
             ids = [
                 row[0]
                 for row in self._connection.execute(
-                    "SELECT id FROM runs WHERE deleted IS NULL AND typeof(id) = 'text' ORDER BY started DESC, id DESC"
+                    "SELECT id FROM runs NOT INDEXED WHERE deleted IS NULL AND typeof(id) = 'text' "
+                    "ORDER BY started DESC, id DESC"
                 )
             ]
+            ids += [run for (run,) in self._connection.execute(_LOST)]
         if text == "last" and ids:
             return ids[0]
         found = [text] if text in ids else [known for known in ids if text and known.startswith(text)]
@@ -209,7 +216,7 @@ class Library:
         with self._said():
             parents = dict(
                 self._connection.execute(
-                    "SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY started"
+                    "SELECT id, parent FROM runs NOT INDEXED WHERE deleted IS NULL ORDER BY started"
                 ).fetchall()
             )
         root, seen = run, {run}
@@ -271,10 +278,12 @@ class Library:
                 if runs is None:
                     gone = connection.execute("DELETE FROM runs WHERE deleted <= ?", (before,)).rowcount
                 else:
+                    runs = list(runs)
                     gone = sum(
                         connection.execute("DELETE FROM runs WHERE deleted <= ? AND id = ?", (before, run)).rowcount
                         for run in runs
                     )
+                    gone += sum(_purge_lost(connection, run) for run in runs)
             if gone:
                 with self.transaction() as connection:  # each call gives one page back
                     for _ in range(connection.execute("PRAGMA freelist_count").fetchone()[0]):
@@ -305,17 +314,7 @@ class Library:
                 return _within_limits(entry)
         except DAMAGE:
             pass
-        title, run, started, steps = row["title"], row["id"], row["started"], row["steps"]
-        return _within_limits(
-            Entry(
-                id=run if isinstance(run, str) else repr(run),
-                title=title if isinstance(title, str) else "",
-                preset="", outcome=DAMAGED,
-                started=started if isinstance(started, float) and 0 <= started <= _LATEST else 0.0,
-                steps=steps if isinstance(steps, int) and 0 <= steps <= MOST_STEPS else 0,
-                final_loss=None, accuracy=None, seconds=0.0, note="", tags=(), deleted=row["deleted"] is not None,
-            )
-        )  # fmt: skip
+        return _damaged(row["id"], row["title"], row["started"], row["steps"], row["deleted"] is not None)
 
     def _ancestors(self, row: sqlite3.Row) -> dict[str, int]:
         """Return every run that a run has rows of, the oldest first, and up to which step, as far as the library knows
@@ -351,6 +350,15 @@ class Library:
             yield
         except (sqlite3.Error, UnicodeError) as fault:
             raise LibraryError(f"the run library {self.path}: {fault}") from None
+
+
+def _purge_lost(connection: sqlite3.Connection, run: str) -> bool:
+    """Remove what is left of a run whose line is lost, and return whether there was something."""
+    lost = run in [found[0] for found in connection.execute(_LOST)]
+    if lost:
+        for table in ("rows", "entries", "snapshots", "checksums"):
+            connection.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+    return lost
 
 
 def is_there(path: Path) -> bool:
@@ -403,6 +411,17 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
         of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
         history.extend(rows, of_layers.transpose(1, 0, 2))
     return history
+
+
+def _damaged(run: Any, title: Any = "", started: Any = 0.0, steps: Any = 0, deleted: bool = False) -> Entry:
+    """Return the entry of a run that cannot be read, with what can be shown of these values."""
+    entry = Entry(
+        id=run if isinstance(run, str) else repr(run), title=title if isinstance(title, str) else "", preset="",
+        outcome=DAMAGED, started=started if isinstance(started, float) and 0 <= started <= _LATEST else 0.0,
+        steps=steps if isinstance(steps, int) and 0 <= steps <= MOST_STEPS else 0, final_loss=None, accuracy=None,
+        seconds=0.0, note="", tags=(), deleted=deleted,
+    )  # fmt: skip
+    return _within_limits(entry)
 
 
 def _within_limits(entry: Entry) -> Entry:

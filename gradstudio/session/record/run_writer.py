@@ -20,6 +20,9 @@ from gradstudio.core.text import number
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 
+MOST_ALIKE = 10_000  # events of one kind that steps bring about by themselves
+_BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier"})
+
 
 class SoFar(NamedTuple):
     """Everything that a snapshot keeps of a run beside its model."""
@@ -35,6 +38,7 @@ class RunWriter:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._values = vars(run)  # a run has no setters
+        self._full = set[Kind]()  # kinds of which no more events are kept
 
     def rename(self, name: str) -> None:
         """Give the run a name; with "" its title tells what changed."""
@@ -89,7 +93,17 @@ class RunWriter:
         self._values["status"] = status
 
     def note(self, kind: Kind, text: str, step: int | None = None) -> None:
-        """Add an event, at the next step if no other is named."""
+        """Add an event, at the next step if no other is named. Of a kind that steps bring about by themselves, the
+        first MOST_ALIKE are kept: a run of a hundred million steps may have as many."""
+        if kind in self._full:
+            return
+        if kind in _BY_STEPS and len(self.run.events) >= MOST_ALIKE - 1:
+            before = sum(event.kind == kind for event in self.run.events)
+            if before >= MOST_ALIKE:
+                self._full.add(kind)
+                return
+            if before == MOST_ALIKE - 1:
+                text += "; later ones are not listed"
         self._values["events"].append(Event(len(self.run.history) if step is None else step, kind, text))
 
     # ---- rewinding
@@ -100,6 +114,7 @@ class RunWriter:
         run, parent, step = self.run, self.run.forked_from, self.run.parent_step
         if parent is None:
             return
+        self._full.clear()
         RunWriter(parent).inherit()  # it may be a branch that has never trained itself
         before = [event for event in list(parent.events) if event.step < step]
         self._values.update(
@@ -124,6 +139,7 @@ class RunWriter:
         """Set the diagnosis back to how it was before the run's next step."""
         seen = self.run.history.before(len(self.run.history))
         told = [event for event in self.run.events if event.kind == "finding"]
+        self._full.clear()
         late = told[len(findings) :]  # about earlier steps, but told after the next step
         events = [event for event in self.run.events if event not in late]
         self._values.update(rule_watch=RuleWatch(diagnosis, seen), findings=findings, events=events)

@@ -211,7 +211,7 @@ class RunDriver:
         trainer.settle()
         if trainer.step > len(self.run.history):
             self._stands = False
-            with contextlib.suppress(Exception):  # it is no fault of the run
+            with contextlib.suppress(BaseException):  # it is no fault of the run
                 self._stands = bring(self.run, trainer, self._snapshots, len(self.run.history), self._stopped)
 
     def stand(self, interrupted: Callable[[], bool]) -> None:
@@ -235,9 +235,10 @@ class RunDriver:
         if self._ended:
             return
         self._ended = True
-        self.gauges.end()
-        if self.trainer and self._stands:
-            self._read_the_rest()
+        with self._caught():
+            self.gauges.end()
+            if self.trainer and self._stands:
+                self._read_the_rest()
         self.outcome = self.outcome or "stopped"
         accuracy = None if leaving and self.outcome == "stopped" else self._accuracy()
         if self.outcome == "failed":
@@ -274,9 +275,11 @@ class RunDriver:
         the step failed."""
         self.settle()
         if self.outcome == "failed":
-            with contextlib.suppress(Exception):  # a device that is gone fails again; what was read of it before stays
+            with contextlib.suppress(
+                BaseException
+            ):  # a device that is gone fails again; what was read of it before stays
                 self._held += self._ready.settle()
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BaseException):
                 self._record(self._let_go())
             if self.outcome != "failed":
                 self._message = self.failure = ""
@@ -299,7 +302,7 @@ class RunDriver:
         except ProvenanceUnknown as why:
             if not self._stopped():
                 self.writer.note("notice", f"Where the first NaN or Inf was born is unknown: {why}.")
-        except Exception:
+        except BaseException:
             self.failure = traceback.format_exc()
 
     def _pass_on_notices(self) -> None:

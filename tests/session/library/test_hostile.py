@@ -147,6 +147,16 @@ def test_a_run_that_is_damaged_can_be_deleted(path: Path) -> None:
         assert library.purge(runs=["bad"]) == 1 and [entry.id for entry in library.entries()] == ["good"]
 
 
+def test_a_run_whose_line_is_lost_is_listed_as_damaged_and_can_be_deleted(path: Path) -> None:
+    sql(path, "PRAGMA foreign_keys = OFF", "DELETE FROM runs WHERE id = 'bad'")
+    with contextlib.closing(Library(path)) as library:
+        assert {entry.id: entry.outcome for entry in library.entries()} == {"good": "finished", "bad": DAMAGED}
+        with pytest.raises(LibraryError, match="no run bad"):
+            library.load(library.find("bad"))
+        library.delete(["bad"])
+        assert library.purge(runs=["bad"]) == 1 and [entry.id for entry in library.entries()] == ["good"]
+
+
 # ---- checksums
 
 
@@ -158,6 +168,8 @@ def test_a_run_that_is_damaged_can_be_deleted(path: Path) -> None:
         ("UPDATE rows SET layers = x'00' WHERE run = 'bad' AND start = 0", "step 0"), ("DELETE FROM rows WHERE run = 'bad'", "rows"),
         ("UPDATE entries SET content = replace(content, '0.5', '0.6') WHERE run = 'bad'", "list of"),
         ("DELETE FROM entries WHERE run = 'bad' AND kind = 'event'", "list of event"),
+        ("DELETE FROM checksums WHERE run = 'bad' AND part = 'rows'", "no checksum"),
+        ("DELETE FROM checksums WHERE run = 'bad' AND part = 'event'", "no checksum"),
         ("UPDATE checksums SET crc = crc + 1 WHERE run = 'bad' AND part = 'rows'", "rows"),
     ],
 )  # fmt: skip
@@ -180,15 +192,21 @@ def test_what_a_person_writes_keeps_the_checksums_right_and_hides_no_damage(path
     assert read(path)[0] == DAMAGED
 
 
-def test_a_library_of_version_1_is_read_and_gets_checksums(path: Path) -> None:
+def test_the_runs_of_a_library_of_version_1_are_read_as_before_and_later_ones_have_checksums(path: Path) -> None:
     sql(path, "DROP TABLE checksums", "PRAGMA user_version = 1")
     assert read(path) == ("finished", "")
     with contextlib.closing(Library(path)) as library:
         library.annotate("bad", note="mine")
         assert library.check() == "ok"
+    writing = LibraryWriter(path)
+    writing.follow(made("later"))
+    assert writing.close(), writing.problem
+    sql(path, "UPDATE runs SET note = 'yours'")
+    with contextlib.closing(Library(path)) as library:
+        assert {entry.id: entry.outcome for entry in library.entries()} == {
+            "bad": "finished", "good": "finished", "later": DAMAGED,
+        }  # fmt: skip
     assert read(path) == ("finished", "")
-    sql(path, "UPDATE runs SET note = 'yours' WHERE id = 'bad'")
-    assert read(path)[0] == DAMAGED
 
 
 def test_a_list_that_becomes_shorter_is_written_anew(tmp_path: Path) -> None:

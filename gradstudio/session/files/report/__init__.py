@@ -42,14 +42,18 @@ def _of_run(run: Run, note: str) -> Document:
 
 def _html(document: Document) -> str:
     from gradstudio.session.files.report.html_page import render
+    from gradstudio.session.files.report.typesetting import fonts_closed
 
-    return render(document)
+    with fonts_closed():
+        return render(document)
 
 
 def _pdf(document: Document) -> bytes:
     from gradstudio.session.files.report.pdf_pages import render
+    from gradstudio.session.files.report.typesetting import fonts_closed
 
-    return render(document)
+    with fonts_closed():
+        return render(document)
 
 
 _FORMATS = {"html": _html, "pdf": _pdf}

@@ -35,6 +35,10 @@ class Trace:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.history.column(name, 0, self.count)
 
+    def measured(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps that measured a column, and its values there."""
+        return self.history.measured(name, 0, self.count)
+
     @property
     def layers(self) -> tuple[Layer, ...]:
         return self.history.layers

@@ -91,6 +91,38 @@ def learning_rate(axes: Axes, trace: Trace, colours: Colours) -> None:
     finish(axes, trace, colours, [])
 
 
+def directions(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Draw what was measured on the test set, with a dot at each step that did, and the cosines of every step."""
+    entries: list[Any] = []
+    broken = np.zeros(len(trace), bool)
+    for name, label, colour, dashes in _DIRECTIONS:
+        steps, values = trace.measured(name)
+        if not len(steps):
+            continue
+        broken[steps[np.isnan(values)]] = True
+        dots = {"marker": "o", "markersize": 3} if len(steps) < len(trace) / 2 else {}
+        if not dots:  # of every step: a gap where one was not measured
+            values = trace[name]
+            steps = reduce(values)
+            values = values[steps]
+        style = {"color": colours[colour], "linewidth": 1.2, "dashes": dashes}
+        entries += axes.plot(steps, values, label=label, **style, **dots)
+    drawn = np.concatenate([np.zeros(1), *(np.asarray(line.get_ydata(), float) for line in entries)])
+    axes.set_ylim(float(np.nanmin(drawn)) - 0.05, 1.05)
+    if broken.any():
+        entries.append(_marks(axes, thin(np.flatnonzero(broken), len(trace)), 0.93, "x", colours["bad"], "NaN"))
+    finish(axes, trace, colours, entries)
+
+
+# Column, label, colour and dashes of its curve.
+_DIRECTIONS: tuple[tuple[str, str, str, Any], ...] = (
+    ("test_accuracy", "test accuracy", "accent", (None, None)),
+    ("head_cosine", "cosine at the head", "dim", (4, 2)),
+    ("clip_cosine", "of clipping", "good", (4, 2)),
+    ("update_cosine", "of the update", "warning", (None, None)),
+)
+
+
 def curve(
     axes: Axes,
     values: np.ndarray,

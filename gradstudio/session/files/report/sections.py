@@ -77,6 +77,9 @@ def curves(run: Run) -> Section | None:
     if any(knobs.precision.dtype == "fp16" for _, _, knobs in taken.in_force) or (taken["scale"] != 1).any():
         blocks.append(Plot("scale", "Loss scale", "multiplies the loss in fp16; log2", 1.2, plots.loss_scale, taken))
     blocks.append(Plot("lr", "Learning rate", "of every update", 1.1, plots.learning_rate, taken))
+    if any(len(taken.measured(name)[0]) for name in ("test_accuracy", "clip_cosine")):
+        note = "of the test set; cosines of examples at the last layer, of clipping and of the update"
+        blocks.append(Plot("directions", "Test accuracy, directions", note, 1.4, plots.directions, taken))
     if taken.layers:
         grouped = len(taken) / figure_data.CELLS
         note = "gradient norm, log colour" + (

@@ -1,0 +1,150 @@
+"""Test accuracy and directions, on demand. Why look: a loss that falls is of little use where the test set is not
+learned, where the examples look alike to the last layer, or where clipping or the optimizer turn the gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPen
+
+from gradstudio.core.history import History
+from gradstudio.core.task_measures import measure
+from gradstudio.core.text import number, percent
+from gradstudio.core.unknown import is_known, known
+from gradstudio.gui.drawing.axes import LinearAxis
+from gradstudio.gui.drawing.canvas import Canvas
+from gradstudio.gui.drawing.curve import Curve
+from gradstudio.gui.drawing.curve_source import Source
+from gradstudio.gui.drawing.dots import Dots
+from gradstudio.gui.drawing.marks import Marks
+from gradstudio.gui.drawing.nan_marks import SIZE
+from gradstudio.gui.drawing.series import Series, joined
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+
+EVERY_STEP = ("clip_cosine", "update_cosine")
+NOW_AND_THEN = ("test_accuracy", "head_cosine")
+EDGE = 0.02  # so that a line at 1 does not lie on the edge of the plot
+_BROKEN = "broken"  # 1 where something was measured as NaN
+
+
+class Measured:
+    """The curve of a column that is measured at a few steps: a line between them, and a dot at each."""
+
+    def __init__(self, canvas: Canvas, name: str, role: str, style: Qt.PenStyle) -> None:
+        self.name, self._role, self._style, self._canvas = name, role, style, canvas
+        self._curve, self._dots = Curve(canvas, 14), Dots(canvas, 15)
+        self.clear()
+
+    def clear(self) -> None:
+        self.steps = self.values = np.empty(0)
+        self._curve.cut(0)
+        self._dots.show_at(self.steps, self.values)
+
+    def take(self, history: History, start: int, stop: int) -> None:
+        steps, values = history.measured(self.name, start, stop)
+        self.steps, self.values = np.concatenate([self.steps, steps]), np.concatenate([self.values, values])
+
+    def draw(self, end: tuple[int, float] | None = None) -> None:
+        """Draw what was measured, and a last value that no row has."""
+        steps, values = self.steps, self.values
+        if end is not None:
+            steps, values = np.append(steps, end[0]), np.append(values, end[1])
+        self._curve.put(0, steps, values)
+        self._dots.show_at(steps, values)
+
+    def range(self, first: float, last: float) -> tuple[float, float] | None:
+        shown = self.values[(self.steps >= first) & (self.steps <= last) & np.isfinite(self.values)]
+        return (float(shown.min()), float(shown.max())) if len(shown) else None
+
+    def restyle(self) -> None:
+        pen = QPen(theme.color(self._role), self._canvas.sharp, self._style)
+        pen.setCosmetic(True)
+        self._curve.dress(pen)
+        self._dots.dress(theme.color(self._role))
+
+
+class DirectionsPlot(StepPlot):
+    """A plot that is there while somebody wants it."""
+
+    title = "Test accuracy · directions"
+    help = (
+        "Accuracy on the test set and the mean cosine between its examples at the last layer (dots, every so many "
+        "steps and at the end); the cosine between the gradient before and after clipping, and between the gradient "
+        "and the update."
+    )
+
+    columns = (*NOW_AND_THEN, *EVERY_STEP)
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        super().__init__(steps, cursor, LinearAxis("left"))
+        source = Source((*EVERY_STEP, _BROKEN), _read)
+        self.clip = Series(self.canvas, source, "clip_cosine", "good", dashed=True, marked=False)
+        self.update_ = Series(self.canvas, source, "update_cosine", "warning", marked=False)
+        self.series = (self.clip, self.update_)
+        self.accuracy = Measured(self.canvas, "test_accuracy", "accent", Qt.PenStyle.SolidLine)
+        self.alike = Measured(self.canvas, "head_cosine", "dim", Qt.PenStyle.DashLine)
+        self.measured = (self.accuracy, self.alike)
+        self._broken = Marks(self.canvas, "cross", SIZE, z=30, height=0.04)
+        self.restyle()
+        self.hide()
+
+    def clear(self) -> None:
+        super().clear()
+        for curve in self.measured:
+            curve.clear()
+        self._broken.show_at(np.empty(0))
+
+    def read(self, run: Run, start: int, stop: int) -> None:
+        super().read(run, start, stop)
+        for curve in self.measured:
+            curve.take(run.history, start, stop)
+
+    def fit_y(self, run: Run) -> None:
+        first, last = self.steps.first, self.steps.last
+        if found := joined(*(curve.range(first, last) for curve in (*self.series, *self.measured))):
+            self.widget.set_y(found[0] - EDGE, found[1] + EDGE, least=0.1)
+
+    def draw(self, run: Run) -> None:
+        for series in self.series:
+            series.draw(run.history, self.steps.first, self.steps.last)
+        self.alike.draw()
+        self.accuracy.draw((len(run.history), run.accuracy) if run.over and run.accuracy is not None else None)
+        broken = self.clip.envelope.above_zero(len(EVERY_STEP))
+        if len(broken) != len(self._broken.steps):
+            self._broken.show_at(broken)
+
+    def legend(self) -> str:
+        c = theme.colors
+        return (
+            f"<span style='color:{c.accent}'>•—• test accuracy</span> &nbsp; "
+            f"<span style='color:{c.dim}'>•- -• cosine at the head</span> &nbsp; "
+            f"<span style='color:{c.good}'>- - - of clipping</span> &nbsp; "
+            f"<span style='color:{c.warning}'>—— of the update</span>"
+        )
+
+    def reading(self, run: Run, step: int) -> str:
+        row = run.history.row(step)
+        told = {
+            "test_accuracy": measure(run.experiment).headline.format(percent(row["test_accuracy"])),
+            "head_cosine": f"cosine at the head {number(row['head_cosine'])}",
+            "clip_cosine": f"of clipping {number(row['clip_cosine'])}",
+            "update_cosine": f"of the update {number(row['update_cosine'])}",
+        }
+        return " · ".join(text for name, text in told.items() if is_known(row[name])) or "not measured"
+
+    def restyle(self) -> None:
+        for curve in self.measured:
+            curve.restyle()
+        self._broken.dress(None, theme.color("bad"))
+        super().restyle()
+
+
+def _read(name: str, history: History, start: int, stop: int) -> np.ndarray:
+    """Return rows of a column of every step, or whether anything was measured as NaN."""
+    if name != _BROKEN:
+        return history.column(name, start, stop)
+    columns = np.stack([history.column(each, start, stop) for each in (*EVERY_STEP, *NOW_AND_THEN)])
+    return (np.isnan(columns) & known(columns)).any(0).astype(float)

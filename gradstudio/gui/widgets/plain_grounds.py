@@ -1,0 +1,41 @@
+"""Grounds and lines that paint themselves. They need no style sheet, so that what lies on them can be styled in parts
+(gui/dressing.py)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from PySide6.QtCore import QRect
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from gradstudio.gui.theme import theme
+
+
+class Ground(QWidget):
+    """The ground of a column of the window, with a line at one side of it."""
+
+    def __init__(self, line: Literal["left", "right"]) -> None:
+        super().__init__()
+        self._line = line
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.color("panel"))
+        painter.fillRect(
+            QRect(0 if self._line == "left" else self.width() - 1, 0, 1, self.height()), theme.color("line")
+        )
+        painter.end()
+
+
+class Rule(QWidget):
+    """A line between two parts of a column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFixedHeight(1)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.color("line"))
+        painter.end()

@@ -1,0 +1,108 @@
+"""A change of theme or text size styles what is in sight, however much was opened before, and nothing twice as often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QObject
+from PySide6.QtWidgets import QApplication, QDialog, QLabel
+from pytestqt.qtbot import QtBot
+from waiting import LONG, settle
+
+from gradstudio.gui.theme import theme
+from gradstudio.gui.window import Window
+
+
+class Styled(QObject):
+    """Counts the widgets that are styled anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        self.count += event.type() == QEvent.Type.StyleChange
+        return False
+
+
+def styled_by(change: Callable[[], None]) -> int:
+    """Return how many widgets a change styles."""
+    app, seen = QApplication.instance(), Styled()
+    assert app is not None
+    settle(theme)
+    app.installEventFilter(seen)
+    change()
+    settle(theme)
+    app.removeEventFilter(seen)
+    return seen.count
+
+
+def test_a_change_costs_the_same_after_much_was_opened(qtbot: QtBot, window: Window) -> None:
+    def dark_and_back() -> None:
+        theme.set_mode("dark")
+        settle(theme)
+        theme.set_mode("light")
+
+    window.heartbeat.stop(alone=False)
+    theme.set_mode("light")
+    before = styled_by(dark_and_back)
+    for page in ("branches", "code", "runs", "gauges", "diagnosis"):
+        window.columns.show_page(page)
+        QApplication.processEvents()
+    for command in ("about", "list_keys", "twins", "save_preset", "paste_preset", "open_preset"):
+        window.commands.commands[command].call()
+        QApplication.processEvents()
+        for dialog in [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog)]:
+            dialog.close()
+        QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    for group in window.knobs.groups:
+        group.button.click()
+        window.knobs.refresh(window.simulator)
+        group.button.click()
+    window.knobs.refresh(window.simulator)
+    window.refresh(whole=True)
+    after = styled_by(dark_and_back)
+    theme.set_mode("system")
+    settle(theme)
+    assert 0 < after <= 1.05 * before  # a button may be in sight that was not
+
+
+def test_a_part_out_of_sight_is_styled_when_it_is_shown(window: Window) -> None:
+    def color_of(label: QLabel) -> str:
+        return label.palette().color(label.foregroundRole()).name()
+
+    theme.set_mode("light")
+    settle(theme)
+    note = window.side.gauges.note
+    for mode in ("dark", "light"):
+        theme.set_mode(mode)
+        settle(theme)
+        window.columns.show_page("gauges")
+        assert color_of(note) == theme.color("dim").name()
+        window.columns.show_page("diagnosis")
+    theme.set_mode("system")
+    settle(theme)
+
+
+def test_a_change_during_a_change_is_carried_out(window: Window) -> None:
+    for zoom in (1.1, 1.2, 1.5):
+        theme.set_zoom(zoom)
+    settle(theme)
+    assert window.font().pointSizeF() == theme.font().pointSizeF()
+    assert window.updatesEnabled()
+    theme.set_zoom(1.0)
+    settle(theme)
+
+
+def test_every_dialog_wears_the_look(qtbot: QtBot, window: Window) -> None:
+    window.simulator.step()
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
+    for command in window.commands.commands.values():
+        if not command.label.endswith("…") and command.id not in ("about", "list_keys"):
+            continue
+        command.call()
+        dialogs = [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog) and each.isVisible()]
+        for dialog in dialogs:
+            assert dialog.styleSheet(), command.id
+            dialog.close()
+        assert dialogs, command.id
