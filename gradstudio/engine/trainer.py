@@ -145,15 +145,17 @@ class Trainer:
     def test(self) -> OnTestSet:
         """Measure the model on the test set, as it is in evaluation, without a trace in training."""
         self.model.eval()
-        with (
-            torch.no_grad(),
-            precision.autocast(self.experiment.precision, self.device),
-            head.inputs_seen(self.model) as seen,
-        ):
-            inputs, targets = self.task.test_batch(self.model)
-            seen.clear()  # a task in which the model acts has asked it for its actions
-            outputs = self.model(inputs).float()
-        self.model.train()
+        try:
+            with (
+                torch.no_grad(),
+                precision.autocast(self.experiment.precision, self.device),
+                head.inputs_seen(self.model) as seen,
+            ):
+                inputs, targets = self.task.test_batch(self.model)
+                seen.clear()  # a task in which the model acts has asked it for its actions
+                outputs = self.model(inputs).float()
+        finally:
+            self.model.train()  # also where it does not fit into memory: then training goes on
         alike = head.mean_cosine(seen[0]) if self.task.goal in ("classes", "value") else UNKNOWN
         return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)
 

@@ -8,14 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradstudio.core.files import RESOURCES
 from gradstudio.core.history import Row
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.gauges.head import mean_cosine
-from gradstudio.engine.step.testing import OnTestSet, interval
+from gradstudio.engine.step.testing import interval
+from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer
 
 Build = Callable[..., Trainer]
@@ -135,13 +136,15 @@ def test_what_has_no_direction_is_left_out() -> None:
 
 
 def test_a_test_set_that_does_not_fit_into_memory_is_not_measured(build: Build, monkeypatch) -> None:
-    trainer = build()
+    watched, alone = build("model.norm=batch"), build("model.norm=batch")
 
-    def too_large() -> OnTestSet:
+    def too_large(model: nn.Module) -> Batch:
         raise MemoryError
 
-    monkeypatch.setattr(trainer, "test", too_large)
-    assert not is_known(rows(trainer, 1, lambda step: True)[0].test_accuracy)
+    monkeypatch.setattr(watched.task, "test_batch", too_large)
+    one, other = rows(watched, 3, lambda step: True), rows(alone, 3, lambda step: False)
+    assert not any(is_known(row.test_accuracy) for row in one)
+    assert [row.loss for row in one] == [row.loss for row in other], "training does not notice"
 
 
 @pytest.mark.parametrize(("tests", "examples", "steps"), [

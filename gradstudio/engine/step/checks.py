@@ -4,7 +4,8 @@ step, and leave no trace in training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -20,8 +21,8 @@ DOES_NOT_FIT = "not compared: the large batch does not fit into memory"
 
 @dataclass(slots=True)
 class Checks:
-    """The checks of one step and their results. `joined` is the gradient of the micro-batches as one
-    batch, `summed` the sum of their own gradients, times the loss scale."""
+    """The checks of one step and their results. `joined` is the gradient of the micro-batches as one batch; `summed` is
+    the sum of their own gradients, times the loss scale."""
 
     step: int = 0
     tolerance: float = 0.0  # how far rounding can take the gradient from `summed`
@@ -39,33 +40,22 @@ class Checks:
     ) -> None:  # fmt: skip
         """Compute the gradient that accumulation stands for. The joined batch may be too large for memory, which is
         what micro-batches are for."""
-        try:
-            grads = gradient_of(model, parameters, join(batches), loss)
-        except (RuntimeError, MemoryError) as fault:
-            if not out_of_memory(fault):
-                raise
-            self.joined_problem = DOES_NOT_FIT
-        else:
-            self.joined = [grad / scale() for grad in grads]
+        with _if_it_fits():
+            self.joined = [grad / scale() for grad in gradient_of(model, parameters, join(batches), loss)]
+        self.joined_problem = DOES_NOT_FIT if self.joined is None else ""
 
     def measure_summed(
         self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Batch],
         loss: Callable[[Batch], Tensor],
     ) -> None:  # fmt: skip
         """Compute what the micro-batches ought to add up to, unless it does not fit into memory."""
-        try:
+        with _if_it_fits():
             self.summed = summed_gradient(model, parameters, batches, loss)
-        except (RuntimeError, MemoryError) as fault:
-            if not out_of_memory(fault):
-                raise
 
     def measure_test_set(self, test: Callable[[], OnTestSet]) -> None:
         """Measure what the test set tells, unless it does not fit into memory."""
-        try:
+        with _if_it_fits():
             self.tested = test()
-        except (RuntimeError, MemoryError) as fault:
-            if not out_of_memory(fault):
-                raise
 
     def compare_sum(self, grads: Sequence[Tensor]) -> None:
         """Compare what the passes added up, still times the loss scale."""
@@ -76,6 +66,16 @@ class Checks:
         """Compare the unscaled gradient."""
         if self.joined is not None:
             self.joined_difference = difference(grads, self.joined)
+
+
+@contextmanager
+def _if_it_fits() -> Iterator[None]:
+    """Leave out what does not fit into memory."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as fault:
+        if not out_of_memory(fault):
+            raise
 
 
 NO_CHECKS = Checks()
