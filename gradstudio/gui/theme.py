@@ -44,12 +44,16 @@ class Theme(QObject):
     def start(self, app: QApplication) -> None:
         for font in sorted((RESOURCES / "fonts").glob("*.otf")):
             QFontDatabase.addApplicationFont(str(font))
-        modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
-        self.mode = modes[stored.choice("theme", list(modes)) or "system"]
-        self.zoom = stored.number("zoom", 0.8, 1.5) or 1.0
+        self.restore()
         app.setStyle("Fusion")
         app.styleHints().colorSchemeChanged.connect(lambda _: self.apply())
         self.apply()
+
+    def restore(self) -> None:
+        """Take the mode and the text size from the settings file."""
+        modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
+        self.mode = modes[stored.choice("theme", list(modes)) or "system"]
+        self.zoom = stored.number("zoom", 0.8, 1.5) or 1.0
 
     def set_mode(self, mode: Mode) -> None:
         self.mode = mode
