@@ -6,6 +6,7 @@ automatic collection is off while the window lives, and the beat does it."""
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 
@@ -14,16 +15,15 @@ from PySide6.QtCore import QObject, QTimer
 from gradstudio.gui.frame_budget import INTERVAL, FrameBudget
 
 COLLECT_EVERY = 30  # beats
+IMPORTED = 20  # new modules, as a report brings them: their objects stay, and to search them takes 0.2 s
 
 
 class Heartbeat(QObject):
-    _used = False  # whether a window has lived in this process
-
     def __init__(self, refresh: Callable[[], None], parent: QObject) -> None:
         super().__init__(parent)
         self._refresh = refresh
         self._budget = FrameBudget()
-        self._beats, self._settled = 0, True
+        self._beats, self._settled, self._modules = 0, True, 0
         self.longest = 0.0  # seconds of the longest beat so far
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._beat)
@@ -31,10 +31,7 @@ class Heartbeat(QObject):
     def start(self, *, settled: bool = True) -> None:
         """Begin to beat. Not `settled`: many objects that stay are about to come; nothing is collected until
         `settle`."""
-        self._settled = settled
-        if Heartbeat._used:
-            gc.collect()  # what an earlier window left; while it lived, only small collections were made
-        Heartbeat._used = True
+        self._settled, self._modules = settled, len(sys.modules)
         gc.disable()
         self._timer.start(INTERVAL)
 
@@ -49,7 +46,13 @@ class Heartbeat(QObject):
         """Keep every object that is there now out of later collections, which then take no time that a person could
         notice."""
         gc.freeze()
-        self._settled = True
+        self._settled, self._modules = True, len(sys.modules)
+
+    def _collect(self) -> None:
+        if len(sys.modules) > self._modules + IMPORTED:
+            self.settle()
+        else:
+            gc.collect(2 if self._beats % (20 * COLLECT_EVERY) == 0 else 1)
 
     def _beat(self) -> None:
         started, worked = time.perf_counter(), time.thread_time()
@@ -59,5 +62,5 @@ class Heartbeat(QObject):
         if abs(interval - self._timer.interval()) > 3:
             self._timer.setInterval(interval)
         if self._settled and self._beats % COLLECT_EVERY == 0:
-            gc.collect(2 if self._beats % (20 * COLLECT_EVERY) == 0 else 1)
+            self._collect()
         self.longest = max(self.longest, time.perf_counter() - started)

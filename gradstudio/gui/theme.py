@@ -127,6 +127,7 @@ class Theme(QObject):
             "small": POINTS * self.zoom * 0.88,
             "tiny": POINTS * self.zoom * 0.8,
             "number_width": round(62 * self.zoom),
+            "long_width": round(100 * self.zoom),
         }
         icons = {"chevron": self._colored("chevron", "dim"), "check": self._colored("check", "on_accent")}
         return Template((RESOURCES / "theme.qss").read_text()).substitute(asdict(self.colors), **sizes, **icons)

@@ -97,6 +97,7 @@ def test_a_change_during_a_change_is_carried_out(window: Window) -> None:
 def test_every_dialog_wears_the_look(qtbot: QtBot, window: Window) -> None:
     window.simulator.step()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
+    window.refresh(whole=True)  # the timeline reaches the step now
     for command in window.commands.commands.values():
         if not command.label.endswith("…") and command.id not in ("about", "list_keys"):
             continue

@@ -366,6 +366,8 @@ def choose_from_menu(hand: Hand) -> Act | None:
 def use_dialog(hand: Hand) -> Act | None:
     """Answer a dialog, in one of the ways in which a person does."""
     dialog = QApplication.activeModalWidget()
+    if QApplication.activePopupWidget() is not None:  # it would have to be closed first
+        return None
     if isinstance(dialog, QFileDialog):
         return _use_file_dialog(hand, dialog)
     if not isinstance(dialog, QDialog):

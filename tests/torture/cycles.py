@@ -65,6 +65,8 @@ def play(cycles: int) -> int:
 def cycle(number: int) -> float:
     """Open a window, train in it, use a page of it and close it, each time at another moment; return the seconds that
     closing took."""
+    from torture import census
+
     faulthandler.dump_traceback_later(stage.PATIENCE, exit=True)
     window = stage.open_window()
     pages = list(window.side.buttons)
@@ -81,6 +83,7 @@ def cycle(number: int) -> float:
     window.close()
     seconds = time.monotonic() - began
     window.deleteLater()
+    census.settle()  # nobody is in an event loop, where it would be deleted
     faulthandler.cancel_dump_traceback_later()
     return seconds
 

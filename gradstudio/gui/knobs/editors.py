@@ -16,6 +16,7 @@ from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 
+FITTING = 6  # characters that a line has room for; one with more is wider
 SHORT_NAMES = {"per_tensor": "tensor", "agc": "AGC"}
 
 
@@ -137,8 +138,10 @@ class LineEditor(Editor):
 
     def set_value(self, value: Value) -> None:
         self.value = value
-        self._line.setText(self._text(value))
+        text = self._text(value)
+        self._line.setText(text)
         self._line.setCursorPosition(0)
+        set_styled(self._line, "long", "true" if len(text) > FITTING else None)
         self._mark(wrong=False)
 
     def _text(self, value: Value) -> str:

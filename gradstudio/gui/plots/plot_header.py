@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextDocument
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy
 
 
@@ -22,6 +23,13 @@ class PlotHeader(QHBoxLayout):
         self.addWidget(self.title)
         self.addSpacing(10)
         self.addWidget(self.legend, 1)
+
+    def fits(self, text: str) -> bool:
+        """Return whether there is room for a rich text."""
+        document = QTextDocument()
+        document.setDefaultFont(self.legend.font())
+        document.setHtml(text)
+        return document.idealWidth() <= self.legend.width()
 
     def say(self, text: str, more: str = "") -> None:
         """Show a rich text, with more after it where there is room for both."""

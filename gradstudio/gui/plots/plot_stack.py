@@ -100,7 +100,8 @@ class PlotStack(QWidget):
                 continue  # a long run is opened one plot a frame
             plot.refresh(run, scale)
             read = read or long
-        self._show_limit(simulator)  # the plot holds the run now that the advice is about
+        if self.gradient_norm.run is run:
+            self._show_limit(simulator)  # the plot holds the run now that the advice is about
 
     def _show_limit(self, simulator: Simulator) -> None:
         clipping = simulator.requested.clipping

@@ -80,10 +80,11 @@ class DifferencePlot(StepPlot):
     def legend(self) -> str:
         c = theme.colors
         parted = "the same bits so far" if self._parted is None else f"first differ at step {self._parted:,}"
-        knob = f"twins differ in {self.twins.knob}" if self.twins else ""
+        knob = f"in {self.twins.knob}, " if self.twins else ""
         loss = f"<span style='color:{c.accent}'>—— loss</span>"
         norm = f"<span style='color:{c.good}'>- - - gradient norm</span>"
-        return f"{knob}, {parted} &nbsp; {loss} &nbsp; {norm} · log"
+        whole = f"{knob}{parted} &nbsp; {loss} &nbsp; {norm} · log"
+        return whole if self.header.fits(whole) else f"{parted} &nbsp; {loss} &nbsp; {norm}"
 
     def reading(self, run: Run, step: int) -> str:
         if self.twins is None or step >= self.twins.steps:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import zip_longest
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QLabel, QWidget
 
 from gradstudio import __version__
 from gradstudio.gui.widgets import popups
@@ -25,13 +26,13 @@ GESTURES = (  # and keys that a widget hears only while it has the focus
 
 def show_keys(parent: QWidget, commands: Sequence[tuple[str, str]]) -> None:
     """Show the keys of the commands beside the gestures."""
-    sides = "".join(f"<td>{_rows(pairs)}</td>" for pairs in (commands, GESTURES))
-    popups.message_box(parent, "Keys and gestures", f"<table><tr>{sides}</tr></table>").open()
-
-
-def _rows(pairs: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(f"<tr>{_cell(f'<b>{keys}</b>')}{_cell(what)}</tr>" for keys, what in pairs)
-    return f"<table cellspacing='4'>{rows}</table>"
+    pairs = zip_longest(commands, GESTURES, fillvalue=("", ""))
+    lines = ("".join(_cell(f"<b>{keys}</b>") + _cell(what) for keys, what in line) for line in pairs)
+    rows = "".join(f"<tr>{line}</tr>" for line in lines)
+    box = popups.message_box(parent, "Keys and gestures", f"<table cellspacing='4'>{rows}</table>")
+    for label in box.findChildren(QLabel):
+        label.setWordWrap(False)  # no line is broken, and to try it out takes as long as all the rest
+    box.open()
 
 
 def _cell(text: str) -> str:

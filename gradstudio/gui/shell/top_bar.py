@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QFont, QPainter, QPaintEvent
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
 
 from gradstudio.core.experiment import KNOBS
@@ -19,6 +19,8 @@ from gradstudio.session.words.run_state import Tone
 
 _TONES = {"idle": "dim", "busy": "dim", "good": "accent", "warning": "warning", "bad": "bad"}
 REWIND, REWIND_TO = "Rewind…", "Rewind to {:,}"
+SIZES = (1.0, 0.9, 0.8)  # of the state's text, the largest that fits
+ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
 LONGEST_TITLE = 26  # characters of a preset's title
 
 
@@ -45,10 +47,12 @@ class StatePill(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         with QPainter(self) as painter:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            font = theme.font(1.0, QFont.Weight.DemiBold)
-            painter.setFont(font)
+            fonts = [theme.font(size, QFont.Weight.DemiBold) for size in SIZES]
+            room = self.width() - 44
+            fitting = (font for font in fonts if QFontMetrics(font).horizontalAdvance(self._text) <= room)
+            painter.setFont(next(fitting, fonts[-1]))
             metrics = painter.fontMetrics()
-            text = metrics.elidedText(self._text, Qt.TextElideMode.ElideRight, self.width() - 44)
+            text = metrics.elidedText(self._text, Qt.TextElideMode.ElideRight, room)
             width, height = metrics.horizontalAdvance(text) + 44, metrics.height() + 9
             pill = QRectF((self.width() - width) / 2, (self.height() - height) / 2, width, height)
             painter.setPen(Qt.PenStyle.NoPen)
@@ -139,7 +143,7 @@ class TopBar(QWidget):
         row.setSpacing(8)
         for button in (self.play, self.step, self.restart, self.rewind):
             row.addWidget(button)
-        label = QLabel("speed")
+        self._speed_title = label = QLabel("speed")
         label.setProperty("role", "dim")
         label.setBuddy(self.speed)
         row.addSpacing(8)
@@ -149,6 +153,14 @@ class TopBar(QWidget):
         row.addWidget(self.pill, 1)
         for button in (self.preset, self.device, self.export):
             row.addWidget(button)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Leave the room to the state of the run where there is little."""
+        self._speed_title.setVisible(self.width() >= ROOMY * theme.zoom)
 
     def keep_widths(self) -> None:
         """Keep room for the longest text, so that nothing moves when it changes."""
@@ -161,6 +173,7 @@ class TopBar(QWidget):
             button.setText(longest)
             button.setFixedWidth(button.sizeHint().width() + (24 if button.icon().isNull() else 4))  # and an icon
             button.setText(now)
+        self._make_room()
 
     def _make_primary(self, button: QPushButton) -> None:
         for other in (self.play, self.restart, self.rewind):

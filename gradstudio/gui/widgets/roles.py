@@ -16,7 +16,7 @@ def set_role(widget: QWidget, role: str) -> bool:
     return set_styled(widget, "role", role)
 
 
-def set_styled(widget: QWidget, name: str, value: str) -> bool:
+def set_styled(widget: QWidget, name: str, value: str | None) -> bool:
     """Set a property that the style sheet asks for, and dress the widget anew; return whether the value is new."""
     if widget.property(name) == value:
         return False
