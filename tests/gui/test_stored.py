@@ -69,7 +69,7 @@ def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[...,
     try:
         window.furnish()
         window.show()
-        assert window.message.shown.startswith("The settings file had a value that cannot be used: ")
+        assert window.message.shown.startswith("The settings file had values that cannot be used: ")
         assert "\x1b" not in window.message.shown and "..." in window.message.shown
         rewind_dialogs.fill_budgets(window.simulator, menu := QMenu())
         assert menu.actions()
