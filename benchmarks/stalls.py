@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from benchmarks.table import Figure
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
 
+    from gradstudio.core.presets import Preset
     from gradstudio.gui.window import Window
     from gradstudio.session.record.run import Run
 
@@ -350,15 +352,12 @@ def _fill_library(path: Path) -> None:
 
 def _run(id: str, title: str, steps: int, layers: int, started: float) -> Run:
     """Return a finished run whose rows are noise."""
-    from gradstudio.core import presets
     from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer
     from gradstudio.session.record.run import Run
     from gradstudio.session.record.run_writer import RunWriter
 
-    global _preset
-    if _preset is None:
-        _preset = presets.load("rnn-explosion")
-    run = Run(_preset.model_copy(update={"title": title}), _preset.experiment, id=id, started=started)
+    preset = _preset()
+    run = Run(preset.model_copy(update={"title": title}), preset.experiment, id=id, started=started)
     RunWriter(run).begin(tuple(Layer(f"hidden.{index}.weight", "weight", 4096) for index in range(layers)),
                          {"device": "cpu"})  # fmt: skip
     random = np.random.default_rng(steps)
@@ -372,7 +371,11 @@ def _run(id: str, title: str, steps: int, layers: int, started: float) -> Run:
     return run
 
 
-_preset: Any = None
+@cache
+def _preset() -> Preset:
+    from gradstudio.core import presets
+
+    return presets.load("rnn-explosion")
 
 
 if __name__ == "__main__":

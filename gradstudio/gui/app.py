@@ -50,7 +50,7 @@ def launch(source: str | None = None) -> int:
     threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
     window = Window(preset)
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
-    reports.install(interrupted=window.close)
+    reports.install()
 
     def furnish() -> None:
         window.furnish()

@@ -1,4 +1,4 @@
-"""Who wears the theme's style sheet, and when each part of the window puts on a new one.
+"""The parts of the window that have the theme's style sheet, and when each of them is styled anew.
 
 Qt styles a widget with all that is in it in one go, at a quarter of a millisecond each, seen or unseen. So the program
 has no style sheet: each part of the window has one of its own. When the theme changes, the parts in sight are styled a
@@ -16,10 +16,10 @@ from PySide6.QtWidgets import QApplication, QWidget
 SLICE = 0.02  # seconds of styling in one turn of the event loop, beside the last part of it
 
 
-class Wardrobe(QObject):
-    """The parts of the window. A part must not lie inside of another one."""
+class StyledParts(QObject):
+    """Every part of the window. A part must not lie inside of another one."""
 
-    dressed = Signal()  # every part in sight wears the latest style sheet
+    dressed = Signal()  # every part in sight has the latest style sheet
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,12 +62,12 @@ class Wardrobe(QObject):
         """Style a part that was out of sight."""
         part.removeEventFilter(self._watch)
         for number in [number for number in self._stale if self._parts[number] is part]:
-            self._put_on(number)
+            self._style(number)
 
     def _go_on(self) -> None:
         end, working = time.thread_time() + SLICE, bool(self._waiting)
         while self._waiting and time.thread_time() < end:
-            self._put_on(self._waiting.pop())
+            self._style(self._waiting.pop())
         if self._waiting or working:
             self._timer.start(0)
             return
@@ -77,7 +77,7 @@ class Wardrobe(QObject):
                 window.setUpdatesEnabled(True)
         self._unpainted = []
 
-    def _put_on(self, number: int) -> None:
+    def _style(self, number: int) -> None:
         if number in self._stale:
             self._stale.discard(number)
             self._parts[number].setStyleSheet(self._sheet)
@@ -88,13 +88,13 @@ class Wardrobe(QObject):
 
 
 class _ShowWatch(QObject):
-    """Tells when a part that wears an old style sheet is shown."""
+    """Tells when a part that has an old style sheet is shown."""
 
-    def __init__(self, wardrobe: Wardrobe) -> None:
-        super().__init__(wardrobe)
-        self._wardrobe = wardrobe
+    def __init__(self, parts: StyledParts) -> None:
+        super().__init__(parts)
+        self._parts = parts
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Show and isinstance(watched, QWidget):
-            self._wardrobe.dress(watched)
+            self._parts.dress(watched)
         return False

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from gradstudio.core.colors import DARK, LIGHT
 from gradstudio.core.files import RESOURCES
-from gradstudio.gui.dressing import Wardrobe
+from gradstudio.gui.dressing import StyledParts
 from gradstudio.gui.widgets import stored
 
 Mode = Literal["system", "light", "dark"]
@@ -25,7 +25,7 @@ POINTS = 9.75  # 13 px at 96 dots an inch
 class Theme(QObject):
     """The look in force. `mode` is a person's choice: light, dark, or as the system; `zoom` scales every text."""
 
-    changed = Signal()  # every part in sight wears the new look, and is not painted yet
+    changed = Signal()  # every part in sight has the new look, and is not painted yet
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,8 +34,8 @@ class Theme(QObject):
         self.colors = LIGHT
         self._wanted = False  # another change while the one before is carried out
         self._files = QTemporaryDir()
-        self._wardrobe = Wardrobe()
-        self._wardrobe.dressed.connect(self._dressed)
+        self._parts = StyledParts()
+        self._parts.dressed.connect(self._dressed)
 
     @property
     def dark(self) -> bool:
@@ -44,12 +44,16 @@ class Theme(QObject):
     def start(self, app: QApplication) -> None:
         for font in sorted((RESOURCES / "fonts").glob("*.otf")):
             QFontDatabase.addApplicationFont(str(font))
-        modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
-        self.mode = modes[stored.choice("theme", list(modes)) or "system"]
-        self.zoom = stored.number("zoom", 0.8, 1.5) or 1.0
+        self.restore()
         app.setStyle("Fusion")
         app.styleHints().colorSchemeChanged.connect(lambda _: self.apply())
         self.apply()
+
+    def restore(self) -> None:
+        """Take the mode and the text size from the settings file."""
+        modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
+        self.mode = modes[stored.choice("theme", list(modes)) or "system"]
+        self.zoom = stored.number("zoom", 0.8, 1.5) or 1.0
 
     def set_mode(self, mode: Mode) -> None:
         self.mode = mode
@@ -64,15 +68,15 @@ class Theme(QObject):
     @property
     def settled(self) -> bool:
         """Whether all that is in sight has the look that was asked for."""
-        return not self._wardrobe.busy and not self._wanted
+        return not self._parts.busy and not self._wanted
 
     def dress(self, part: QWidget) -> None:
         """Style this part of the window from now on: a widget with all that is in it."""
-        self._wardrobe.add(part)
+        self._parts.add(part)
 
     def apply(self) -> None:
         """Take on the look that was asked for, within some turns of the event loop."""
-        if self._wardrobe.busy:  # a wheel asks for more looks in a second than there can be
+        if self._parts.busy:  # a wheel asks for more looks in a second than there can be
             self._wanted = True
             return
         self._wanted = False
@@ -82,7 +86,7 @@ class Theme(QObject):
         self.colors = DARK if self.mode == "dark" or (self.mode == "system" and system) else LIGHT
         app.setFont(self.font())
         app.setPalette(self._palette())
-        self._wardrobe.change(self._style())
+        self._parts.change(self._style())
 
     def _dressed(self) -> None:
         self.changed.emit()

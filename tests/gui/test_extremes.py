@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt, QtMsgType, qInstallMessageHandler
-from PySide6.QtGui import QMouseEvent
+from PySide6.QtGui import QMouseEvent, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -135,6 +135,19 @@ def touch(window: Window, plot: StepPlot) -> None:
     QTest.mouseClick(plot.widget.viewport(), LEFT, pos=middle)
     QTest.mouseDClick(plot.widget.viewport(), LEFT, pos=middle)
     window.refresh(whole=True)
+
+
+def test_a_wheel_that_never_ends(qtbot: QtBot, window: Window, warnings: list[str]) -> None:
+    """Its notches come together where the window was busy."""
+    loss, steps = window.plots.loss, window.plots.steps
+    for notches in (10**5, -(10**5)):
+        before, view = (steps.first, steps.last), loss.widget.viewport()
+        place, turned = QPointF(view.rect().center()), QPoint(0, 120 * notches)
+        wheel = QWheelEvent(place, view.mapToGlobal(place), QPoint(), turned, NO_BUTTON,
+                            Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False)  # fmt: skip
+        QApplication.sendEvent(view, wheel)
+        qtbot.waitUntil(lambda before=before: (steps.first, steps.last) != before, timeout=LONG)
+        assert math.isfinite(steps.first) and steps.first < steps.last < math.inf
 
 
 FAR = {

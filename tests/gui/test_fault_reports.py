@@ -28,10 +28,9 @@ class Faulty:
         self.message = MessageBar()
         qtbot.addWidget(self.message)
         self.path = tmp_path / "folder" / "gradstudio.log"
-        self.interrupts: list[bool] = []
         self.ready = True
         self.reports = FaultReports(self.message, self.message, self.path, ready=lambda: self.ready)
-        self.reports.install(interrupted=lambda: self.interrupts.append(True))
+        self.reports.install()
 
     def raised(self, fault: BaseException) -> None:
         """Come about as in a slot."""
@@ -129,11 +128,6 @@ def test_a_thread_and_a_destructor(faulty: Faulty) -> None:
     left = Left()
     del left
     assert "KeyError: 'gone'" in faulty.told
-
-
-def test_ctrl_c_is_no_fault(faulty: Faulty) -> None:
-    faulty.raised(KeyboardInterrupt())
-    assert faulty.interrupts and not faulty.told and not faulty.path.exists()
 
 
 class Hostile(Exception):

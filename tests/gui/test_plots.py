@@ -142,6 +142,15 @@ def test_the_directions_are_shown_on_demand(shown: tuple[PlotStack, Simulator]) 
     RunWriter(run).end("finished", "", 0.9)
     plot.refresh(run, 1.0)
     assert [each.tolist() for each in plot.accuracy._dots.getData()] == [[0, 80, 100], [0.1, 0.8, 0.9]]
+    assert plot._broken.steps.tolist() == [7, 40]
+    far = run_of([{"clip_cosine": 0.9, "update_cosine": 0.9}] * 50)
+    RunWriter(far).end("finished", "", 0.2)
+    plot.refresh(far, 1.0)
+    assert plot.box.viewRange()[1][0] < 0.2  # no row has it, and it is on view
+    broken = run_of([{"clip_cosine": 0.9}] * 50)
+    RunWriter(broken).end("nonfinite", "", math.nan)
+    plot.refresh(broken, 1.0)
+    assert plot._broken.steps.tolist() == [50]
     plot.refresh(run_of([{}]), 1.0)
     assert len(plot.accuracy._dots.getData()[0]) == 0 and not len(plot._broken.steps)
     assert plot.reading(run_of([{}]), 0) == "not measured"

@@ -405,4 +405,4 @@ def test_a_run_that_is_not_in_the_library_is_waited_for_and_then_refused(
     monkeypatch.setattr(window.message, "show_news", told.append)
     window.runs.open("gone", tries=1)
     qtbot.waitUntil(lambda: window.message.shown.startswith("The run cannot be opened: no run gone"), timeout=LONG)
-    assert told == ["The library does not have the run yet; it is asked again."]
+    assert told == ["The run cannot be opened yet; it is tried again."]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import QByteArray, QSettings
-from PySide6.QtWidgets import QApplication, QMenu
+from PySide6.QtWidgets import QMenu
 
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.theme import Theme, theme
@@ -28,12 +28,9 @@ def nothing_stored(qapp: object) -> None:
 
 def read_all() -> None:
     """Read every key as the program does."""
-    started = Theme()
-    started.apply = lambda: None
-    app = QApplication.instance()
-    assert isinstance(app, QApplication)
-    started.start(app)
-    assert 0.8 <= started.zoom <= 1.5 and started.mode in ("system", "light", "dark")
+    restored = Theme()
+    restored.restore()
+    assert 0.8 <= restored.zoom <= 1.5 and restored.mode in ("system", "light", "dark")
     assert 0 < rewind_dialogs.budget() <= rewind_dialogs.MOST << 20
     for name in ("open/Clipping", "open/Model"):
         assert stored.switch(name) in (None, True, False)
@@ -72,7 +69,7 @@ def test_the_window_opens_with_wrong_types_everywhere(make_window: Callable[...,
     try:
         window.furnish()
         window.show()
-        assert window.message.shown.startswith("The settings file had a value that cannot be used: ")
+        assert window.message.shown.startswith("The settings file had values that cannot be used: ")
         assert "\x1b" not in window.message.shown and "..." in window.message.shown
         rewind_dialogs.fill_budgets(window.simulator, menu := QMenu())
         assert menu.actions()

@@ -11,6 +11,8 @@ from PySide6.QtWidgets import QGraphicsSceneMouseEvent, QGraphicsSceneWheelEvent
 
 from gradstudio.gui.drawing.shared_cursor import StepRange
 
+MOST_NOTCHES = 100  # in one zoom: far more than lie between one step and a million
+
 
 class StepViewBox(pg.ViewBox):
     """A view box that wheel and drag move along the steps only. A double click shows the whole run again; a single one
@@ -39,7 +41,7 @@ class StepViewBox(pg.ViewBox):
         ev.accept()
 
     def _zoom(self) -> None:
-        factor, center = 0.85**self._turned, self._center
+        factor, center = 0.85 ** min(max(self._turned, -MOST_NOTCHES), MOST_NOTCHES), self._center
         self._turned = 0.0
         first, last = self._steps.first, self._steps.last
         self._steps.zoom(center - (center - first) * factor, center + (last - center) * factor)

@@ -3,6 +3,8 @@ learned, where the examples look alike to the last layer, or where clipping or t
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPen
@@ -28,6 +30,7 @@ EVERY_STEP = ("clip_cosine", "update_cosine")
 NOW_AND_THEN = ("test_accuracy", "head_cosine")
 EDGE = 0.02  # so that a line at 1 does not lie on the edge of the plot
 _BROKEN = "broken"  # 1 where something was measured as NaN
+End = tuple[int, float] | None  # the number of steps of a run that is over, and its accuracy on the test set
 
 
 class Measured:
@@ -47,17 +50,22 @@ class Measured:
         steps, values = history.measured(self.name, start, stop)
         self.steps, self.values = np.concatenate([self.steps, steps]), np.concatenate([self.values, values])
 
-    def draw(self, end: tuple[int, float] | None = None) -> None:
+    def draw(self, end: End = None) -> None:
         """Draw what was measured, and a last value that no row has."""
-        steps, values = self.steps, self.values
-        if end is not None:
-            steps, values = np.append(steps, end[0]), np.append(values, end[1])
+        steps, values = self._with(end)
         self._curve.put(0, steps, values)
         self._dots.show_at(steps, values)
 
-    def range(self, first: float, last: float) -> tuple[float, float] | None:
-        shown = self.values[(self.steps >= first) & (self.steps <= last) & np.isfinite(self.values)]
+    def range(self, first: float, last: float, end: End = None) -> tuple[float, float] | None:
+        """Return the least and the greatest of the values that `draw` draws; None where there is none."""
+        steps, values = self._with(end)
+        shown = values[(steps >= first) & (steps <= last) & np.isfinite(values)]
         return (float(shown.min()), float(shown.max())) if len(shown) else None
+
+    def _with(self, end: End) -> tuple[np.ndarray, np.ndarray]:
+        if end is None:
+            return self.steps, self.values
+        return np.append(self.steps, end[0]), np.append(self.values, end[1])
 
     def restyle(self) -> None:
         pen = QPen(theme.color(self._role), self._canvas.sharp, self._style)
@@ -104,15 +112,19 @@ class DirectionsPlot(StepPlot):
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        if found := joined(*(curve.range(first, last) for curve in (*self.series, *self.measured))):
+        curves = (*self.series, self.alike)
+        if found := joined(*(each.range(first, last) for each in curves), self.accuracy.range(first, last, _end(run))):
             self.widget.set_y(found[0] - EDGE, found[1] + EDGE, least=0.1)
 
     def draw(self, run: Run) -> None:
         for series in self.series:
             series.draw(run.history, self.steps.first, self.steps.last)
         self.alike.draw()
-        self.accuracy.draw((len(run.history), run.accuracy) if run.over and run.accuracy is not None else None)
+        end = _end(run)
+        self.accuracy.draw(end)
         broken = self.clip.envelope.above_zero(len(EVERY_STEP))
+        if end is not None and math.isnan(end[1]):
+            broken = np.append(broken, end[0])
         if len(broken) != len(self._broken.steps):
             self._broken.show_at(broken)
 
@@ -140,6 +152,10 @@ class DirectionsPlot(StepPlot):
             curve.restyle()
         self._broken.dress(None, theme.color("bad"))
         super().restyle()
+
+
+def _end(run: Run) -> End:
+    return (len(run.history), run.accuracy) if run.over and run.accuracy is not None else None
 
 
 def _read(name: str, history: History, start: int, stop: int) -> np.ndarray:

@@ -76,11 +76,7 @@ class PlotStack(QWidget):
     def plots(self) -> tuple[StepPlot, ...]:
         """The plots on view: the difference of the twins only where there are twins, the directions where somebody
         wants them."""
-        absent = (
-            *(() if self.difference.twins is not None else (self.difference,)),
-            *(() if self.directions.isVisibleTo(self) else (self.directions,)),
-        )
-        return tuple(plot for plot in self.every if plot not in absent)
+        return tuple(plot for plot in self.every if plot.isVisibleTo(self))
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it is now."""

@@ -16,9 +16,9 @@ class NoteLines(QPlainTextEdit):
     """The lines of a note. What is pasted is cut to the room that is left, before Qt breaks it into lines."""
 
     def insertFromMimeData(self, source: QMimeData) -> None:
-        left = LONGEST_NOTE - self.document().characterCount() + len(self.textCursor().selectedText())
-        if left > 0:
-            self.insertPlainText(source.text()[:left])
+        room = LONGEST_NOTE - len(self.toPlainText()) + len(self.textCursor().selectedText())
+        if room > 0:
+            self.insertPlainText(source.text()[:room])
 
 
 class NotesEditor(QWidget):

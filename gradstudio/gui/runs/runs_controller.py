@@ -116,7 +116,7 @@ class RunsController(QObject):
             if not tries:
                 self._context.message.show_error(f"The run cannot be opened: {why}")
                 return
-            self._context.message.show_news("The library does not have the run yet; it is asked again.")
+            self._context.message.show_news("The run cannot be opened yet; it is tried again.")
             QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
 
         self._library.ask(load, loaded, later)

@@ -106,9 +106,8 @@ class FaultReports(QObject):
         self._timer.setInterval(TELL_EVERY)
         self._timer.timeout.connect(self._tell)
 
-    def install(self, interrupted: Callable[[], object]) -> None:
-        """Hear of faults from now on. `interrupted` is called for Ctrl+C."""
-        self._interrupted = interrupted
+    def install(self) -> None:
+        """Hear of faults from now on."""
         sys.excepthook, threading.excepthook = self._in_slot, self._in_thread
         sys.unraisablehook = self._in_destructor
         qInstallMessageHandler(self._from_qt)
@@ -123,9 +122,6 @@ class FaultReports(QObject):
     # ---- the hooks
 
     def _in_slot(self, kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            self._interrupted()
-            return
         with contextlib.suppress(Exception):
             print("".join(traceback.format_exception(kind, fault, trace)), file=sys.stderr)
         self._note_exception("", fault, trace)

@@ -20,12 +20,10 @@ class Ground(QWidget):
         self._line = line
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.fillRect(event.rect(), theme.color("panel"))
-        painter.fillRect(
-            QRect(0 if self._line == "left" else self.width() - 1, 0, 1, self.height()), theme.color("line")
-        )
-        painter.end()
+        line = QRect(0 if self._line == "left" else self.width() - 1, 0, 1, self.height())
+        with QPainter(self) as painter:
+            painter.fillRect(event.rect(), theme.color("panel"))
+            painter.fillRect(line, theme.color("line"))
 
 
 class Rule(QWidget):
@@ -36,6 +34,5 @@ class Rule(QWidget):
         self.setFixedHeight(1)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.fillRect(event.rect(), theme.color("line"))
-        painter.end()
+        with QPainter(self) as painter:
+            painter.fillRect(event.rect(), theme.color("line"))

@@ -41,9 +41,10 @@ def choice(name: str, choices: Sequence[str]) -> str | None:
 def switch(name: str) -> bool | None:
     """Return whether something is on; None where nothing is stored."""
     stored = QSettings().value(name)
-    stored = "true" if stored is True else "false" if stored is False else stored
-    if stored is None or stored in ("true", "false"):
-        return None if stored is None else stored == "true"
+    if stored is None:
+        return None
+    if stored in (True, False, "true", "false"):
+        return stored in (True, "true")
     _refuse(name, stored)
     return None
 
@@ -60,9 +61,8 @@ def state(name: str) -> QByteArray | None:
 def problem() -> str:
     """Return in one line which values were refused since the last call; empty where none was."""
     told = ", ".join(_refused[:3]) + (", ..." if len(_refused) > 3 else "")
-    found = "The settings file had a value that cannot be used" if told else ""
     _refused.clear()
-    return f"{found}: {told}. The default is used." if told else ""
+    return f"The settings file had values that cannot be used: {told}. The defaults hold." if told else ""
 
 
 def _refuse(name: str, value: object) -> None:
