@@ -186,7 +186,7 @@ class Loss(Section):
         "auto: the stable loss that suits the task. The naive losses are written by hand, as people first write them. "
         "naive_log: the log of a probability that reaches 0. naive_division: a division by a prediction. naive_sqrt: a "
         "root at 0. naive_exp: a softmax whose exp overflows. naive_variance: the log of a variance that becomes "
-        "negative. Their NaN is born in the loss, where clipping does not reach.",
+        "negative. Their NaN is born in the loss or in its derivative, where clipping does not reach.",
         live=False,
     )
     eps: float = knob(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradstudio.core.diagnosis import cause_ranking
+from gradstudio.core.diagnosis import cause_ranking, mechanism
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import NAMES, Finding, Severity
 from gradstudio.core.diagnosis.median import median
@@ -19,7 +19,9 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Accumulated, Activation, Activations, History, Layer, Row, Settings
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.rule_thresholds import all_rules
+from gradstudio.core.unknown import UNKNOWN
 
 WEIGHTS = ("first.weight", "second.weight", "third.weight", "last.weight")
 LAYERS = (*(Layer(name, "weight", 10) for name in WEIGHTS), Layer("last.bias", "bias", 2))
@@ -332,6 +334,11 @@ FIRES: dict[str, tuple[list[Row], str]] = {
         first_row(looped(rows(fall(60)), micro_batches=4), accumulated=Accumulated(0, 3.0, 1e-3)),
         "warning",
     ),
+    "nothing_learned": (
+        [replace(each, test_accuracy=0.1 if step % 100 == 0 else UNKNOWN) for step, each in enumerate(rows(STANDING))],
+        "critical",
+    ),
+    "signal_lost": (first_row(rows(STANDING), head_cosine=0.996), "critical"),
     "clip_without_effect": (rows(fall(60), norm=5.0, settings=CLIPPED), "warning"),
     "clip_on_scaled_gradients": (
         rows(STANDING, norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1 / 65536),
@@ -362,6 +369,18 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     "an overflow while it was compared": (
         "accumulation_mismatch",
         first_row(rows(fall(60)), accumulated=Accumulated(0, math.nan, 1e-3)),
+    ),
+    "a signal that forgets its input in a run that learns": (
+        "signal_lost",
+        first_row(rows(fall(300)), head_cosine=0.996),
+    ),
+    "examples that are told apart": ("signal_lost", first_row(rows(STANDING), head_cosine=0.98)),
+    "a test accuracy that has risen": (
+        "nothing_learned",
+        [
+            replace(each, test_accuracy=0.1 + step / 400 if step % 100 == 0 else UNKNOWN)
+            for step, each in enumerate(rows(STANDING))
+        ],
     ),
     "clipping at work": ("clip_without_effect", rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.999999)),
     "clipping under a loss scale": (
@@ -399,6 +418,67 @@ def test_dead_units_are_seen_between_two_samples_by_their_gradient() -> None:
     made = [replace(each, accuracy=min(step / 150, 0.9) if step < 180 else 0.1) for step, each in enumerate(made)]
     finding = diagnose(made)["dead_units"]
     assert finding.severity == "critical" and finding.layers == WEIGHTS[1:] and finding.first_step == 180
+
+
+def test_the_accuracy_at_the_end_of_a_run_that_trained_well_tells_that_it_is_useless() -> None:
+    """As where outliers have spoiled the running statistics of a batch norm."""
+    history, diagnosis = History(LAYERS), Diagnosis(all_rules(), Progress(guess=0.1))
+    for each in rows(fall(150), accuracy=0.99, test_accuracy=0.09):
+        history.append(replace(each, test_accuracy=0.09 if each.step == 0 else UNKNOWN))
+        assert not [finding for finding in diagnosis.look(history) if finding.severity != "info"]
+    [finding] = diagnosis.conclude(history, 0.08)
+    assert (finding.rule, finding.severity) == ("nothing_learned", "critical")
+    assert "8 %" in finding.evidence and "99 %" in finding.evidence and "in training" in finding.meaning
+    assert not [*Diagnosis(all_rules(), Progress(guess=0.1)).conclude(history, 0.95)]
+
+
+def test_a_loss_that_grows_with_the_reward_is_no_explosion() -> None:
+    made = [replace(row(step, 3.0 * 1.06**step, 1.1**step), accuracy=min(0.1 + step / 100, 0.9)) for step in range(100)]
+    history, diagnosis, found = History(LAYERS), Diagnosis(all_rules(), Progress(guess=0.05, by_accuracy=True)), {}
+    for each in made:
+        history.append(each)
+        found |= {finding.rule: finding.severity for finding in diagnosis.look(history)}
+    assert found == {"exploding_gradient": "info"}
+
+
+def test_a_loss_of_the_bad_batch_itself_is_no_harm() -> None:
+    """The loss of a step is that of the weights before its update."""
+    calm = [row(step, loss, 1.0) for step, loss in enumerate(fall(100, 0.5))]
+    held = diagnose([*calm, row(100, 5e4, 3e4, 50.0), *[row(step, 0.6, 1.0) for step in range(101, 121)]])
+    finding = held["exploding_gradient"]
+    assert (finding.severity, finding.title, finding.remedies) == ("info", "Gradient spike, held by clipping", ())
+    assert finding.meaning.startswith("It did no lasting harm: the loss is 0.6 at step 119")
+    assert "The weights were sound" in held["loss_spike"].meaning
+    gone = diagnose([*calm, row(100, 5e4, 3e4), *[row(step, 9.0, 1.0) for step in range(101, 121)]])
+    assert gone["exploding_gradient"].severity == "critical"
+
+
+def test_a_later_explosion_begins_where_it_begins() -> None:
+    made = [row(step, 5 * math.exp(-step / 50), 500 * math.exp(-step / 20) + 1) for step in range(200)]
+    storm = [row(200 + n, 1.0 if n < 3 else 50.0, 3.0 ** (n + 1)) for n in range(8)]
+    finding = diagnose([*made, *storm])["exploding_gradient"]
+    assert finding.severity == "critical" and 200 <= finding.first_step <= 204
+
+
+ADAM = Settings("value", 0.5, "fp32", "adam", 0.0, 0.9, 0.999)
+
+
+@pytest.mark.parametrize(("settings", "said"), [
+    (ADAM, ["m for about 10 steps", "v for about 1000 steps", "cosine with the true gradient is 0.3"]),
+    (ADAM._replace(clipping="norm", optimizer="sgd", momentum=0.9), ["kept its direction", "repeats it for about 10 steps"]),
+    (ADAM._replace(clipping="agc"), ["of each unit by itself", "cosine"]),
+])  # fmt: skip
+def test_what_a_gradient_does_is_told_by_clipping_and_optimizer(settings: Settings, said: list[str]) -> None:
+    history = History(LAYERS)
+    history.append(replace(row(0, 1.0, 9.0), settings=settings, clip_cosine=0.3))
+    told = f"{mechanism.clipped(history, 0)} {mechanism.stepped(history, 0)}"
+    assert all(part in told for part in said), told
+
+
+def test_a_note_on_what_is_over_speaks_in_the_past() -> None:
+    finding = diagnose(rows([*STANDING[:150], *fall(200)], update_ratio=1e-6))["update_ratio_low"]
+    assert finding.severity == "info" and finding.remedies == ()
+    assert finding.title == f"Updates too small, until step {finding.last_step}" and "It is over" in finding.meaning
 
 
 def test_a_sum_that_nobody_divided_is_named() -> None:
@@ -448,6 +528,33 @@ def test_one_cause_stands_for_what_it_explains() -> None:
     assert "It explains: " in cause.meaning and "Updates too small" in cause.meaning
     assert next(finding.rule for finding in cause_ranking.ordered(found.values())) == "poor_initialization"
     assert len(cause_ranking.ordered(found.values())) == 3
+
+
+def born(phase: str, name: str, of: str = "", *, module: str = "", taken_inf: int = 0) -> Provenance:
+    operation = Operation(phase, module, name, of, "float32", 1.0, 0, taken_inf, math.nan, 1, 0)
+    return Provenance(0, phase, module, name, "", 0, 1, None, (), (operation,))
+
+
+@pytest.mark.parametrize(("provenance", "named"), [
+    (born("loss", "aten.div.Tensor"), "nonfinite_loss"),
+    (born("loss", "aten.log.default"), "nonfinite_loss"),
+    (born("backward", "aten.div.Tensor", "SqrtBackward0"), "nonfinite_loss"),
+    (born("loss", "aten.mul.Tensor"), "exploding_gradient"),
+    (born("loss", "aten.log.default", taken_inf=1), "exploding_gradient"),
+    (born("forward", "aten.div.Tensor", module="hidden.0"), "exploding_gradient"),
+    (None, "exploding_gradient"),
+])  # fmt: skip
+def test_a_loss_that_made_the_first_nan_of_finite_values_is_the_cause(provenance: Provenance, named: str) -> None:
+    nan = Finding("nonfinite_loss", "critical", "a", 9, 9, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "b", 8, 9, (), "", "", ("clipping.kind=norm",))
+    assert cause_ranking.folded([exploding, nan], provenance)[0].rule == named
+
+
+def test_what_began_before_an_event_is_not_its_effect() -> None:
+    early = Finding("exploding_gradient", "critical", "a", 10, 40, (), "", "", ())
+    late = Finding("loop_order", "warning", "b", 100, 199, (), "", "", ())
+    assert cause_ranking.folded([late, early])[0].rule == "exploding_gradient"
+    assert cause_ranking.folded([late, replace(early, first_step=100)])[0].rule == "loop_order"
 
 
 def test_notes_come_last_and_explain_nothing() -> None:

@@ -27,6 +27,7 @@ SHOWN = 50  # actions that are printed with a finding
 STUCK = 120  # seconds in one action, after which the stacks of all threads are printed
 DEEPEST = 3  # dialogs and menus within one another in which it goes on; deeper it only closes
 TOLD_EVERY = 1000  # actions, after which a line says how far it is
+TOLD = 3  # exit code of the acting process where it has printed what it found
 NOTED = "actions.txt"
 TRIES = 6  # kinds of act that are tried until one has something to act on
 PAUSES = (0, 0, 1, 2, 5, 10, 30)  # ms between two actions
@@ -152,14 +153,14 @@ def main() -> int:
     if options.home:
         stage.bound_memory()
         stage.enter(options.home)
-        return play(options.home, options.seed, options.actions)
+        return TOLD if play(options.home, options.seed, options.actions) else 0
     home = stage.make_home()
     try:
         words = ["--seed", str(options.seed), "--actions", str(options.actions), "--home", str(home)]
         code = subprocess.run(
             [sys.executable, "-X", "faulthandler", str(Path(__file__).resolve()), *words], check=False
         ).returncode
-        if code not in (0, 1):
+        if code not in (0, TOLD):  # it crashed, or was stuck
             print(f"FOUND with --seed {options.seed} --actions {options.actions}: ended by {code}; the last actions:")
             print(*(home / NOTED).read_text().splitlines()[-SHOWN:], sep="\n  ")
         return 1 if code else 0

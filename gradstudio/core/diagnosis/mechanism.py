@@ -40,16 +40,17 @@ def stepped(history: History, step: int) -> str:
         case "sgd":
             assert settings
             again = (
-                f", and momentum repeats it for about {1 / (1 - settings.momentum):.3g} steps"
+                f", and momentum repeats it for about {number(1 / (1 - settings.momentum))} steps"
                 if 0 < settings.momentum < 1
                 else ""
             )
             return f"An update of SGD is the learning rate times the gradient{again}.{moved}"
         case "adam" | "adamw":
             assert settings
+            first, second = number(1 / (1 - settings.beta1)), number(1 / (1 - settings.beta2))
             return (
-                "Adam bounds each update, but its running means keep this gradient: m for about "
-                f"{1 / (1 - settings.beta1):.3g} steps, v for about {1 / (1 - settings.beta2):.3g} steps.{moved}"
+                "Adam bounds each update, but its running means keep this gradient: "
+                f"m for about {first} steps, v for about {second} steps.{moved}"
             )
         case "rmsprop":
             return (

@@ -57,7 +57,9 @@ class Progress:
     def above_guessing(self, accuracy: float, start: float) -> float:
         """Return by how much an accuracy on the test set exceeds that of guessing, or that before the first update
         where the model began with about as much."""
-        return accuracy - (max(start, self.guess) if start <= self.guess + RISEN else self.guess)
+        if self.guess != self.guess or self.guess < start <= self.guess + RISEN:
+            return accuracy - start
+        return accuracy - self.guess
 
     @property
     def known(self) -> bool:

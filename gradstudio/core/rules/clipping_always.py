@@ -39,14 +39,15 @@ class ClippingAlways(Looking):
         limit = history.settings[-1][1].limit
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
+        tight = coef < self.left and (state.stuck or state.lost or self._slow(state))
         self.tell(
             history,
-            "warning" if coef < self.left and (state.stuck or state.lost or self._slow(state)) else "info",
+            "warning" if tight else "info",
             "Every step is clipped",
             f"{100 * share:.0f} % of the last {len(coefs):,} steps were clipped, to {number(coef)} of their norm in "
             f"the median; the norm is about {number(norm)}.",
             self._meaning(history, coef),
-            (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if coef < self.left else (),
+            (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
         )
 
     def _meaning(self, history: History, coef: float) -> str:

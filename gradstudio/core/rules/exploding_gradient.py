@@ -23,8 +23,8 @@ class ExplodingGradient:
     It is critical once the next loss after a norm that reached the optimizer is not finite, or the next `patience`
     losses all exceed `loss_times` the median loss before; where only the accuracy tells how the task goes, once it
     stays as many times below its median. The loss of the step itself says nothing: it was there before the update. It
-    is critical too in a run that does badly after an update that was larger than `thrown` times the weights. It becomes
-    a note again where the run does not do badly and the loss is back."""
+    is critical too in a run that does badly after updates that add up to more than `thrown` times the weights, from
+    the first large norm to the last. It becomes a note again where the run does not do badly and the loss is back."""
 
     rule = "exploding_gradient"
     every_row = True
@@ -104,14 +104,14 @@ class ExplodingGradient:
         over = len(history) > self._finding.last_step + self.patience
         since, loss = self._since, median(history.column("loss", len(history) - 10))
         back = state.by_accuracy or loss <= self.loss_times * self._usual_loss
-        if not state.failing and back:
+        if state.known and not state.failing and back:
             if over or state.well:
                 self._forgive(history, state, loss, over)
             return
         if since < 0 or self._finding.severity == "critical" or not state.failing:
             return
         moved = history.column("update_ratio", since, self._loose + 1)
-        if moved[np.isfinite(moved)].max(initial=0.0) > self.thrown:
+        if moved[np.isfinite(moved)].sum() > self.thrown:
             self._keep(history, self._finding.last_step, "critical")
 
     def _forgive(self, history: History, state: Progress, loss: float, over: bool) -> None:

@@ -73,8 +73,11 @@ class LossSpike(Looking):
         finite = bool(len(after)) and bool(np.isfinite(after).all())
         usual = 2 * self._before
         follows = f" The next loss was {number(float(after[0]))}." if len(after) else ""
-        if finite and after[0] <= usual:
+        if finite and after[0] <= usual and self._peak_step == self._since:
             meaning = "The weights were sound: this batch was different from the others."
+            if severity != "info":
+                now = history.value("loss", len(history) - 1)
+                meaning += f" The updates since then raised the loss: it is {number(now)} at step {len(history) - 1:,}."
         elif (finite and after.min() <= usual) or severity == "info":
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
         else:

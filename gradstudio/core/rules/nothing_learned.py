@@ -35,6 +35,8 @@ class NothingLearned(Looking):
 
     def _judge(self, history: History, state: Progress, step: int, accuracy: float) -> None:
         """Judge the accuracy on the test set that was measured before a step."""
+        if not len(history):
+            return
         start = history.value("test_accuracy", 0)
         above = state.above_guessing(accuracy, start)
         apart = above <= MOVED and state.accuracy > accuracy + 2 * RISEN
@@ -43,11 +45,12 @@ class NothingLearned(Looking):
             self._forgive(history, step, accuracy)
             return
         began = f", and was {percent(start)} before the first update" if math.isfinite(start) else ""
+        guess = f" Guessing gets about {percent(state.guess)}." * math.isfinite(state.guess)
         right = f" Of the last training batches {percent(state.accuracy)} were right." * math.isfinite(state.accuracy)
         self.tell(
             history, "critical", "No better than guessing",
-            f"{_when(history, step)} the accuracy on the test set is {percent(accuracy)}{began}. Guessing gets about "
-                f"{percent(state.guess)}.{right}",
+            f"{_when(history, step)} the accuracy on the test set is {percent(accuracy)}{began}."
+                f"{guess}{right}",
             "In evaluation the model computes something else than in training, or it only knows the training examples "
                 "by heart."
             if apart

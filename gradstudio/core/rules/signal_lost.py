@@ -30,8 +30,9 @@ class SignalLost(Looking):
         steps, cosines = history.measured("head_cosine", max(len(history) - 2000, 0))
         if not len(steps):
             steps, cosines = history.measured("head_cosine")
-        if not len(steps) or not cosines[-1] > self.cosine:
-            return
+        normed = any(layer.role == "norm" for layer in history.layers)
+        if not len(steps) or not cosines[-1] > self.cosine or (normed and not steps[-1]):
+            return  # before its first step, a batch norm in evaluation does not normalize
         step, cosine = int(steps[-1]), float(cosines[-1])
         norm = history.value("grad_norm", len(history) - 1)
         above = len(cosines) - 1

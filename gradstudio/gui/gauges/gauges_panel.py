@@ -100,7 +100,7 @@ class GaugesPanel(QWidget):
         self.sharpness = GaugeCard(
             "Sharpness",
             "The largest curvature of the loss: the largest eigenvalue of the Hessian, on a fixed batch. Above 2/lr "
-            "(38/lr for Adam) a step ends further from the minimum than it started.",
+            "(with momentum (2 + 2 momentum)/lr, 38/lr for Adam) a step ends further from the minimum than it started.",
             steepness,
         )
         self.noise_scale = GaugeCard(

@@ -7,10 +7,12 @@ Not here: the menus of the menu bar and of buttons, which stay as long as the wi
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QMenu, QMessageBox, QWidget
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QInputDialog, QMenu, QMessageBox, QWidget
 
 from gradstudio.gui.theme import theme
+
+LOOK = 50  # ms between two looks whether a question of a closed dialog is answered
 
 
 class TemporaryDialog(QDialog):
@@ -58,4 +60,13 @@ def context_menu(parent: QWidget) -> QMenu:
 def _take_in(dialog: QDialog) -> None:
     """Style a dialog, and free it once it is closed."""
     theme.dress(dialog)
-    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    # Not WA_DeleteOnClose: a file dialog that asks whether to replace a file waits in that question, which is its
+    # child, and would be deleted there with it.
+    dialog.finished.connect(lambda: _free(dialog))
+
+
+def _free(dialog: QDialog) -> None:
+    if QApplication.activePopupWidget() or dialog.findChildren(QMessageBox):  # a box lives as long as it is waited for
+        QTimer.singleShot(LOOK, dialog, lambda: _free(dialog))
+    elif not dialog.isVisible():
+        dialog.deleteLater()

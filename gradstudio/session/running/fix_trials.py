@@ -326,8 +326,12 @@ class Trials(threading.Thread):
             driver.change_as_planned()
             driver.step("running")
             driver.settle()  # its rows say where it ends
-            if run.first_nonfinite_step is not None or self._found_again(run):
+            if run.first_nonfinite_step is not None:
                 break
+            if self._found_again(run) and self.now is not None and self.now.broke_at is None:
+                self.now.broke_at = len(run.history) - 1
+                if not self.now.remedy:  # a remedy may take longer to act, and is judged at its end
+                    break
 
     def _from_the_start(self, wanted: dict[str, Value]) -> Run:
         """Return the run that a restart with the remedy would make."""
@@ -367,11 +371,12 @@ class Trials(threading.Thread):
         if run.first_nonfinite_step is not None:
             trial.broke_at, trial.nonfinite = run.first_nonfinite_step, True
         elif self._found_again(run):
-            trial.broke_at = len(run.history) - 1
+            trial.broke_at = len(run.history) - 1 if trial.broke_at is None else trial.broke_at
         elif self._stopping:
             return "not tried"
         else:
             state = run.rule_watch.diagnosis.progress.at(run.history)
+            trial.broke_at = None
             trial.useless = _no_better_than_guessing(trial.accuracy, run.history, state)
             return "held"
         unchanged = self.trials[0].broke_at

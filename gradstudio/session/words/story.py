@@ -128,7 +128,7 @@ def _clipping(run: Run) -> str:
     share = figures(run).clipped_share
     if not share:
         return ""
-    return f"Clipping changed the gradient in {number(100 * share, 2)} % of the steps."
+    return f"Clipping shortened the gradient in {number(100 * share, 2)} % of the steps."
 
 
 def _skipped(run: Run) -> str:
