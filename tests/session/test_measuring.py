@@ -87,7 +87,8 @@ def test_an_overflow_does_not_count_as_a_check() -> None:
 
 
 def test_settings_are_kept_from_the_step_on_that_they_hold_from(run: Run) -> None:
-    assert run.history.settings == [(0, Settings("none", 0.0, "fp32")), (40, Settings("norm", 1.0, "fp32"))]
+    unclipped = Settings("none", 0.0, "fp32", optimizer="sgd")
+    assert run.history.settings == [(0, unclipped), (40, unclipped._replace(clipping="norm", limit=1.0))]
 
 
 @pytest.mark.parametrize("step", [0, 1, 40, 41, 121, 260])

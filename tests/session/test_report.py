@@ -21,7 +21,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.session.files import report, run_files
-from gradstudio.session.files.report import figure_data
+from gradstudio.session.files.report import figure_data, sections
 from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten
 from gradstudio.session.files.report.sections import SECTIONS, command, timeline
 from gradstudio.session.files.report.typesetting import width, wrap
@@ -302,7 +302,7 @@ def test_the_story_speaks_of_changes_clipping_and_skipped_steps(healthy: Run) ->
     for part in (
         "fully connected network of 2 hidden layers",
         "clipping.max_norm changed from 1.0 to 0.2 at step 4",
-        "Clipping changed",
+        "Clipping shortened",
         "of the test set",
     ):
         assert part in told
@@ -355,7 +355,8 @@ def test_a_change_that_was_undone_is_told_nowhere() -> None:
 
 
 def test_many_alike_events_are_counted_only_as_far_as_they_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_writer, "MOST_ALIKE", 7)
+    for module in (run_writer, sections):
+        monkeypatch.setattr(module, "MOST_ALIKE", 7)
     for skipped, told in (
         (6, "6 updates skipped after an overflow, the last at step 5"),
         (9, "7 updates skipped after an overflow up to step 6; later ones are not listed"),

@@ -27,6 +27,7 @@ from gradstudio.core.text import LONGEST_TITLE, shortened
 from gradstudio.session.record.rule_watch import RuleWatch
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed", "interrupted"]
+MOST_ALIKE = 10_000  # events of one kind that steps bring about by themselves
 OVER: frozenset[Status] = frozenset({"finished", "nonfinite", "stopped", "failed", "interrupted"})
 _step = attrgetter("step")
 

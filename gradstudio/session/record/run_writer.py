@@ -18,9 +18,8 @@ from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import number
 from gradstudio.session.record.rule_watch import RuleWatch
-from gradstudio.session.record.run import JoinedBatch, Run, Status
+from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
-MOST_ALIKE = 10_000  # events of one kind that steps bring about by themselves
 _BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier"})
 
 

@@ -30,9 +30,8 @@ from gradstudio.session.files.report.blocks import (
     Tiles,
     Tone,
 )
-from gradstudio.session.record import run_writer
 from gradstudio.session.record.ranked_findings import ranked
-from gradstudio.session.record.run import Run
+from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import figures
 from gradstudio.session.words.story import headline, loss_scale, tell, tone
 
@@ -115,9 +114,9 @@ _ALIKE: dict[Kind, str] = {
 
 
 def _summed_up(same: list[Event]) -> str:
-    """Return many events of one kind in a few words. A run keeps only the first run_writer.MOST_ALIKE."""
+    """Return many events of one kind in a few words. A run keeps only the first MOST_ALIKE."""
     told, last = f"{len(same):,} {_ALIKE[same[0].kind]}", f"{same[-1].step:,}"
-    if len(same) < run_writer.MOST_ALIKE:
+    if len(same) < MOST_ALIKE:
         return f"{told}, the last at step {last}"
     return f"{told} up to step {last}; later ones are not listed"
 
