@@ -36,6 +36,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
+@pytest.mark.skipif("GRADSTUDIO_TORTURE" not in os.environ, reason="what it meets depends on the machine's speed")
 def test_a_monkey_finds_nothing() -> None:
     told = run(str(HERE / "monkey.py"), "--seed", SEED, "--actions", ACTIONS)
     assert told.returncode == 0, told.stdout + told.stderr
