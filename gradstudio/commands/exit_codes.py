@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gradstudio.session.running import interrupts
+
 if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
 
@@ -12,7 +14,7 @@ FAILED = 1  # an error ended it; the message is on stderr
 WRONG_REQUEST = 2  # one line on stderr says what was wrong, and what is allowed
 DIVERGED = 3  # the loss or the weights are no longer finite
 CRITICAL = 4  # a finding is critical, though the loss stayed finite
-INTERRUPTED = 130  # as a shell says it of Ctrl+C; what was measured is saved
+INTERRUPTED = interrupts.EXIT_CODE  # 130, as a shell says it of Ctrl+C; what was measured is saved
 
 
 def of_run(run: Run) -> int:

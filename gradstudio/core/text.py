@@ -6,7 +6,7 @@ import math
 import re
 
 LONGEST_TITLE = 200  # characters of a run's title, wherever one is made
-LONGEST_LINE = 300  # characters of an error on a terminal
+LONGEST_LINE = 300  # characters of an error, on a terminal or in the message bar
 
 
 def number(value: float | None, digits: int = 3) -> str:

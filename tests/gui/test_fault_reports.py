@@ -77,7 +77,7 @@ def test_a_thousand_times_the_same(faulty: Faulty) -> None:
         faulty.raised(ValueError(f"step {count}"))
         if count == 7:
             assert faulty.told.endswith("(7 times)")
-    assert faulty.told.endswith("(1,000 times)") and len(faulty.told) <= fault_reports.LONGEST
+    assert faulty.told.endswith("(1,000 times)") and len(faulty.told) <= fault_reports.LONGEST_LINE
     assert faulty.logged.count("Traceback") == 1 and faulty.logged.count(" times: ") == 3
     assert len(faulty.logged) < 5000
 
@@ -214,13 +214,13 @@ def test_very_many_and_very_long_faults(faulty: Faulty) -> None:
     for number in range(1000):
         faulty.reports._note(number, lambda: ("\x1b[2J" + "x" * 10**5, "y" * 10**6), True)
     assert len(faulty.reports._faults) == fault_reports.KINDS + 1
-    assert len(faulty.told) <= fault_reports.LONGEST and faulty.path.stat().st_size <= fault_reports.LOG_BYTES
+    assert len(faulty.told) <= fault_reports.LONGEST_LINE and faulty.path.stat().st_size <= fault_reports.LOG_BYTES
     assert "\x1b" not in faulty.told and len(faulty.reports._details(faulty.reports._faults[0])) < 30_000
 
 
 def test_a_fault_with_a_very_long_text(faulty: Faulty) -> None:
     faulty.raised(ValueError("\x1b[2J<b>" * 10**4))
-    assert "\x1b" not in faulty.told and "ValueError" in faulty.told and len(faulty.told) <= fault_reports.LONGEST
+    assert "\x1b" not in faulty.told and "ValueError" in faulty.told and len(faulty.told) <= fault_reports.LONGEST_LINE
 
 
 def test_hooks_are_given_back(tmp_path: Path, qtbot: QtBot) -> None:

@@ -25,17 +25,11 @@ ORDER = (
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
     "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing", "nothing_learned",
 )  # fmt: skip
+# Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
-    "accumulation_mismatch",
-    "clip_on_scaled_gradients",
-    "clip_without_effect",
-    "loop_order",
-    "fp16_overflow",
-    "exploding_gradient",
-    "nonfinite_loss",
-    "nonfinite_gradient",
-    "loss_spike",
-)  # rules that know their first step: they explain nothing that was found before it
+    "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
+    "exploding_gradient", "nonfinite_loss", "nonfinite_gradient", "loss_spike",
+)  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
 _BROKEN_BY_IT = ("saturated_activation", "dead_units", "vanishing_gradient")

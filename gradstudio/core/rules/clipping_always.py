@@ -56,8 +56,8 @@ class ClippingAlways(Looking):
         if settings.clipping != "norm":
             cosines = history.column("clip_cosine", len(history) - self.after)
             cosines = cosines[np.isfinite(cosines)]
-            if len(cosines):
-                parts.append(f"It changes its direction too: the median cosine is {number(median(cosines))}.")
+            if len(cosines) and (cosine := number(median(cosines))) != number(1.0):
+                parts.append(f"It changes its direction too: the median cosine is {cosine}.")
         match settings.optimizer:
             case "sgd" if settings.clipping == "norm":
                 parts.append(f"The effective learning rate is about {number(coef)} of the one that is set.")

@@ -32,10 +32,9 @@ from PySide6.QtCore import (
 )
 
 from gradstudio import __version__
-from gradstudio.core.text import one_line, shortened
+from gradstudio.core.text import LONGEST_LINE, one_line, shortened
 from gradstudio.gui.services.message_bar import MessageBar
 
-LONGEST = 300  # letters of the line in the message bar
 LONGEST_DETAILS = 20_000  # letters that are kept of a traceback: its beginning and its end
 LOG_BYTES, LOG_FILES = 1_000_000, 3
 KINDS = 200  # faults that are told apart; any others count as one
@@ -86,7 +85,7 @@ class Fault:
     @property
     def text(self) -> str:
         count = f" ({self.times:,} times)" if self.times > 1 else ""
-        return shortened(self.line, LONGEST - len(count)) + count
+        return shortened(self.line, LONGEST_LINE - len(count)) + count
 
 
 class FaultReports(QObject):
@@ -150,7 +149,7 @@ class FaultReports(QObject):
         if kind not in _GRAVE:
             return
         category = str(context.category or "")
-        key = "".join(letter for letter in text if not letter.isdigit())[:LONGEST]
+        key = "".join(letter for letter in text if not letter.isdigit())[:LONGEST_LINE]
         told = not (category.startswith(_PLATFORM) or text.startswith(_PLATFORM))
         self._note(("Qt", category, key), lambda: (f"Qt warns: {text}", f"{category}: {text}"), told)
 
@@ -162,7 +161,7 @@ class FaultReports(QObject):
         at = own[-1] if own else None
 
         def told() -> tuple[str, str]:
-            what = shortened(traceback.format_exception_only(fault)[-1].strip(), LONGEST // 2)
+            what = shortened(traceback.format_exception_only(fault)[-1].strip(), LONGEST_LINE // 2)
             place = f"{at.name} in {Path(at.filename).name} failed" if at else "something failed"
             lines = "".join(traceback.format_exception(type(fault), fault, trace))
             return f"{where}{place}: {what}. The window goes on.", lines
@@ -188,7 +187,9 @@ class FaultReports(QObject):
         fault = self._faults.get(key)
         if fault is None:
             line, details = describe()
-            fault = self._faults[key] = Fault(shortened(one_line(line[: 2 * LONGEST]), LONGEST), _ends(details))
+            fault = self._faults[key] = Fault(
+                shortened(one_line(line[: 2 * LONGEST_LINE]), LONGEST_LINE), _ends(details)
+            )
         fault.times += 1
         is_round = str(fault.times).rstrip("0") == "1"
         if told:

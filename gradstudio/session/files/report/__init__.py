@@ -42,18 +42,14 @@ def _of_run(run: Run, note: str) -> Document:
 
 def _html(document: Document) -> str:
     from gradstudio.session.files.report.html_page import render
-    from gradstudio.session.files.report.typesetting import fonts_closed
 
-    with fonts_closed():
-        return render(document)
+    return render(document)
 
 
 def _pdf(document: Document) -> bytes:
     from gradstudio.session.files.report.pdf_pages import render
-    from gradstudio.session.files.report.typesetting import fonts_closed
 
-    with fonts_closed():
-        return render(document)
+    return render(document)
 
 
 _FORMATS = {"html": _html, "pdf": _pdf}

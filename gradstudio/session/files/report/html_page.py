@@ -15,11 +15,12 @@ from gradstudio.core import files
 from gradstudio.session.files.report import figures
 from gradstudio.session.files.report.blocks import Document, Plot
 from gradstudio.session.files.report.palette import DARK, LIGHT, SENTINELS, VARIABLES
-from gradstudio.session.files.report.typesetting import shown
+from gradstudio.session.files.report.typesetting import fonts_closed, shown
 
 TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
 
 
+@fonts_closed()
 def render(document: Document) -> str:
     """Return the page. Everything that comes from a run, a preset or a file is escaped."""
     loader = jinja2.FileSystemLoader(files.RESOURCES / "report")

@@ -13,7 +13,7 @@ from gradstudio.session.files.report import figures
 from gradstudio.session.files.report.a4_sheet import INCH, MARGIN, PAGE, Sheets
 from gradstudio.session.files.report.blocks import Block, Card, Code, Document, Fold, Key, Plot, Prose, Table, Tiles
 from gradstudio.session.files.report.palette import LIGHT
-from gradstudio.session.files.report.typesetting import wrap
+from gradstudio.session.files.report.typesetting import fonts_closed, wrap
 
 _GAP = 10  # points between two blocks
 _LEADING_UP = 120  # letters of a line that belongs to what follows it
@@ -21,6 +21,7 @@ _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
 _ACROSS = PAGE[0] - 2 * MARGIN
 
 
+@fonts_closed()
 def render(document: Document) -> bytes:
     """Return the pages as one PDF."""
     buffer = io.BytesIO()
