@@ -1,10 +1,11 @@
-"""Before anything imports Qt or torch: no display, one thread, and nothing of the user's own."""
+"""Before anything imports Qt or torch: no display, one thread, nothing of the user's own, and signals that are heard."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -23,6 +24,12 @@ _HOME = Path(tempfile.mkdtemp(prefix="gradstudio-tests-"))
 for _name in ("DATA", "CONFIG", "CACHE", "STATE"):
     os.environ[f"XDG_{_name}_HOME"] = str(_HOME / _name.lower())
 _numbers = itertools.count()
+
+# What runs in the background of a shell, or under nohup, ignores these, and so does every program that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile("gradstudio", deadline=None, derandomize="CI" in os.environ, database=None)
 settings.load_profile("gradstudio")

@@ -362,7 +362,6 @@ def test_ctrl_c_stops_after_the_step_and_saves_what_was_measured(small: Path, tm
     process = subprocess.Popen(
         [*words, "--report", "html"], stdout=subprocess.PIPE, stderr=terminal,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     os.close(terminal)
     seen = b""

@@ -473,7 +473,6 @@ def interrupted(words: list[str], ready: bytes) -> tuple[int, str, str]:
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=terminal, text=True,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     os.close(terminal)
     seen = b""

@@ -280,7 +280,6 @@ def test_deleted_runs_are_gone_and_give_their_space_back(gradstudio: Callable, s
 def test_on_a_terminal_deleting_asks(answer: str, left: int, gradstudio: Callable, two: list[str]) -> None:
     def begin() -> None:
         os.close(os.open(os.ttyname(0), os.O_RDWR))  # so that Ctrl+C comes from this terminal
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # and is heard where the tests themselves run in the background
 
     screen, terminal = pty.openpty()
     process = subprocess.Popen(

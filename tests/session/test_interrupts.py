@@ -66,12 +66,8 @@ def program() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def start(name: str) -> subprocess.Popen[str]:
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", BEGIN + PROGRAMS[name]], cwd=ROOT, stdout=subprocess.PIPE, text=True,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-            )
-        )  # fmt: skip
+        words = [sys.executable, "-c", BEGIN + PROGRAMS[name]]
+        started.append(subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True))
         assert started[-1].stdout.readline() == "ready\n"
         return started[-1]
 
