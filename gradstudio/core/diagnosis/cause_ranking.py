@@ -100,7 +100,6 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
                 if finding.severity != "info"
                 and place[other] > place[rule]
                 and finding.first_step < event.first_step - LOOK_EVERY
-                and (rule, other) != ("exploding_gradient", "update_ratio_high")
             ]
             for other in before:
                 place[other] = place[rule] - 0.01 + place[other] / 1e4  # it was there before: no effect of this
@@ -126,10 +125,13 @@ def _place(finding: Finding, found: dict[str, Finding]) -> float:
             broke = min((first[rule] for rule in _BROKEN_BY_IT[:2] if rule in first), default=never)
             if finding.title == FIRST_UPDATE:
                 return _PLACE[_BROKEN_BY_IT[0]] - 0.25  # units die of it
-            if first.get("exploding_gradient", never) < broke:
+            exploded = first.get("exploding_gradient", never)
+            if exploded < broke and exploded <= finding.first_step + LOOK_EVERY:
                 return _PLACE["exploding_gradient"] + 0.5  # the updates were large because the gradient was
             if finding.first_step < broke < never:
                 return _PLACE[_BROKEN_BY_IT[0]] - 0.5  # units saturate or die of updates
+            if finding.first_step + LOOK_EVERY < first.get("vanishing_gradient", 0):
+                return _PLACE["vanishing_gradient"] - 0.5  # they cut the first layers off
         case "dead_units" if first.get("vanishing_gradient", never) < finding.first_step:
             return _PLACE["vanishing_gradient"] + 0.5
         case "exploding_gradient" if finding.severity != "info":
