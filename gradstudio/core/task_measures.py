@@ -62,9 +62,9 @@ def why_it_need_not_fall(knobs: Experiment) -> str:
     return _NEED_NOT_FALL.get(knobs.problem.task, "")
 
 
-# Share of the test set that is right without a look at the input: where a class is drawn by lot, or where the answer is
-# always the class that is most frequent in training, whichever is more. That is one of ten digits, a space (16.2 %), one
-# of eight symbols, the middle of the sums, one of two arms, a point in one of eight clusters.
+# Share of the test set that is right without a look at the input: where a class is drawn by lot, or where the answer
+# is always the class that is most frequent in training, whichever is more. That is one of ten digits, a space (16.2 %),
+# one of eight symbols, the middle of the sums, one of two arms, a point in one of eight clusters.
 # tests/engine/test_tasks.py computes them from the data.
 _GUESSING = {
     "digits": 0.1, "sequential_digits": 0.1, "adding": 0.0784, "copy": 0.125, "characters": 0.162, "spirals": 0.5,
