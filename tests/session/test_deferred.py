@@ -152,7 +152,7 @@ def test_a_run_that_breaks(both, stop, kind, breaking):
 def test_the_trainer_of_a_run_that_broke_stands_behind_its_last_row_or_nowhere(monkeypatch, budget):
     monkeypatch.setitem(reading.LAG, "cpu", 4)
     run = new_run(*BREAKING)
-    driver = RunDriver(run, Snapshots(budget))
+    driver = RunDriver(run, Snapshots(budget, gap=ENDLESS))  # one that is due at that very step would wait for it
     driver.begin(None, lambda: False)
     while driver.outcome is None:
         driver.step("running")

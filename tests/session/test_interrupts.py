@@ -19,10 +19,10 @@ from gradstudio.session.running import foreground, interrupts
 
 ROOT = Path(__file__).parents[2]
 BEGIN = """
-import ctypes, sys, threading
+import ctypes, os, sys, threading
 from gradstudio.session.running import interrupts
 interrupts.ECHO = -1.0  # the next signal is the second one, however soon it comes
-say = lambda text: print(text, flush=True)
+say = lambda text: os.write(1, f"{text}\\n".encode())  # a signal may come within it, where print would fail
 """
 IN_C = "ctypes.CDLL(None).pthread_mutex_lock(mutex)"  # for good, and no Python handler runs meanwhile
 PROGRAMS = {
