@@ -139,6 +139,12 @@ def main(arguments: Sequence[str]) -> int:
     kinds = [
         kind for kind in KINDS if not asked.only or any(part in f"{kind.group}: {kind.name}" for part in asked.only)
     ]
+    if not kinds:
+        parser.error(
+            f"no kind has {' or '.join(asked.only)} in its name; there are: {', '.join(k.name for k in KINDS)}"
+        )
+    if asked.cases < 1 or asked.first < 0 or asked.jobs < 0:
+        parser.error("--cases is at least 1, --first and --jobs at least 0")
     count = 1 if asked.quick else asked.cases
     wanted = Asked(tuple(kinds), asked.first, count, asked.heal, asked.jobs, asked.minutes)
     print(machine(), end="\n\n")
