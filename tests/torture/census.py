@@ -14,7 +14,7 @@ from pathlib import Path
 
 import shiboken6
 from PySide6.QtCore import QCoreApplication, QEvent, QObject
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QPixmapCache
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
 
 ROOM = {  # how many more there may be, and why
@@ -99,7 +99,8 @@ def settle() -> None:
 
 
 def resident() -> int:
-    """Return the bytes of memory that the process has in use, without what the C allocator could give back."""
+    """Return the bytes of memory that the process has in use, without what Qt and the C allocator could give back."""
+    QPixmapCache.clear()
     ctypes.CDLL(None).malloc_trim(0)
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
