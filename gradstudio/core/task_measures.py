@@ -79,6 +79,18 @@ def guessing(knobs: Experiment) -> float:
     return min(_FALL / knobs.problem.seq_len, 1.0) if task == "pole" else _GUESSING[task]
 
 
+# Share of the test set that a sound run of the task gets at least, as in the benchmark (docs/diagnosis.md).
+_PROMISED = {
+    "digits": 0.75, "sequential_digits": 0.4, "adding": 0.4, "copy": 0.4, "characters": 0.2, "spirals": 0.75,
+    "ring": 0.6, "pole": 0.2,
+}  # fmt: skip
+
+
+def promised(knobs: Experiment) -> float:
+    """Return the accuracy below which a run has missed what its task is for."""
+    return _PROMISED[knobs.problem.task]
+
+
 _CLASSES = {"digits": 10, "sequential_digits": 10, "copy": 8, "characters": 41, "spirals": 2}
 
 

@@ -313,6 +313,14 @@ def looped(
     return [replace(each, loop=Loop(tuple(calls.split()), micro_batches, False, scaling, False)) for each in made]
 
 
+def on_test_set(made: list[Row], accuracy: float) -> list[Row]:
+    """The test set measured every 100 steps, after a start from nothing."""
+    return [
+        replace(each, test_accuracy=(accuracy if each.step else 0.1) if each.step % 100 == 0 else UNKNOWN)
+        for each in made
+    ]
+
+
 FIRES: dict[str, tuple[list[Row], str]] = {
     "loss_not_decreasing": (rows(STANDING), "warning"),
     "update_ratio_high": (rows(STANDING, update_ratio=0.2), "critical"),
@@ -339,6 +347,11 @@ FIRES: dict[str, tuple[list[Row], str]] = {
         "critical",
     ),
     "signal_lost": (first_row(rows(STANDING), head_cosine=0.996), "critical"),
+    "test_gap": (on_test_set(rows(fall(300), accuracy=0.99), 0.5), "warning"),
+    "accuracy_lost": (
+        on_test_set([replace(each, accuracy=0.97 if each.step < 100 else 0.6) for each in rows(fall(300))], 0.6),
+        "warning",
+    ),
     "clip_without_effect": (rows(fall(60), norm=5.0, settings=CLIPPED), "warning"),
     "clip_on_scaled_gradients": (
         rows(STANDING, norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1 / 65536),
@@ -381,6 +394,26 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
             replace(each, test_accuracy=0.1 + step / 400 if step % 100 == 0 else UNKNOWN)
             for step, each in enumerate(rows(STANDING))
         ],
+    ),
+    "a test set that is a little harder": ("test_gap", on_test_set(rows(fall(300), accuracy=0.99), 0.8)),
+    "a model that has broken a moment ago": (
+        "test_gap",
+        [
+            replace(
+                each, accuracy=0.99 if each.step < 197 else 0.1, test_accuracy=0.14 if each.step == 200 else UNKNOWN
+            )
+            for each in rows(fall(201))
+        ],
+    ),
+    "an accuracy that swings by chance": (
+        "accuracy_lost",
+        on_test_set(
+            [replace(each, accuracy=float(each.step % 7 >= each.step // 100)) for each in rows(fall(201))], 0.6
+        ),
+    ),
+    "a task that is half learned, and a little less": (
+        "accuracy_lost",
+        on_test_set([replace(each, accuracy=0.6 if each.step < 100 else 0.42) for each in rows(fall(300))], 0.42),
     ),
     "clipping at work": ("clip_without_effect", rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.999999)),
     "clipping under a loss scale": (
@@ -428,8 +461,43 @@ def test_the_accuracy_at_the_end_of_a_run_that_trained_well_tells_that_it_is_use
         assert not [finding for finding in diagnosis.look(history) if finding.severity != "info"]
     [finding] = diagnosis.conclude(history, 0.08)
     assert (finding.rule, finding.severity) == ("nothing_learned", "critical")
-    assert "8 %" in finding.evidence and "99 %" in finding.evidence and "in training" in finding.meaning
+    assert "8 %" in finding.evidence and "99 %" in finding.evidence and "by heart" in finding.meaning
     assert not [*Diagnosis(all_rules(), Progress(guess=0.1)).conclude(history, 0.95)]
+
+
+def test_a_batch_norm_that_a_bad_batch_went_into_is_the_reason_of_a_gap() -> None:
+    history, state = History(LAYERS), Progress(guess=0.1, promised=0.75, batch_normed=True)
+    diagnosis, found = Diagnosis(all_rules(), state), {}
+    for each in on_test_set(rows([*fall(150), 40.0, *[0.1] * 150], accuracy=0.97), 0.5):
+        history.append(each)
+        found |= {finding.rule: finding for finding in diagnosis.look(history)}
+    finding = found["test_gap"]
+    assert finding.severity == "critical" and "50 %" in finding.evidence and "97 %" in finding.evidence
+    assert finding.remedies == ("model.norm=layer",) and "The batch of step 150, with a loss of 40" in finding.meaning
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "cosine", "said"), [("adam", -0.1, True), ("adam", 0.3, False), ("sgd", 1.0, False)]
+)
+def test_a_run_lost_its_accuracy_to_a_bad_batch_that_adam_remembers(optimizer: str, cosine: float, said: bool) -> None:
+    """After one bad batch the updates follow it and not their own gradients, and the run comes to rest lower."""
+    losses = [*fall(150, 0.2), 4e4, 0.3, *[1.0] * 148]
+    made = [
+        replace(
+            each, settings=Settings("none", 0.0, "fp32", optimizer, 0.0, 0.9, 0.999),
+            accuracy=0.97 if each.step < 152 else 0.65, update_cosine=0.35 if each.step <= 150 else cosine,
+        )
+        for each in rows(losses)
+    ]  # fmt: skip
+    history, diagnosis, found = History(LAYERS), Diagnosis(all_rules(), Progress(guess=0.1, promised=0.75)), {}
+    for each in made:
+        history.append(each)
+        found |= {finding.rule: finding for finding in diagnosis.look(history)}
+    found |= {finding.rule: finding for finding in diagnosis.conclude(history, 0.66)}
+    assert found["accuracy_lost"].severity == "critical" and "97 %" in found["accuracy_lost"].evidence
+    (cause,) = cause_ranking.folded(finding for finding in found.values() if finding.severity != "info")
+    assert (cause.rule, cause.severity, cause.explains) == ("loss_spike", "critical", ("accuracy_lost",))
+    assert ("their cosine is -0.1 in the median, and was 0.35 before" in cause.meaning) is said
 
 
 def test_a_loss_that_grows_with_the_reward_is_no_explosion() -> None:

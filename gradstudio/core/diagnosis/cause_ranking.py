@@ -23,7 +23,8 @@ ORDER = (
     "signal_lost",
     "update_ratio_high", "exploding_gradient",
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
-    "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing", "nothing_learned",
+    "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
+    "test_gap", "accuracy_lost", "nothing_learned",
 )  # fmt: skip
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
@@ -85,9 +86,10 @@ def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
 
 
 def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[str, int]:
-    """Return the place of each rule among causes and effects: ORDER, as far as the first steps do not say otherwise."""
+    """Return the place of each finding among causes and effects: that of its rule in ORDER, as far as the first steps
+    do not say otherwise. Rules of another version come last."""
     first = {rule: finding.first_step for rule, finding in found.items() if finding.severity != "info"}
-    order = [*ORDER, *(rule for rule in found if rule not in ORDER)]
+    order: list[str] = list(ORDER)
     _place_the_size_of_a_step(order, first, found)
     if first.get("vanishing_gradient", _NEVER) < first.get("dead_units", _NEVER):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
@@ -97,7 +99,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     for event in _EXACT:
         if event in first:
             _move(order, _there_before(event, order, first), before=event)
-    return {rule: place for place, rule in enumerate(order)}
+    return {rule: order.index(rule) if rule in order else len(order) for rule in found}
 
 
 def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: dict[str, Finding]) -> None:

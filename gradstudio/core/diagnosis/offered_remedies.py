@@ -67,7 +67,7 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
         case "nothing_learned":
             return _AGAINST_GUESSING.get(knobs.problem.task, ()) + (
-                ("model.norm=layer", "clipping.kind=norm") if knobs.model.norm == "batch" else ()
+                ("model.norm=layer",) if knobs.model.norm == "batch" else ()
             )
     return remedies
 
