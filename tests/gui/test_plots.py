@@ -63,6 +63,7 @@ def add(run: Run, rows: list[dict]) -> None:
 @pytest.fixture
 def shown(qapp: object, qtbot: QtBot) -> tuple[PlotStack, Simulator]:
     stack = PlotStack()
+    list(stack.furnishing())
     qtbot.addWidget(stack)
     stack.resize(900, 700)
     stack.show()

@@ -90,7 +90,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     """Return the place of each finding among causes and effects: that of its rule in ORDER, as far as the first steps
     do not say otherwise. Rules of another version come last."""
     first = {rule: finding.first_step for rule, finding in found.items() if finding.severity != "info"}
-    order: list[str] = [*ORDER]
+    order: list[str] = list(ORDER)
     _place_the_size_of_a_step(order, first, found)
     if first.get("vanishing_gradient", _NEVER) < first.get("dead_units", _NEVER):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -14,6 +12,7 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.text import plural
 from gradstudio.session.library import schema
+from gradstudio.session.library.open_files import other_name
 
 _CHILDREN = ("rows", "entries", "snapshots", "checksums")
 _ENDINGS = ("", "-wal", "-shm")
@@ -32,7 +31,7 @@ def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:
     """Rename the damaged file, and open a new one with all runs that can be read whole. Return what to tell a person,
     and the new library. sqlite3.Error or OSError where that fails."""
     path = path.absolute()
-    aside = path.with_name(f"{path.stem}-damaged-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{path.suffix}")
+    aside = Path(other_name(path, "damaged"))
     for ending in _ENDINGS:
         with suppress(FileNotFoundError):
             os.replace(f"{path}{ending}", f"{aside}{ending}")
