@@ -166,8 +166,8 @@ def _kept(outcome: Outcome, twin: Outcome) -> bool:
 
 
 def _counts(drawn: Drawn, twin: Outcome, outcome: Outcome, seed: int) -> bool:
-    """Return whether each part is a fault: it is one by its nature, or harms by itself, or harms beside another that
-    does not; and the run has come to where it begins."""
+    """Return whether each part is a fault: it is one by its nature, or the run is harmed and the part harms by itself,
+    or the other does not; and the run has come to where it begins."""
     harmed = not _kept(outcome, twin)
     if any(outcome.steps <= part.since for part in drawn.parts):
         return False
@@ -175,7 +175,7 @@ def _counts(drawn: Drawn, twin: Outcome, outcome: Outcome, seed: int) -> bool:
         return harmed or drawn.parts[0].silent
     harms = functools.cache(lambda index: not _kept(trained(*changed(drawn, (drawn.parts[index],)), seed), twin))
     return all(
-        part.silent or harms(index) or (harmed and not harms(1 - index)) for index, part in enumerate(drawn.parts)
+        part.silent or (harmed and (harms(index) or not harms(1 - index))) for index, part in enumerate(drawn.parts)
     )
 
 

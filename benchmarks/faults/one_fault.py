@@ -289,7 +289,7 @@ KINDS = (
     _kind("recurrent explosion", _recurrent_explosion, "exploding_gradient"),
     _kind("outlier batch", _outlier, "exploding_gradient", "loss_spike"),
     _kind("outlier batch, not SGD", _outlier_elsewhere, "exploding_gradient", "loss_spike"),
-    _kind("batch statistics poisoned", _poisoned_statistics, "nothing_learned", "loss_spike"),
+    _kind("batch statistics poisoned", _poisoned_statistics, "nothing_learned", "test_gap", "loss_spike"),
     _kind("NaN of the loss itself", _naive_loss, "nonfinite_loss", "nonfinite_gradient"),
     _kind("0 / 0 in the loss", _division, "nonfinite_loss", "nonfinite_gradient"),
     _kind("fp16 underflow", _fp16_underflow, "fp16_underflow"),

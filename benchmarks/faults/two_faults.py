@@ -140,13 +140,6 @@ def _zero_and_clip_after(random: Random) -> Drawn:
     return Drawn(base, (bug, Part(("poor_initialization",), ("model.init=zeros",))))
 
 
-def _low_then_high(random: Random) -> Drawn:
-    """A rate that teaches nothing, and is then raised far beyond what is right."""
-    base = [*plain(random, "tanh", 2, 3, "xavier"), *trained_by(random, "sgd", "adam"), "run.steps=250"]
-    low = Part(("update_ratio_low",), (f"optimizer.lr={lr_of(base) * between(random, 1e-6, 1e-4):.3g}",))
-    return Drawn(base, (low, _raised(random, base, 150)))
-
-
 _PAIRS: dict[str, Callable[[Random], Drawn]] = {
     "not divided, then rate raised": _undivided_then_rate,
     "cleared too often, then outliers": _cleared_then_outliers,
@@ -163,7 +156,6 @@ _PAIRS: dict[str, Callable[[Random], Drawn]] = {
     "log of 0, and not divided": _log_and_undivided,
     "step around the scaler, then rate raised": _around_then_rate,
     "drawn as zero, and clip after step": _zero_and_clip_after,
-    "rate too low, then far too high": _low_then_high,
 }
 
 KINDS = tuple(Kind("two faults", name, draw) for name, draw in _PAIRS.items())

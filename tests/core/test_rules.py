@@ -722,5 +722,30 @@ def test_an_explosion_before_the_units_died_is_the_cause(first: int, named: str)
     assert cause_ranking.folded([dead, exploding])[0].rule == named
 
 
+@pytest.mark.parametrize(("exploded", "named"), [(120, "exploding_gradient"), (151, "update_ratio_high")])
+def test_updates_that_were_large_long_before_the_explosion_are_its_cause(exploded: int, named: str) -> None:
+    high = Finding("update_ratio_high", "critical", "a", 109, 139, (), "", "", ())
+    spike = Finding("loss_spike", "critical", "b", 113, 199, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "c", exploded, 199, (), "", "", ())
+    assert cause_ranking.folded([exploding, spike, high])[0].rule == named
+
+
+@pytest.mark.parametrize(("first", "named"), [(87, "update_ratio_high"), (130, "vanishing_gradient")])
+def test_a_gradient_that_vanishes_long_after_large_updates_is_their_effect(first: int, named: str) -> None:
+    high = Finding("update_ratio_high", "critical", "a", first, 199, (), "", "", ())
+    vanishing = Finding("vanishing_gradient", "critical", "b", 142, 199, (), "", "", ())
+    assert cause_ranking.folded([vanishing, high])[0].rule == named
+
+
+@pytest.mark.parametrize(("since", "found"), [(100, True), (99, True), (60, False)])
+def test_an_infinite_loss_in_the_first_steps_of_fp16_is_an_overflow(since: int, found: bool) -> None:
+    made = rows([*fall(100), math.nan], settings=CLIPPED._replace(dtype="fp32"))
+    made = [replace(each, settings=FP16) if step >= since else each for step, each in enumerate(made)]
+    overflow = diagnose(made).get("fp16_overflow")
+    assert (overflow is not None) == found
+    if overflow:
+        assert f"fp16 since step {since}" in overflow.evidence and overflow.remedies[0] == "precision.dtype=bf16"
+
+
 def test_every_rule_has_its_place() -> None:
     assert sorted(cause_ranking.ORDER) == sorted(NAMES)

@@ -104,30 +104,28 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
 
 
 def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: dict[str, Finding]) -> None:
-    """Move large updates and an explosion to before the units that they broke."""
+    """Move large updates and an explosion to before the units that they broke, and updates to before a gradient that
+    vanished long after them."""
     units = min((first[rule] for rule in _UNITS if rule in first), default=_NEVER)
+    vanishing = first.get("vanishing_gradient", _NEVER)
     updates, explosion = (first.get(rule, _NEVER) for rule in ("update_ratio_high", "exploding_gradient"))
     if updates < _NEVER and found["update_ratio_high"].title == FIRST_UPDATE:
         _move(order, ["update_ratio_high"], before=_UNITS[0])
-    elif explosion < units:  # the updates were large because the gradient was
+    elif explosion < units and explosion <= updates + LOOK_EVERY:  # the updates were large because the gradient was
         _move(order, ["update_ratio_high"], before="clipping_never")  # right behind the explosion
     elif updates < units < _NEVER:
         _move(order, ["update_ratio_high"], before=_UNITS[0])
-    broken = min(units, first.get("vanishing_gradient", _NEVER))
+    elif updates + LOOK_EVERY < vanishing < _NEVER:  # they cut the first layers off
+        _move(order, ["update_ratio_high"], before="vanishing_gradient")
+    broken = min(units, vanishing)
     if explosion < broken < _NEVER:  # units cannot have made what was there before they died
         _move(order, ["exploding_gradient"], before=_UNITS[0])
 
 
 def _there_before(event: str, order: list[str], first: dict[str, int]) -> list[str]:
-    """Return what ORDER calls an effect of an event, though it was there before: large updates aside, which an
-    explosion may follow and still explain."""
+    """Return what ORDER calls an effect of an event, though it was there before."""
     effects = order[order.index(event) + 1 :]
-    return [
-        rule
-        for rule in effects
-        if first.get(rule, _NEVER) < first[event] - LOOK_EVERY
-        and (event, rule) != ("exploding_gradient", "update_ratio_high")
-    ]
+    return [rule for rule in effects if first.get(rule, _NEVER) < first[event] - LOOK_EVERY]
 
 
 def _move(order: list[str], rules: list[str], *, before: str) -> None:
