@@ -497,7 +497,8 @@ def experiment_from(sections: Mapping[str, object]) -> Experiment:
     try:
         return Experiment.model_validate(sections)
     except ValidationError as fault:
-        raise _explain(fault) from None
+        explained = _explain(fault)
+    raise explained  # not above: pydantic's error holds this one, and would be held by it as its context for ever
 
 
 def _explain(fault: ValidationError) -> KnobError:

@@ -22,7 +22,9 @@ ROOM = {  # how many more there may be, and why
     "own session.library.store.Entry": (10**6, "the page Runs lists each run of the library"),
     "own session.words.run_texts.RowTexts": (10**6, "the texts of these rows"),
     "object QPanGesture": (10**6, "Qt makes some for each area that scrolls, and keeps them when that is gone"),
-    "plot item QGraphicsPathItem": (40, "a curve keeps its parts for the next run, at most some for each plot"),
+    "plot item QGraphicsPathItem": (200, "a curve keeps its parts for the next run, as many as the longest run had"),
+    "descriptor mime.cache": (1, "Qt opens it at the first file dialog that needs it"),
+    "widget QWidget in NoneType": (1, "Qt makes the one that stands for the desktop at first need"),
     **dict.fromkeys(
         [
             f"object {name}"
