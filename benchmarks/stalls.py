@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,14 +84,13 @@ def _measure() -> list[tuple[str, str, float]]:
     from gradstudio.core import files, presets
     from gradstudio.gui.app import application
     from gradstudio.gui.shell.first_paint import after_first_paint
-    from gradstudio.gui.theme import theme
+    from gradstudio.gui.shell.furnishing import Furnishing
     from gradstudio.gui.window import Window
     from gradstudio.session.running.worker import UNLIMITED
 
     _fill_library(files.user_library())
     app = application()
     turns, found = Turns(), []
-    window: Any = None
 
     def carry_out(kind: str, name: str, do: Callable[[], object], done: Callable[[], bool]) -> None:
         from PySide6.QtCore import QTimer
@@ -103,22 +103,21 @@ def _measure() -> list[tuple[str, str, float]]:
         if "-v" in sys.argv:
             print(f"{turns.longest:8.1f} ms  {kind}: {name}", file=sys.stderr, flush=True)
 
-    def open_window() -> None:
-        nonlocal window
-        app.setStyleSheet("")
-        window = Window(presets.load("rnn-explosion"))
-        theme.apply()
+    window: Any = Window(presets.load("rnn-explosion"))  # before there is an event loop
+    window.resize(1440, 900)
 
-        def furnish() -> None:
-            window.furnish()
+    def open_window() -> None:
+        def furnished() -> None:
             window.heartbeat.start(settled=False)
             window.machine.look()
 
+        def furnish() -> None:
+            Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), window.furnishing(), furnished)
+
         after_first_paint(window, furnish)
-        window.resize(1440, 900)
         window.show()
 
-    carry_out("opening the window", "opening", open_window, lambda: window is not None and window.machine.ready)
+    carry_out("opening the window", "opening", open_window, lambda: window.machine.ready)
     window.controls.set_knob("run.steps", 10_000_000)
     window.controls.set_knob("run.stop_on_nonfinite", False)
     window.simulator.set_speed(UNLIMITED)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,14 +183,17 @@ def _launch(began: float) -> dict:
     from gradstudio.gui.window import Window
 
     found: dict = {}
-    furnish = Window.furnish
+    furnishing = Window.furnishing
 
-    def furnished(window: Window) -> None:
+    def timed(window: Window) -> Iterator[None]:
         found["paint"] = time.monotonic() - began  # it comes right behind the first one
-        furnish(window)
-        _time_paints(window, began, found)
+        return chain(furnishing(window), watched(window))
 
-    Window.furnish = furnished
+    def watched(window: Window) -> Iterator[None]:
+        _time_paints(window, began, found)
+        yield
+
+    Window.furnishing = timed
     program.launch("deep-sigmoid-vanishing")
     return found
 

@@ -44,6 +44,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("services", "plots"),
         FEATURES,
         ("shell", "commands"),
+        ("second_part",),
         ("window",),
         ("app",),
     ),

@@ -7,6 +7,7 @@ import faulthandler
 import os
 import sys
 import threading
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ def launch(source: str | None = None) -> int:
     from gradstudio.gui.services.closing_signals import ClosingSignals
     from gradstudio.gui.services.fault_reports import FaultReports
     from gradstudio.gui.shell.first_paint import after_first_paint
+    from gradstudio.gui.shell.furnishing import Furnishing
 
     app = application()
     threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
@@ -52,10 +54,12 @@ def launch(source: str | None = None) -> int:
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install()
 
-    def furnish() -> None:
-        window.furnish()
+    def furnished() -> None:
         window.heartbeat.start(settled=False)  # before torch is there
         window.machine.look()
+
+    def furnish() -> None:
+        Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), window.furnishing(), furnished)
 
     after_first_paint(window, furnish)
     signals = ClosingSignals(window)

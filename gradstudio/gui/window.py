@@ -1,11 +1,12 @@
 """The window: it makes the panels and their controllers, connects them, and draws what the simulator holds.
 
 It comes in two parts, so that it is there soon: top bar, knobs and menus at once; plots and pages, which take as long
-to load, when a person sees the first part (`furnish`). Only app.py knows the window."""
+to load, when a person sees the first part (`furnishing`). Only app.py knows the window."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QSize, Qt
@@ -81,35 +82,42 @@ class Window(QMainWindow):
         self.knobs.refresh(self.simulator)
 
     def furnish(self) -> None:
-        """Put in the plots and the pages. Before that the window cannot be used: app.py holds input back."""
-        # pyqtgraph comes with these, and the first paint does not wait for it.
-        from gradstudio.gui.branches.branches_controller import BranchesController
-        from gradstudio.gui.branches.parent_twin_overlay import ParentTwinOverlay
-        from gradstudio.gui.diagnosis.fixes_controller import FixesController
-        from gradstudio.gui.export import plot_menu
-        from gradstudio.gui.gauges.gauges_controller import GaugesController
-        from gradstudio.gui.plots.plot_stack import PlotStack
-        from gradstudio.gui.runs.runs_controller import RunsController
-        from gradstudio.gui.shell.side_panel import SidePanel
+        """Put in the plots and the pages at once. The program does it in turns (shell/furnishing.py)."""
+        for _ in self.furnishing():
+            pass
 
-        self.plots, self.side = PlotStack(), SidePanel()
-        self.message.lay_over(self.plots.scale_and_rate)  # the plot that is missed least
+    def furnishing(self) -> Iterator[None]:
+        """Put in the plots and the pages, a part each time that it is asked. None takes 0.1 s, and all are seen
+        together. Before the end the window cannot be used."""
+        from gradstudio.gui import second_part
+
+        self.plots = second_part.PlotStack()
+        yield from self.plots.furnishing()
+        self.side = second_part.SidePanel()
+        yield from self.side.furnishing()
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.diagnosis.lesson
-        self.parent_twin_overlay = ParentTwinOverlay(self.plots.overlays)
-        self.runs = RunsController(self.context, self.side.runs, self.plots.overlays)
-        self.branches = BranchesController(self.context, self.side.branches, self.plots.overlays, self.runs)
-        self.gauges = GaugesController(self.simulator, self.side.gauges)
-        self.fixes = FixesController(self.context, self.diagnosis)
-        plot_menu.attach(self.context, self.plots)
+        self.message.lay_over(self.plots.scale_and_rate)  # the plot that is missed least
+        self.parent_twin_overlay = second_part.ParentTwinOverlay(self.plots.overlays)
+        self.runs = second_part.RunsController(self.context, self.side.runs, self.plots.overlays)
+        self.branches = second_part.BranchesController(
+            self.context, self.side.branches, self.plots.overlays, self.runs
+        )  # fmt: skip
+        self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
+        self.fixes = second_part.FixesController(self.context, self.diagnosis)
+        second_part.plot_menu.attach(self.context, self.plots)
         self._connect_second_part()
+        yield
+        self.columns.setUpdatesEnabled(False)  # what follows is seen together
         self.columns.fill(self.plots, self.side)  # whoever is told that a page is shown listens now
         self.heartbeat = Heartbeat(self.refresh, self)
         self.plots.loss.widget.setFocus()  # so that Space runs
+        yield
         self.furnished = True
         self.refresh()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
         self.diagnosis.balance()  # its texts have their width now
+        self.columns.setUpdatesEnabled(True)
         if problem := stored.problem():
             self.message.show_error(problem)
 

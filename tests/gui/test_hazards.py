@@ -139,9 +139,12 @@ def test_the_number_of_threads_is_set_before_torch_is_there() -> None:
     assert refused.returncode != 0 and "GRADSTUDIO_THREADS = many is not allowed" in refused.stderr
 
 
-def test_the_window_is_there_before_torch() -> None:
+def test_the_window_is_there_before_torch_and_all_of_it_in_the_main_thread() -> None:
     code = """
-import sys
+import gc, sys, threading
+from importlib import import_module
+from PySide6.QtCore import QObject
+gc.disable()
 from gradstudio.core import presets
 from gradstudio.gui import app
 application = app.application()
@@ -150,6 +153,11 @@ window = Window(presets.load("rnn-explosion"))
 window.show()
 application.processEvents()
 assert "pyqtgraph" not in sys.modules
+loading = threading.Thread(target=import_module, args=("gradstudio.gui.second_part",))
+loading.start()
+loading.join()
+here = application.thread()
+assert all(each.thread() is here for each in gc.get_objects() if isinstance(each, QObject) and each is not here)
 window.furnish()
 application.processEvents()
 assert not {"torch", "matplotlib", "numba"} & set(sys.modules)

@@ -131,9 +131,9 @@ def test_a_missing_system_library_is_named_with_its_package() -> None:
 def test_a_fault_behind_the_first_paint_ends_the_program() -> None:
     code = """
 from gradstudio.gui import app, window
-def furnish(self):
+def furnishing(self):
     raise RuntimeError("no plots")
-window.Window.furnish = furnish
+window.Window.furnishing = furnishing
 raise SystemExit(app.launch())
 """
     environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}

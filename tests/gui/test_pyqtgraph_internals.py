@@ -53,6 +53,7 @@ def pictures(qtbot: QtBot) -> list[QImage]:
             layers=np.full((len(LAYER_METRICS), len(LAYERS)), 10.0 ** -(step % 4)),
         ))  # fmt: skip
     stack, simulator = PlotStack(), Simulator(run.preset)
+    list(stack.furnishing())
     qtbot.addWidget(stack)
     stack.resize(700, 700)
     stack.show()

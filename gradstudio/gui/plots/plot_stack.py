@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from PySide6.QtCore import QPointF, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -37,35 +39,35 @@ class PlotStack(QWidget):
         self.overlays.changed.connect(self._make_room)  # before the plots draw the change
         self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
-        source = RunSource()
-        self.loss = LossPlot(self.steps, self.step_cursor, source, self.overlays)
-        self.gradient_norm = GradientNormPlot(self.steps, self.step_cursor, source, self.overlays)
-        self.difference = DifferencePlot(self.steps, self.step_cursor)
-        self.directions = DirectionsPlot(self.steps, self.step_cursor)
-        self.layers = LayersPlot(self.steps, self.step_cursor)
-        self.scale_and_rate = ScaleAndRatePlot(self.steps, self.step_cursor, source)
-        self.timeline = Timeline(self.steps, self.step_cursor)
         self._run: Run | None = None
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 10, 12, 8)
-        layout.setSpacing(8)
-        layout.addWidget(self.chips)
-        for plot, share in (
-            (self.loss, 26),
-            (self.gradient_norm, 28),
-            (self.difference, 20),
-            (self.directions, 20),
-            (self.layers, 28),
-            (self.scale_and_rate, 13),
-            (self.timeline, 0),
-        ):
-            layout.addWidget(plot, share)
-            plot.box.clicked.connect(lambda place, plot=plot: self._offer_rewind(plot, place))
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(12, 10, 12, 8)
+        self._layout.setSpacing(8)
+        self._layout.addWidget(self.chips)
+
+    def furnishing(self) -> Iterator[None]:
+        """Put in the plots, one each time that it is asked: each takes some hundredths of a second."""
+        steps, cursor, source = self.steps, self.step_cursor, RunSource()
+        self.loss = LossPlot(steps, cursor, source, self.overlays)
+        yield self._put(self.loss, 26)
+        self.gradient_norm = GradientNormPlot(steps, cursor, source, self.overlays)
+        yield self._put(self.gradient_norm, 28)
+        self.difference = DifferencePlot(steps, cursor)
+        yield self._put(self.difference, 20)
+        self.directions = DirectionsPlot(steps, cursor)
+        yield self._put(self.directions, 20)
+        self.layers = LayersPlot(steps, cursor)
+        yield self._put(self.layers, 28)
+        self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
+        yield self._put(self.scale_and_rate, 13)
+        self.timeline = Timeline(steps, cursor)
+        self._put(self.timeline, 0)
         self.rewind = RewindButton(self)
         self.rewind.chosen.connect(self.rewind_asked)
-        self.steps.changed.connect(self.rewind.hide)  # another step is under it now
+        steps.changed.connect(self.rewind.hide)  # another step is under it now
         self.timeline.rewind_asked.connect(self.rewind_asked)
         theme.dress(self)
+        yield
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
@@ -106,6 +108,11 @@ class PlotStack(QWidget):
         else:
             limited = simulator.requested.applies("clipping.max_norm")
             self.gradient_norm.show_limit(clipping.max_norm if limited else None)
+
+    def _put(self, plot: StepPlot, share: int) -> None:
+        """Add a plot below the others, with its share of the height."""
+        self._layout.addWidget(plot, share)
+        plot.box.clicked.connect(lambda place: self._offer_rewind(plot, place))
 
     def _offer_rewind(self, plot: StepPlot, place: QPointF) -> None:
         """Offer to rewind to the step that was clicked."""

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 UNSEEN = 1000  # ms to wait for the first paint, which a window that opens minimized does not have
 
-_INPUT = {
+INPUT = {
     QEvent.Type.KeyPress, QEvent.Type.KeyRelease, QEvent.Type.ShortcutOverride, QEvent.Type.Shortcut,
     QEvent.Type.MouseButtonPress,
     QEvent.Type.MouseButtonRelease, QEvent.Type.MouseButtonDblClick, QEvent.Type.Wheel, QEvent.Type.DragEnter,
@@ -30,7 +30,7 @@ class _FirstPaintWatch(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Paint and watched is self._window:
             self._timer.start(0)  # once the paint is on the screen
-        return event.type() in _INPUT
+        return event.type() in INPUT
 
     def _seen(self) -> None:
         self._app.removeEventFilter(self)

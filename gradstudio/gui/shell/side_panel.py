@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
@@ -20,17 +22,6 @@ class SidePanel(Ground):
 
     def __init__(self) -> None:
         super().__init__(line="left")
-        self.diagnosis, self.branches, self.code, self.runs, self.gauges = (
-            DiagnosisPanel(),
-            BranchesPanel(),
-            CodePanel(),
-            RunsPanel(),
-            GaugesPanel(),
-        )
-        pages: dict[Page, QWidget] = {
-            "diagnosis": self.diagnosis, "branches": self.branches, "code": self.code, "runs": self.runs,
-            "gauges": self.gauges,
-        }  # fmt: skip
         self.page: Page = "diagnosis"
         frame = QFrame()
         frame.setObjectName("segments")
@@ -50,7 +41,6 @@ class SidePanel(Ground):
             button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
             group.addButton(button)
             row.addWidget(button, len(title) + 2)
-            self._pages.addWidget(pages[page])
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 4)
         top.addWidget(frame)
@@ -59,9 +49,26 @@ class SidePanel(Ground):
         column.setSpacing(0)
         column.addLayout(top)
         column.addWidget(self._pages, 1)
-        for part in (frame, *pages.values()):
-            theme.dress(part)
+        theme.dress(frame)
+
+    def furnishing(self) -> Iterator[None]:
+        """Put in the pages, one each time that it is asked, as they stand in PAGES."""
+        self.diagnosis = DiagnosisPanel()
+        yield self._put(self.diagnosis)
+        self.branches = BranchesPanel()
+        yield self._put(self.branches)
+        self.code = CodePanel()
+        yield self._put(self.code)
+        self.runs = RunsPanel()
+        yield self._put(self.runs)
+        self.gauges = GaugesPanel()
+        self._put(self.gauges)
         self.show_page("diagnosis")
+        yield
+
+    def _put(self, panel: QWidget) -> None:
+        self._pages.addWidget(panel)
+        theme.dress(panel)
 
     def show_page(self, page: Page) -> None:
         self.page = page

@@ -1,0 +1,22 @@
+"""What the window is made of beside its first part. pyqtgraph comes with it, which takes long to import, so it is
+imported in a thread behind the first paint. No object of Qt that belongs to a thread is made by that."""
+
+from gradstudio.gui.branches.branches_controller import BranchesController
+from gradstudio.gui.branches.parent_twin_overlay import ParentTwinOverlay
+from gradstudio.gui.diagnosis.fixes_controller import FixesController
+from gradstudio.gui.export import plot_menu
+from gradstudio.gui.gauges.gauges_controller import GaugesController
+from gradstudio.gui.plots.plot_stack import PlotStack
+from gradstudio.gui.runs.runs_controller import RunsController
+from gradstudio.gui.shell.side_panel import SidePanel
+
+__all__ = [
+    "BranchesController",
+    "FixesController",
+    "GaugesController",
+    "ParentTwinOverlay",
+    "PlotStack",
+    "RunsController",
+    "SidePanel",
+    "plot_menu",
+]

@@ -1,0 +1,76 @@
+"""How a window is made whole behind its first paint: what it needs is imported in a thread, and then it is put together
+part by part, each in a turn of the event loop of its own, so that no turn takes long.
+
+Keys and clicks that come meanwhile are kept, and carried out once the window is whole."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, QTimer
+from PySide6.QtWidgets import QWidget
+
+from gradstudio.gui.shell.first_paint import INPUT
+
+LOOK = 5  # ms between two looks whether everything is imported
+
+# Not kept: data that is dragged can be gone by then, and Qt asks for overrides again.
+_LOST = {QEvent.Type.ShortcutOverride, QEvent.Type.DragEnter, QEvent.Type.Drop}
+
+
+class Furnishing(QObject):
+    """Calls `load` in a thread, then goes on with `parts` once in each turn of the event loop, and at the end calls
+    `done`. It ends early when the window is closed."""
+
+    def __init__(
+        self, window: QWidget, load: Callable[[], object], parts: Iterator[object], done: Callable[[], object]
+    ) -> None:
+        super().__init__(window)
+        self._window, self._load, self._parts, self._done = window, load, parts, done
+        self._fault: Exception | None = None
+        self._kept: list[tuple[QObject, QEvent]] = []
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._go_on)
+        app = QCoreApplication.instance()
+        assert app is not None
+        self._app = app
+        app.installEventFilter(self)
+        gc.disable()  # a collection in the thread would destroy Qt objects there; at the end the heartbeat takes over
+        self._thread = threading.Thread(target=self._import, name="loading the plots", daemon=True)
+        self._thread.start()
+        self._timer.start(LOOK)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() not in INPUT:
+            return False
+        if event.type() not in _LOST:
+            self._kept.append((watched, event.clone()))
+        return True
+
+    def _import(self) -> None:
+        try:
+            self._load()
+        except Exception as fault:  # it is raised where a fault of the window is
+            self._fault = fault
+
+    def _go_on(self) -> None:
+        if self._thread.is_alive():
+            self._timer.start(LOOK)
+        elif self._fault is not None:
+            raise self._fault
+        elif not self._window.isVisible():  # a minimized one is
+            self._end()
+        elif next(self._parts, self) is not self:
+            self._timer.start(0)
+        else:
+            self._end()
+            self._done()
+            for watched, event in self._kept:
+                QCoreApplication.postEvent(watched, event)
+
+    def _end(self) -> None:
+        self._app.removeEventFilter(self)
+        self.deleteLater()
