@@ -260,6 +260,12 @@ def test_a_timeline_without_end_is_refused() -> None:
     assert "characters, which is more than is read" in refused(line * 100_000)
 
 
+def test_a_file_name_that_is_not_utf8_gives_a_title_that_is() -> None:
+    preset = presets.parse("", Path("caf\udce9.toml"))
+    assert (preset.id, preset.title) == ("caf\\udce9", "caf\\udce9")
+    assert presets.parse(presets.to_toml(preset), Path("x.toml")).title == preset.title
+
+
 SKIP = "problem.skip_batches"
 
 

@@ -17,6 +17,7 @@ from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.strict_json import coded
+from gradstudio.core.text import clean
 from gradstudio.session.library.conforming import conforming
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -200,11 +201,6 @@ def layers_from(text: str) -> tuple[Layer, ...]:
 def dumps(value: Any) -> str:
     """Return the value as JSON in which NaN and Inf are {"float": "nan"}."""
     return clean(json.dumps(coded(value, _tagged), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
-
-
-def clean(text: str) -> str:
-    """Return the text as UTF-8 can have it: what was a file name in another encoding is written out."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def loads(text: str) -> Any:
