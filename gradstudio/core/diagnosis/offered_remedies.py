@@ -83,6 +83,8 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return _OF_A_POLICY
         case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
             return _OF_DEEP_CONVOLUTIONS
+        case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):
+            return _OF_DEEP_CONVOLUTIONS
         case "exploding_gradient" | "dead_units" if (
             knobs.optimizer.kind != "sgd" and grave
         ):  # Adam and its relatives undo most of what clipping does
@@ -92,6 +94,11 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
                 ("model.norm=layer",) if knobs.model.norm == "batch" else ()
             )
     return remedies
+
+
+def _is_drawn_to_size(knobs: Experiment) -> bool:
+    """Return whether the weights are drawn by a scheme that knows the size of a layer, as it asks for."""
+    return knobs.model.init_gain == 1 and knobs.model.init not in ("zeros", "normal")
 
 
 def _fits(remedy: str, knobs: Experiment) -> bool:
