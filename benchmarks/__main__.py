@@ -1,7 +1,7 @@
 """python -m benchmarks [step window stalls drawing startup memory rewind faults]: measure, and print a table in Markdown. On
 an otherwise quiet machine.
 
-faults takes ten minutes, and comes only where it is asked for."""
+faults takes some minutes, and comes only where it is asked for. Alone it has options: python -m benchmarks faults -h."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ PARTS = ("step", "window", "stalls", "drawing", "startup", "memory", "rewind", "
 
 
 def main(asked: list[str]) -> int:
+    if asked[:1] == ["faults"] and len(asked) > 1:
+        from benchmarks import faults
+
+        return faults.main(asked[1:])
     unknown = [part for part in asked if part not in PARTS]
     if unknown:
         print(f"no benchmark {unknown[0]}; there are: {', '.join(PARTS)}", file=sys.stderr)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,14 +98,11 @@ def library_file(asked: Path | None) -> Path:
 def _check_library(asked: Path) -> None:
     """Raise WrongRequest for what can be no library. One that nobody may look at is told when it is opened."""
     try:
-        kind = os.stat(asked).st_mode
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        files.check_kind(asked)
+    except (NotADirectoryError, PermissionError):
         return
-    except (OSError, ValueError) as fault:  # such as a name that is too long
+    except (OSError, ValueError) as fault:  # ValueError: a name that no file can have
         raise WrongRequest(f"--library {asked}: {files.reason(fault)}") from None
-    if not stat.S_ISREG(kind):
-        what = "a folder" if stat.S_ISDIR(kind) else "a device or a pipe"
-        raise WrongRequest(f"--library {asked} is {what}; allowed: a file, which is made where there is none")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ Content = (
 
 LIBRARY = "library.sqlite3"  # name of the library's file by default
 LOG = "gradstudio.log"  # name of the log file
+NO_FILE = "no file, but a pipe, a socket or a device"
 PRESETS = _BUNDLED / "presets"
 RESOURCES = _BUNDLED / "resources"
 
@@ -76,8 +77,7 @@ def why_not_seen(path: Path) -> str:
 def read_bounded(path: Path, most: int) -> bytes:
     """Return the content of a file, at most one byte more than `most`. OSError or ValueError where it cannot be read,
     and for what is no file: a pipe waits for ever, and a device may have no end."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise _no_file(path)
+    check_kind(path)
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(handle, "rb") as file:
         return file.read(most + 1) or b""
@@ -106,7 +106,7 @@ def write_whole(path: Path, content: Content) -> None:
     """Write a file so that a reader finds the old content or the new, never a part. OSError where it cannot be, and
     where something is there that is no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    check_replaceable(path)
+    check_kind(path)
     with temporary_folder(path.parent) as folder:
         written = Path(folder, path.name)
         with written.open("wb") as file:
@@ -129,14 +129,16 @@ def _is_open(number: int, found: os.stat_result) -> bool:
     return False
 
 
-def check_replaceable(path: Path) -> None:
-    """Raise OSError where something is there that no file may replace: a folder, a device, a pipe, a socket."""
+def check_kind(path: Path) -> None:
+    """Raise OSError where something is there that is no file: a folder, a device, a pipe, a socket."""
     try:
         kind = os.stat(path).st_mode
     except FileNotFoundError:
         return
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(kind):
-        raise _no_file(path)
+        raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
 def temporary_folder(beside: Path) -> tempfile.TemporaryDirectory[str]:
@@ -171,10 +173,3 @@ def _lives(process: int) -> bool:
 def _host() -> str:
     """Return the name of this machine as file names can have it: another one may write into the same folder."""
     return re.sub(r"\W+", "_", platform.node())[:40]
-
-
-def _no_file(path: Path) -> OSError:
-    """Return the error for what is there and no file."""
-    if os.path.isdir(path):
-        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    return OSError(errno.EINVAL, "no file, but a pipe, a socket or a device", str(path))

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradstudio.core import files, strict_toml
 from gradstudio.core.diagnosis.finding import NAMES
-from gradstudio.core.events import Change
+from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.strict_toml import TomlError
@@ -172,6 +172,8 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
     """Return live changes in the order of their steps, each checked as if it were made; KnobError where one is not
     allowed."""
     changes = []
+    if len(entries) > MOST_CHANGES:
+        raise KnobError(f"timeline: {len(entries):,} changes are not allowed; allowed: at most {MOST_CHANGES:,}")
     for index, entry in enumerate(entries):
         with _naming(f"timeline.{index}"):
             changes.append((index, _change(entry)))

@@ -68,9 +68,9 @@ def test_a_device_or_a_pipe_is_no_preset_no_run_and_no_library(
     os.symlink(name, tmp_path / "preset.toml")
     refused(gradstudio("run", tmp_path / "preset.toml"), "no file, but a pipe, a socket or a device")
     refused(gradstudio("presets", "show", tmp_path / "preset.toml"), "no file, but")
-    refused(gradstudio("runs", "--library", name), "is a device or a pipe")
+    refused(gradstudio("runs", "--library", name), "no file, but")
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", name)
-    refused(gradstudio("runs"), "is no run library: it is no file")
+    refused(gradstudio("runs"), "is no run library: no file, but")
     with pytest.raises(CurveError, match="no file, but"):
         read_curves(Path(name))
     folder = tmp_path / "run"

@@ -136,7 +136,7 @@ def test_the_list_can_be_searched_and_runs_have_notes_and_tags(gradstudio: Calla
         (["runs", "note", "last", "x" * 20_000], "too long"),
         (["runs", "tag", "last", "x" * 50], "tags"),
         (["runs", "--search", "x", "show", "last"], "--search"),
-        (["runs", "--library", "/proc"], "is a folder"),
+        (["runs", "--library", "/proc"], "is a directory"),
         (["runs", "show", "last", "--library", "/nowhere/at/all"], "there is no run library"),
         (["run", "smal"], "the whole id of a run"),
         (["script", "smal", "--library", "/nowhere/at/all"], "no preset smal"),

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from gradstudio.core.experiment import Problem
+from gradstudio.core.experiment import Experiment, Problem
 from gradstudio.core.files import RESOURCES
+from gradstudio.core.task_measures import guessing, loss_of_guessing
+from gradstudio.engine.step.losses import CLOSE, ON_MODE
 from gradstudio.engine.tasks import TASKS
 from gradstudio.engine.tasks.digits import SCALINGS
 from gradstudio.engine.tasks.pole import FARTHEST, STEEPEST, first_states, moved
@@ -350,3 +352,46 @@ def test_an_outlier_at_the_start_when_batches_are_passed_over(train):
 def test_each_task_can_be_learned(train, knobs, steps, below):
     rows = train(steps, *knobs)
     assert np.mean([row.loss for row in rows[-20:]]) < below
+
+
+def experiment(name: str, model: str, **knobs: int) -> Experiment:
+    return Experiment().with_values(
+        {"problem.task": name, "model.kind": model} | {f"problem.{knob}": value for knob, value in knobs.items()}
+    )
+
+
+@pytest.mark.parametrize("name", ["digits", "sequential_digits", "copy", "characters", "spirals"])
+def test_guessing_a_class_is_as_good_as_the_data_say(name: str) -> None:
+    """The class that is most frequent in training, or one drawn by lot."""
+    drawn, knobs = task(name), experiment(name, "rnn")
+    if name == "copy":
+        seen = drawn.draw(4096, drawn.order_generator).targets
+    else:
+        seen = drawn.training[1:] if name == "characters" else drawn.training.targets
+    told = drawn.test_batch(PLAYER).targets
+    most = (told == torch.bincount(seen.flatten()).argmax()).float().mean().item()
+    classes = drawn.shape.outputs
+    scatter = 0.0 if drawn.tests != 512 else 3 * (classes - 1) ** 0.5 / classes / told.numel() ** 0.5
+    assert guessing(knobs) == pytest.approx(max(most, 1 / classes), abs=0.0005 + scatter)
+    assert loss_of_guessing(knobs) == pytest.approx(math.log(classes))
+
+
+def test_guessing_a_sum_a_point_or_an_action_is_as_good_as_the_data_say() -> None:
+    sums = task("adding").draw(100_000, torch.Generator().manual_seed(0)).targets
+    assert guessing(experiment("adding", "rnn")) == pytest.approx(
+        ((sums - 1).abs() < CLOSE).float().mean().item(), abs=0.003
+    )
+    assert ((sums - 1) ** 2).mean().item() == pytest.approx(loss_of_guessing(experiment("adding", "rnn")), rel=0.02)
+
+    centers = ring_centers()
+    spread = torch.cdist(centers, centers) + torch.eye(8) * 9
+    assert spread.min() > 2 * ON_MODE, "no point lies in two clusters"
+    assert guessing(experiment("ring", "gan")) == 1 / 8
+
+    class Stubborn(torch.nn.Module):
+        def forward(self, states: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([0.0, 1e9]).expand(*states.shape[:-1], 2)
+
+    held = task("pole", seq_len=60).test_batch(Stubborn()).targets[..., 2].mean().item()
+    assert guessing(experiment("pole", "policy", seq_len=60)) == pytest.approx(held, rel=0.01)
+    assert guessing(experiment("pole", "policy", seq_len=3)) == 1

@@ -667,3 +667,12 @@ def test_the_advised_max_norm_is_that_of_the_run_on_view(shown: tuple[PlotStack,
         simulator.run = run
         stack.refresh(simulator)
         assert stack.gradient_norm.limit.label.toPlainText().startswith(advised)
+
+
+@pytest.mark.parametrize("height", [28, 44, 60, 110])
+@pytest.mark.parametrize("low", [-0.4, 0.04, 0.31, 0.52, 0.9])
+@pytest.mark.parametrize("length", [0.13, 1.02, 1.11, 1.9])
+def test_a_low_plot_has_two_numbers_on_its_axis(qapp: object, height: int, low: float, length: float) -> None:
+    """As the plot of directions in a window of 1280 x 720."""
+    ((_, values),) = axes.LinearAxis("left").tickValues(low, low + length, height)
+    assert 2 <= len(values) <= 12 and all(low <= value <= low + length for value in values)

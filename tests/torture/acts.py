@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
     QFileDialog,
+    QHeaderView,
     QLineEdit,
     QMenu,
     QPlainTextEdit,
@@ -459,7 +460,7 @@ def try_fixes(hand: Hand) -> Act | None:
 
 def use_row(hand: Hand) -> Act | None:
     """Click or tick a row of a list: runs, branches, completions, files."""
-    view = hand.pick(hand.of(QAbstractItemView))
+    view = hand.pick([each for each in hand.of(QAbstractItemView) if not isinstance(each, QHeaderView)])
     if view is None or view.model() is None or not view.model().rowCount(view.rootIndex()):
         return None
     row = hand.random.randrange(view.model().rowCount(view.rootIndex()))

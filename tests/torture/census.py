@@ -4,6 +4,7 @@ The difference of two censuses names what is left. Bring the window to rest befo
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import threading
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import shiboken6
 from PySide6.QtCore import QCoreApplication, QEvent, QObject
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QPixmapCache
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
 
 ROOM = {  # how many more there may be, and why
+    "descriptor runs.sqlite3": (4, "SQLite keeps that of a closed connection for the next one, while others are open"),
     "own session.library.store.Entry": (10**6, "the page Runs lists each run of the library"),
     "own session.words.run_texts.RowTexts": (10**6, "the texts of these rows"),
     "object QPanGesture": (10**6, "Qt makes some for each area that scrolls, and keeps them when that is gone"),
@@ -27,6 +29,10 @@ ROOM = {  # how many more there may be, and why
             for name in ("QObject", "QTextDocument", "QTextFrame", "QTextTable", "QAbstractTextDocumentLayout")
         ],
         (60, "a label keeps the document of the first rich text that it showed"),
+    ),
+    **dict.fromkeys(
+        ["own core.history.Layer", "own core.events.Event", "own core.provenance.Operation"],
+        (500, "a run has many, and the last one may have far more than the one before"),
     ),
     "own torch.Tensor": (500, "parts of torch that are loaded late have tensors of their own"),
 }
@@ -93,7 +99,9 @@ def settle() -> None:
 
 
 def resident() -> int:
-    """Return the bytes of memory that the process has in use."""
+    """Return the bytes of memory that the process has in use, without what Qt and the C allocator could give back."""
+    QPixmapCache.clear()
+    ctypes.CDLL(None).malloc_trim(0)
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024

@@ -79,18 +79,18 @@ class Monkey:
                 f"{self.done} actions, {len(self.watch.counts)} faults, {census.resident() / 1e6:,.0f} MB", flush=True
             )
         self._next(random.choice(PAUSES))  # first, for the act may wait in a loop of its own until a dialog is closed
-        name, do = self._choose(random) or ("nothing to do", lambda: None)
-        self.last.append(f"{self.done} {name}")
-        print(self.last[-1], file=self._noted, flush=True)
-        self.watch.doing(name)
-        self.watch.exclude(time.thread_time() - started)
         faulthandler.dump_traceback_later(STUCK, exit=True)
         self._depth += 1
         try:
+            name, do = self._choose(random) or ("nothing to do", lambda: None)
+            self.last.append(f"{self.done} {name}")
+            print(self.last[-1], file=self._noted, flush=True)
+            self.watch.doing(name)
+            self.watch.exclude(time.thread_time() - started)
             do()
-        except RuntimeError as fault:
+        except Exception as fault:  # were it to leave this slot, PySide would call no other until the act is over
             if not _its_target_is_gone(fault):
-                raise
+                self.watch.caught(fault)
         finally:
             self._depth -= 1
 
@@ -137,7 +137,7 @@ class Monkey:
             self._loop.quit()
 
 
-def _its_target_is_gone(fault: RuntimeError) -> bool:
+def _its_target_is_gone(fault: Exception) -> bool:
     """Whether the first half of an act, such as a press, removed the widget that the other half would be sent to."""
     frame = traceback.extract_tb(fault.__traceback__)[-1]
     return Path(frame.filename).parent == Path(__file__).parent and "already deleted" in str(fault)

@@ -200,6 +200,9 @@ def tour(window: Window) -> None:
         QApplication.processEvents()
     for combo in window.findChildren(QComboBox):
         combo.view()
+    for _ in range(2):  # shown, and hidden again
+        window.commands.commands["directions"].call()
+        QApplication.processEvents()
     window.controls.run_or_pause()
     wait(lambda: len(window.simulator.run.history) > 50, "the run trains")
     window.jobs.export(window.simulator.run, "report.pdf", "tour.pdf")

@@ -52,7 +52,7 @@ def small(steps: int = 90) -> Preset:
 @pytest.fixture
 def simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     monkeypatch.setattr(writer, "INTERVAL", 0.005)
-    monkeypatch.setattr(schema, "_PATIENCE", 0.01)
+    monkeypatch.setattr(schema, "PATIENCE", 0.01)
     made = Simulator(small(), tmp_path / "disk" / "library.sqlite3")
     yield made
     made.close(PATIENCE)

@@ -14,8 +14,8 @@ from typing import Any
 from PySide6.QtCore import QAbstractEventDispatcher, QMessageLogContext, QtMsgType, qInstallMessageHandler
 
 LONG = 0.1  # seconds of the window's own work in one turn of the event loop
-# The offscreen platform has no window manager; QTest itself tells of a click that nothing took.
-_HARMLESS = ("This plugin does not support", "Mouse event")
+# The offscreen platform has no window manager; QTest itself tells of a click or a key that nothing took.
+_HARMLESS = ("This plugin does not support", "Mouse event", "Keyboard event")
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ class Watch:
         """Note a fault, once for each place."""
         self.counts[place] = self.counts.get(place, 0) + 1
         self.faults.setdefault(place, f"{text}\n    while: {self.now()}")
+
+    def caught(self, fault: Exception) -> None:
+        """Note an exception that an act ended in."""
+        self._raised(type(fault), fault, fault.__traceback__)
 
     def told(self) -> str:
         lines = [f"{self.counts[place]} x {text}" for place, text in self.faults.items()]

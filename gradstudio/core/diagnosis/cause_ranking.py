@@ -23,7 +23,8 @@ ORDER = (
     "signal_lost",
     "update_ratio_high", "exploding_gradient",
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
-    "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing", "nothing_learned",
+    "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
+    "test_gap", "accuracy_lost", "nothing_learned",
 )  # fmt: skip
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
@@ -31,9 +32,10 @@ _EXACT = (
     "exploding_gradient", "nonfinite_loss", "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
+_OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
-_BROKEN_BY_IT = ("saturated_activation", "dead_units", "vanishing_gradient")
-_PLACE = {rule: place for place, rule in enumerate(ORDER)}
+_UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
+_NEVER = math.inf
 
 
 def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
@@ -84,27 +86,57 @@ def _naming(cause: Finding, titles: dict[str, str]) -> Finding:
     return replace(cause, meaning=f"{cause.meaning} It explains: {'; '.join(titles[rule] for rule in cause.explains)}.")
 
 
-def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[str, float]:
-    """Return the place of each finding among causes and effects, the cause at the lowest."""
-    place = {rule: _place(finding, found) for rule, finding in found.items()}
+def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[str, int]:
+    """Return the place of each finding among causes and effects: that of its rule in ORDER, as far as the first steps
+    do not say otherwise. Rules of another version come last."""
+    first = {rule: finding.first_step for rule, finding in found.items() if finding.severity != "info"}
+    order: list[str] = list(ORDER)
+    _place_the_size_of_a_step(order, first, found)
+    if first.get("vanishing_gradient", _NEVER) < first.get("dead_units", _NEVER):
+        _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
     if provenance is not None and born_in_loss(provenance):
-        for rule in ("nonfinite_loss", "nonfinite_gradient"):
-            if rule in place and found[rule].severity == "critical":
-                place[rule] = -1.0
-    for rule in _EXACT:
-        event = found.get(rule)
-        if event is not None and event.severity != "info":
-            before = [
-                other
-                for other, finding in found.items()
-                if finding.severity != "info"
-                and place[other] > place[rule]
-                and finding.first_step < event.first_step - LOOK_EVERY
-                and (rule, other) != ("exploding_gradient", "update_ratio_high")
-            ]
-            for other in before:
-                place[other] = place[rule] - 0.01 + place[other] / 1e4  # it was there before: no effect of this
-    return place
+        made = [rule for rule in ("nonfinite_loss", "nonfinite_gradient") if _is_critical(found.get(rule))]
+        _move(order, made, before=order[0])
+    for event in _EXACT:
+        if event in first:
+            _move(order, _there_before(event, order, first), before=event)
+    return {rule: order.index(rule) if rule in order else len(order) for rule in found}
+
+
+def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: dict[str, Finding]) -> None:
+    """Move large updates and an explosion to before the units that they broke, and updates to before a gradient that
+    vanished long after them."""
+    units = min((first[rule] for rule in _UNITS if rule in first), default=_NEVER)
+    vanishing = first.get("vanishing_gradient", _NEVER)
+    updates, explosion = (first.get(rule, _NEVER) for rule in ("update_ratio_high", "exploding_gradient"))
+    if updates < _NEVER and found["update_ratio_high"].title == FIRST_UPDATE:
+        _move(order, ["update_ratio_high"], before=_UNITS[0])
+    elif explosion < units and explosion <= updates + LOOK_EVERY:  # the updates were large because the gradient was
+        _move(order, ["update_ratio_high"], before="clipping_never")  # right behind the explosion
+    elif updates < units < _NEVER:
+        _move(order, ["update_ratio_high"], before=_UNITS[0])
+    elif updates + LOOK_EVERY < vanishing < _NEVER:  # they cut the first layers off
+        _move(order, ["update_ratio_high"], before="vanishing_gradient")
+    broken = min(units, vanishing)
+    if explosion < broken < _NEVER:  # units cannot have made what was there before they died
+        _move(order, ["exploding_gradient"], before=_UNITS[0])
+
+
+def _there_before(event: str, order: list[str], first: dict[str, int]) -> list[str]:
+    """Return what ORDER calls an effect of an event, though it was there before."""
+    effects = order[order.index(event) + 1 :]
+    return [rule for rule in effects if first.get(rule, _NEVER) < first[event] - LOOK_EVERY]
+
+
+def _move(order: list[str], rules: list[str], *, before: str) -> None:
+    """Move rules, in the order in which they are given, to the place right before another."""
+    for rule in rules:
+        order.remove(rule)
+        order.insert(order.index(before), rule)
+
+
+def _is_critical(finding: Finding | None) -> bool:
+    return finding is not None and finding.severity == "critical"
 
 
 def born_in_loss(provenance: Provenance) -> bool:
@@ -113,27 +145,7 @@ def born_in_loss(provenance: Provenance) -> bool:
     born = provenance.chain[0] if provenance.chain else None
     if born is None or not born.produced or provenance.module or provenance.phase not in ("loss", "backward"):
         return False
+    if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
+        return False
     names = f"{born.name} {born.of}".lower()
     return any(part in names for part in _UNDEFINED)
-
-
-def _place(finding: Finding, found: dict[str, Finding]) -> float:
-    place = float(_PLACE.get(finding.rule, len(ORDER)))
-    first = {rule: other.first_step for rule, other in found.items() if other.severity != "info"}
-    never = math.inf
-    match finding.rule:
-        case "update_ratio_high":
-            broke = min((first[rule] for rule in _BROKEN_BY_IT[:2] if rule in first), default=never)
-            if finding.title == FIRST_UPDATE:
-                return _PLACE[_BROKEN_BY_IT[0]] - 0.25  # units die of it
-            if first.get("exploding_gradient", never) < broke:
-                return _PLACE["exploding_gradient"] + 0.5  # the updates were large because the gradient was
-            if finding.first_step < broke < never:
-                return _PLACE[_BROKEN_BY_IT[0]] - 0.5  # units saturate or die of updates
-        case "dead_units" if first.get("vanishing_gradient", never) < finding.first_step:
-            return _PLACE["vanishing_gradient"] + 0.5
-        case "exploding_gradient" if finding.severity != "info":
-            broke = [first[rule] for rule in _BROKEN_BY_IT if rule in first]
-            if broke and finding.first_step < min(broke):
-                return _PLACE[_BROKEN_BY_IT[0]] - 0.2  # units cannot have made what was there before they died
-    return place

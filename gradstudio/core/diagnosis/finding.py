@@ -53,5 +53,5 @@ NAMES = (
     "dead_units", "saturated_activation", "update_ratio_high", "update_ratio_low", "poor_initialization",
     "clipping_always", "clipping_never",
     "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect",
-    "clip_on_scaled_gradients", "loop_order", "signal_lost", "nothing_learned",
+    "clip_on_scaled_gradients", "loop_order", "signal_lost", "test_gap", "accuracy_lost", "nothing_learned",
 )  # fmt: skip

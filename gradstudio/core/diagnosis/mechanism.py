@@ -5,9 +5,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from gradstudio.core.diagnosis.median import median
 from gradstudio.core.history import History, Settings
 from gradstudio.core.text import number
 
+_AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared
+_LATEST = 50  # updates
+_TURNED = 0.5  # share of the cosine before, below which the updates have left their gradients
+_REMEMBERED = 200  # steps: a batch norm keeps 0.9 of its running variance at each, so 1e-9 of it is left after them
 _SHORTENED = {
     "value": "Clipping by value cut each large entry",
     "per_tensor": "Clipping shortened each tensor by itself",
@@ -58,3 +65,53 @@ def stepped(history: History, step: int) -> str:
                 f"steps.{moved}"
             )
     return moved.strip() or "The update follows this gradient."
+
+
+def turned(history: History, step: int) -> str:
+    """Return how far the updates after a step follow their own gradients, as a sentence with a space before it; ""
+    where they do so as before, or it is not known yet. SGD without momentum always follows its gradient."""
+    cosines = history.column("update_cosine", max(step - _BEFORE, 0), step + 1 + _AFTER)
+    split = min(step, _BEFORE)
+    before, after = (part[np.isfinite(part)] for part in (cosines[:split], cosines[split + 1 :]))
+    if len(after) < _AFTER or not len(before) or not median(after) < _TURNED * median(before):
+        return ""
+    return (
+        f" The next {_AFTER} updates still go its way and not that of their own gradients: their cosine is "
+        f"{number(median(after), 2)} in the median, and was {number(median(before), 2)} before."
+    )
+
+
+def carried(history: History) -> str:
+    """Return how little the latest updates follow their own gradients, as a sentence with a space before it; "" where
+    they mostly do. Momentum and the running mean of Adam carry them on."""
+    cosines = history.column("update_cosine", len(history) - _LATEST)
+    cosines = cosines[np.isfinite(cosines)]
+    settings = in_force(history, len(history) - 1)
+    if settings is None or not len(cosines) or not (cosine := median(cosines)) < _TURNED:
+        return ""
+    adam = settings.optimizer in ("adam", "adamw")
+    share = settings.beta1 if adam else settings.momentum
+    if not 0 < share < 1:
+        return ""
+    return (
+        f" The {'running mean of Adam' if adam else 'momentum'} carries them on for about {number(1 / (1 - share))} "
+        f"steps: the median cosine of the last {len(cosines)} updates with their own gradients is {number(cosine, 2)}."
+    )
+
+
+def apart(history: History, batch_normed: bool) -> str:
+    """Return why a model that is right on its training batches may be wrong on others, as sentences."""
+    if not batch_normed:
+        return "The model knows the training examples by heart: nothing else differs between training and evaluation."
+    losses = history.column("loss", len(history) - _REMEMBERED)
+    highest = int(np.nanargmax(losses)) if np.isfinite(losses).any() else -1
+    told = (
+        "In training a batch norm divides by the deviation of its batch, and in evaluation by a running one. Where "
+        "that is not the deviation of the data, the model computes something else."
+    )
+    if highest < 0 or not losses[highest] > 10 * median(losses[np.isfinite(losses)]):
+        return told
+    return (
+        f"{told} The batch of step {len(history) - len(losses) + highest:,}, with a loss of "
+        f"{number(float(losses[highest]))}, was unlike the others and went into it."
+    )

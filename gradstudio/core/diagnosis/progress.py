@@ -13,7 +13,7 @@ import numpy as np
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.task_measures import guessing, loss_of_guessing, why_it_need_not_fall
+from gradstudio.core.task_measures import guessing, loss_of_guessing, promised, why_it_need_not_fall
 
 WINDOW = 50  # steps
 START = 10  # steps
@@ -32,6 +32,8 @@ class Progress:
     guess: float = math.nan  # accuracy that is reached without looking at the input
     guess_loss: float = math.nan  # and its loss
     by_accuracy: bool = False  # whether the accuracy tells how the task goes, and the loss does not
+    promised: float = math.nan  # accuracy on the test set that a sound run of the task gets at least
+    batch_normed: bool = False  # whether the model computes something else in evaluation than in training
 
     count: int = 0
     start: float = math.nan  # loss of the first steps
@@ -43,6 +45,8 @@ class Progress:
     best: float = math.inf
     accuracy: float = math.nan
     best_accuracy: float = -math.inf
+    best_step: int = 0  # number of steps after which the accuracy was best
+    scatter: float = math.nan  # standard error of `accuracy`
     broken: bool = False  # a NaN or Inf reached the loss or the weights
     warming: bool = False  # the learning rate rises
     later_accuracy: float = math.nan  # means of the same halves as `later` and `before`
@@ -52,7 +56,10 @@ class Progress:
     @staticmethod
     def of(knobs: Experiment) -> Progress:
         """Return the progress of a run of this experiment, before its first step."""
-        return Progress(guessing(knobs), loss_of_guessing(knobs), bool(why_it_need_not_fall(knobs)))
+        batch_normed = knobs.model.norm == "batch" and knobs.applies("model.norm")
+        return Progress(
+            guessing(knobs), loss_of_guessing(knobs), bool(why_it_need_not_fall(knobs)), promised(knobs), batch_normed
+        )
 
     def above_guessing(self, accuracy: float, start: float) -> float:
         """Return by how much an accuracy on the test set exceeds that of guessing, or that before the first update
@@ -87,6 +94,14 @@ class Progress:
         if self.accuracy == self.accuracy and (self.learned or self.by_accuracy):
             return False
         return self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known
+
+    @property
+    def worse(self) -> bool:
+        """True where the run knew clearly more before, though it may still know much: twice as many examples of a
+        training batch are wrong as at best, RISEN more of them, and more than chance explains."""
+        fallen = self.best_accuracy - self.accuracy
+        doubled = 1 - self.accuracy > 2 * (1 - self.best_accuracy)
+        return not self.by_accuracy and fallen > max(RISEN, 4 * self.scatter) and doubled
 
     @property
     def stuck(self) -> bool:
@@ -130,7 +145,8 @@ class Progress:
                 self._take(history, grid)
                 self._grid = grid
                 self.best = min(self.best, self.recent) if grid >= WINDOW else self.best
-                self.best_accuracy = max(self.best_accuracy, self.accuracy) if grid >= WINDOW else self.best_accuracy
+                if grid >= WINDOW and self.accuracy > self.best_accuracy:
+                    self.best_accuracy, self.best_step = self.accuracy, grid
             if count % LOOK_EVERY:
                 self._take(history, count)
             self.broken = self.broken or history.went_nonfinite_at(count - 1)
@@ -161,7 +177,8 @@ class Progress:
             self.before_accuracy, self.later_accuracy = (
                 float(part.mean()) for part in (accuracies[:half], accuracies[half:])
             )
-        self.accuracy = float(history.column("accuracy", count - WINDOW, count).sum()) / size
+        latest = history.column("accuracy", count - WINDOW, count)
+        self.accuracy, self.scatter = float(latest.sum()) / size, float(latest.std()) / math.sqrt(size)
         self.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
 
 

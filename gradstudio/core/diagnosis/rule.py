@@ -73,3 +73,37 @@ class Looking:
                 self._told, severity="info", title=f"{self._told.title}, until step {self._told.last_step:,}",
                 meaning="It is over: after that the run did well.", remedies=(),
             )  # fmt: skip
+
+
+@dataclass
+class OnTestSet(Looking):
+    """The base of the rules that judge the accuracy on the test set: each one that was measured, and the one at the end
+    of the run."""
+
+    _seen: int = 0  # rows
+
+    def look(self, history: History, state: Progress) -> None:
+        steps, accuracies = history.measured("test_accuracy", self._seen)
+        self._seen = len(history)
+        if len(steps) and steps[-1]:
+            self.judge(history, state, int(steps[-1]), float(accuracies[-1]))
+
+    def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
+        if len(history):
+            self.judge(history, progress.at(history), len(history), accuracy)
+        return self._finding
+
+    def judge(self, history: History, state: Progress, step: int, accuracy: float) -> None:
+        """Judge an accuracy on the test set that was measured before a step."""
+        raise NotImplementedError
+
+    @staticmethod
+    def in_training(history: History, state: Progress) -> float:
+        """Return the share of the training batches that is right: of the last 50, or of the last 5 where that is less,
+        so that a model that has just broken does not seem to know its training batches."""
+        return min(state.accuracy, float(history.column("accuracy", len(history) - 5).mean()))
+
+    @staticmethod
+    def when(history: History, step: int) -> str:
+        """Return the step of a measurement in words."""
+        return "At the end" if step == len(history) else f"At step {step:,}"

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.rules.accumulation_mismatch import AccumulationMismatch
+from gradstudio.core.rules.accuracy_lost import AccuracyLost
 from gradstudio.core.rules.clip_on_scaled_gradients import ClipOnScaledGradients
 from gradstudio.core.rules.clip_without_effect import ClipWithoutEffect
 from gradstudio.core.rules.clipping_always import ClippingAlways
@@ -28,6 +29,7 @@ from gradstudio.core.rules.poor_initialization import PoorInitialization
 from gradstudio.core.rules.saturated_activation import SaturatedActivation
 from gradstudio.core.rules.scale_collapse import ScaleCollapse
 from gradstudio.core.rules.signal_lost import SignalLost
+from gradstudio.core.rules.test_gap import TestGap
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
 from gradstudio.core.rules.vanishing_gradient import VanishingGradient
@@ -42,6 +44,6 @@ def makers() -> dict[str, Callable[..., Rule]]:
         SaturatedActivation, UpdateRatioHigh, UpdateRatioLow, PoorInitialization, ClippingAlways, ClippingNever,
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
-        SignalLost, NothingLearned,
+        SignalLost, TestGap, AccuracyLost, NothingLearned,
     )  # fmt: skip
     return {maker.rule: maker for maker in made}  # type: ignore[return-value]

@@ -104,10 +104,14 @@ class ExplodingGradient:
         over = len(history) > self._finding.last_step + self.patience
         since, loss = self._since, median(history.column("loss", len(history) - 10))
         back = state.by_accuracy or loss <= self.loss_times * self._usual_loss
-        if state.known and not state.failing and back:
+        if state.known and not (state.failing or state.worse) and back:
             if over or state.well:
                 self._forgive(history, state, loss, over)
             return
+        if self._forgiven and state.worse:  # it was told too early
+            first, last = self._finding.first_step, self._finding.last_step
+            told = self._describe(history, self._peak_step, "info")
+            self._finding, self._forgiven = replace(told, first_step=first, last_step=last), False
         if since < 0 or self._finding.severity == "critical" or not state.failing:
             return
         moved = history.column("update_ratio", since, self._loose + 1)

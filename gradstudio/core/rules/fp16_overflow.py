@@ -18,8 +18,8 @@ _INPUTS = "problem.scaling=standardized problem.input_scale=1"
 @dataclass
 class Fp16Overflow(Looking):
     """Fires in fp16 where a gradient with Inf or NaN reached the weights under a loss scale, where the loss is Inf or
-    NaN within the first steps, or where `skips` updates in a row were skipped. A scaler needs some skips to find its
-    scale: 8 from 2^24, 16 from 2^32."""
+    NaN within the first steps in fp16, or where `skips` updates in a row were skipped. A scaler needs some skips to
+    find its scale: 8 from 2^24, 16 from 2^32."""
 
     rule = "fp16_overflow"
     skips: int = 25
@@ -41,16 +41,19 @@ class Fp16Overflow(Looking):
         self._seen = len(history)
         step = len(history) - 1
         row = history.row(step)
+        since = _in_fp16_since(history)
+        at_once = step < since + self.first_steps and not math.isfinite(row["loss"])
         text = ""
         if self._skipped >= self.skips:
             text = (
                 f"The scaler has skipped the last {plural(self._skipped, 'update', 'updates')}; its scale is "
                 f"{number(row['scale'])}."
             )
-        elif state.broken and not math.isfinite(row["loss"]) and step < self.first_steps:
+        elif state.broken and at_once:
+            when = f", and precision.dtype is fp16 since step {since:,}" if since else ""
             text = (
-                f"The loss is {number(row['loss'])} at step {step}: a value in the forward pass or in the loss is "
-                "too large."
+                f"The loss is {number(row['loss'])} at step {step:,}{when}: a value in the forward pass or in the loss "
+                "is too large."
             )
         elif (
             state.broken
@@ -72,7 +75,9 @@ class Fp16Overflow(Looking):
                 text + " The largest number of fp16 is 65504.",
                 "A larger value becomes Inf. GradScaler skips such an update; without it, Inf reaches the weights.",
                 (_INPUTS, "precision.dtype=bf16", "precision.dtype=fp32")
-                if step < self.first_steps and not math.isfinite(row["loss"])
+                if at_once and not since
+                else ("precision.dtype=bf16", "precision.dtype=fp32", _INPUTS)
+                if at_once
                 else ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32", _INPUTS),
                 first=step - self._skipped + 1 if self._skipped >= self.skips else step,
             )
@@ -80,3 +85,9 @@ class Fp16Overflow(Looking):
     def _calm(self, history: History, step: int) -> bool:
         norms = history.column("grad_norm", step - 3, step)
         return not len(norms) or bool(np.nan_to_num(norms, nan=0.0, posinf=0.0).max() < self.usual)
+
+
+def _in_fp16_since(history: History) -> int:
+    """Return the first step from which on the run has been in fp16."""
+    others = [index for index, (_, settings) in enumerate(history.settings) if settings.dtype != "fp16"]
+    return history.settings[others[-1] + 1][0] if others else 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
@@ -52,7 +53,7 @@ class LossSpike(Looking):
                 self._peak, self._since, self._before = peak, self._seen + at, self._median
                 self._peak_step = self._seen + int(high[losses[high] == peak][0])
         if self._since >= 0:
-            self._say(history, "warning" if state.failing else "info")
+            self._say(history, "warning" if state.failing or state.worse else "info")
         self._seen = len(history)
         if len(history) % self.every == 0 or (self._line == math.inf and len(history) >= self.least):
             before = history.column("loss", len(history) - self.window)
@@ -73,11 +74,14 @@ class LossSpike(Looking):
         finite = bool(len(after)) and bool(np.isfinite(after).all())
         usual = 2 * self._before
         follows = f" The next loss was {number(float(after[0]))}." if len(after) else ""
-        if finite and after[0] <= usual and self._peak_step == self._since:
+        if finite and after[0] <= usual and history.value("loss", self._peak_step - 1) <= usual:
             meaning = "The weights were sound: this batch was different from the others."
             if severity != "info":
                 now = history.value("loss", len(history) - 1)
-                meaning += f" The updates since then raised the loss: it is {number(now)} at step {len(history) - 1:,}."
+                meaning += (
+                    f" The updates since then raised the loss: it is {number(now)} at step {len(history) - 1:,}. "
+                )
+                meaning += mechanism.stepped(history, self._peak_step) + mechanism.turned(history, self._peak_step)
         elif (finite and after.min() <= usual) or severity == "info":
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
         else:

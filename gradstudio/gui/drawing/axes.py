@@ -144,10 +144,12 @@ class Log2Axis(Axis):
 
 
 class LinearAxis(Axis):
-    """An axis with ticks at round numbers."""
+    """An axis with ticks at round numbers, at two of them at least."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        return [(1.0, _round_steps(minVal, maxVal, max(int(size / 22), 2)))]
+        values = _round_steps(minVal, maxVal, max(int(size / 22), 2))
+        # Two steps of a fifth, or at most half, of the axis fit wherever it begins.
+        return [(1.0, values if len(values) > 1 else _round_steps(minVal, maxVal, 5))]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [number(value) for value in values]

@@ -86,6 +86,9 @@ class LibraryThread(QObject):
     def _carry_out(self, job: tuple[Work, Told, Told], library: Library | None) -> Library | None:
         """Put the answer of a request beside the others. Return the library, open from now on if it could be opened."""
         work, done, failed = job
+        if library is not None and library.replaced:
+            library.close()
+            library = None
         try:
             if library is None:
                 library = Library(self.path)

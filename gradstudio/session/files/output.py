@@ -93,7 +93,7 @@ def write_together(contents: Mapping[Path, files.Content]) -> list[Path]:
         for path, content in contents.items():
             check_folder(path.parent)
             try:
-                files.check_replaceable(path)
+                files.check_kind(path)
                 folder = aside.enter_context(files.temporary_folder(path.parent))
             except OSError as fault:
                 raise _cannot(path, fault) from None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.events import Change, Event
+from gradstudio.core.events import MOST_CHANGES, Change, Event
 from gradstudio.core.experiment import Experiment, differing, find_knob, of_today
 from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
 from gradstudio.core.loop_calls import Loop
@@ -161,6 +161,8 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
 
 
 def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
+    if len(entries) > 10 * MOST_CHANGES:  # a branch has those of its parent too
+        raise ValueError(f"{len(entries):,} changes, which no run has")
     changes = tuple(conforming(Change(*change)) for change in entries)
     for change in changes:
         find_knob(change.knob)  # KnobError for a name that no knob has

@@ -4,16 +4,15 @@ A file may come from anybody. So nothing in it may run: views, triggers and what
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import stat
 from pathlib import Path
 
+from gradstudio.core import files
 from gradstudio.core.knobs import quote
 
 VERSION = 2
 LONGEST_VALUE = 256 << 20  # bytes of one text or blob: 4096 rows of 1,600 layers take 160 MB
-_PATIENCE = 5.0  # seconds to wait for another program that writes
+PATIENCE = 5.0  # seconds to wait for another program that writes
 
 # SQLite turns NaN into NULL and -0.0 into 0.0, so measured floats are packed (packing.py) and other values are JSON, in
 # which NaN and Inf are written as text. The statements below are part of the format, down to each space: _check
@@ -66,8 +65,11 @@ def connect(path: Path, *, on_full_disk: bool = False) -> sqlite3.Connection:
     `on_full_disk`: write no file beside it, which a full disk would not take. Nobody else can then use the library, and
     a kill in the middle of a change would damage it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _check_kind(path)
-    connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    try:
+        files.check_kind(path)  # SQLite would write a journal beside a device
+    except OSError as fault:
+        raise ValueError(f"{path} is no run library: {files.reason(fault)}") from None
+    connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
         distrust(connection)
         if on_full_disk:
@@ -121,16 +123,6 @@ def check(connection: sqlite3.Connection, path: Path, version: int) -> None:
 def statements(version: int) -> list[str]:
     """Return what makes a library of this version."""
     return [part.strip() for added in _ADDED[:version] for part in added.split(";\n") if part.strip()]
-
-
-def _check_kind(path: Path) -> None:
-    """Raise ValueError for what is there but no file: SQLite would write a journal beside a device."""
-    try:
-        kind = os.stat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # SQLite has a message for a folder
-        raise ValueError(f"{path} is no run library: it is no file")
 
 
 def _bring_up(connection: sqlite3.Connection, path: Path) -> None:

@@ -21,6 +21,7 @@ from gradstudio.core.text import LONGEST_TITLE, plural, shortened
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
 from gradstudio.session.library.checksums import LISTED, check_listed, check_run, sealed
 from gradstudio.session.library.conforming import MOST_STEPS, conforming
+from gradstudio.session.library.open_files import OpenFile, make_way
 from gradstudio.session.library.packing import PackingError, unpack
 from gradstudio.session.library.run_values import dumps, layers_from, loads, run_from
 from gradstudio.session.record.run import OVER, Run
@@ -42,6 +43,10 @@ _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 class LibraryError(ValueError):
     """The library cannot do what was asked. The text is one line, fit for a person."""
+
+
+class NoLibraryError(LibraryError):
+    """There is something else where the library should be."""
 
 
 @dataclass(frozen=True)
@@ -72,42 +77,55 @@ class Library:
     def __init__(self, path: Path, *, on_full_disk: bool = False) -> None:
         path = self.path = path.absolute()
         self.notice = ""  # what to tell of a file that was damaged, and what was saved
+        make_way(path)
         try:
             self._connection = schema.connect(path, on_full_disk=on_full_disk)
         except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
             raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
         except sqlite3.DatabaseError as fault:
             if not salvage.is_ours(path):
-                raise LibraryError(f"{path} is no run library: {fault}") from None
+                raise NoLibraryError(f"{path} is no run library: {fault}") from None
             self.notice, self._connection = salvage.set_aside(path)
         except OSError as fault:
             raise LibraryError(f"the run library {path} cannot be opened: {files.reason(fault)}") from None
         except ValueError as fault:
-            raise LibraryError(str(fault)) from None
-        self._connection.row_factory = sqlite3.Row
-        self._file = _file(path)
+            raise NoLibraryError(str(fault)) from None
+        self._opened()
 
     def close(self) -> None:
         """Close the connection."""
+        if self.replaced:
+            with suppress(sqlite3.Error):
+                self.finish_log()
         self._connection.close()
+        self._open.close()
+
+    def finish_log(self) -> None:
+        """Empty the log, unless somebody is reading or the disk is full: it is whole where it is, but beside another
+        file it would destroy that (open_files.py)."""
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            with suppress(sqlite3.OperationalError):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {int(1000 * schema.PATIENCE)}")
 
     def set_aside(self) -> None:
         """Go on with a new file in place of a damaged one, with all that could be saved. Where another program was
         faster, go on with its file. LibraryError or sqlite3.Error where that fails: this connection is then of no
         use."""
         replaced = self.replaced
-        self._connection.close()
+        self.close()
         if replaced:
             self.__init__(self.path)
             return
         self.notice, self._connection = salvage.set_aside(self.path)
-        self._connection.row_factory = sqlite3.Row
-        self._file = _file(self.path)
+        self._opened()
 
     @property
     def replaced(self) -> bool:
         """True once somebody has deleted or replaced the file that was opened."""
-        return _file(self.path) != self._file
+        return self._open.replaced
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -126,23 +144,27 @@ class Library:
     def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
         """Return the runs, newest first, that have every word of `search` in title, preset, id, outcome, note or
         tags."""
+        with self._said():
+            try:
+                rows, lost = self._lines(deleted)
+            except sqlite3.DatabaseError as fault:
+                if not is_damage(fault):
+                    raise
+                self.set_aside()
+                rows, lost = self._lines(deleted)
+        words = search.casefold().split()
+        found = [*(self._entry(row) for row in rows), *(_damaged(run) for (run,) in lost)]
+        return [entry for entry in found if all(word in searched(entry) for word in words)]
+
+    def _lines(self, deleted: bool) -> tuple[list[sqlite3.Row], list[tuple[str]]]:
+        """Return the lines of the list, and the runs that have lost theirs."""
         query = (
             f"SELECT {_LISTED}, crc FROM runs NOT INDEXED "
             f"LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' WHERE (deleted IS NOT NULL) = ? "
             "ORDER BY started DESC, id DESC"
         )
-        with self._said():
-            try:
-                rows = self._connection.execute(query, (deleted,)).fetchall()
-            except sqlite3.DatabaseError as fault:
-                if not is_damage(fault):
-                    raise
-                self.set_aside()
-                rows = self._connection.execute(query, (deleted,)).fetchall()
-            lost = [] if deleted else self._connection.execute(_LOST).fetchall()
-        words = search.casefold().split()
-        found = [*(self._entry(row) for row in rows), *(_damaged(run) for (run,) in lost)]
-        return [entry for entry in found if all(word in searched(entry) for word in words)]
+        rows = self._connection.execute(query, (deleted,)).fetchall()
+        return rows, [] if deleted else self._connection.execute(_LOST).fetchall()
 
     def version(self) -> int:
         """Return a number that changes once another connection has changed the library. This is cheap."""
@@ -298,6 +320,12 @@ class Library:
 
     # ---- inside
 
+    def _opened(self) -> None:
+        """Prepare a connection that was just opened."""
+        self._connection.row_factory = sqlite3.Row
+        self._connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
+        self._open = OpenFile(self.path)
+
     def _entry(self, row: sqlite3.Row) -> Entry:
         """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
         try:
@@ -382,15 +410,6 @@ def is_lock(fault: BaseException) -> bool:
     cause = fault.__context__ if isinstance(fault, LibraryError) else fault
     code = getattr(cause, "sqlite_errorcode", 0)  # none where the fault is not of SQLite itself
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _file(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one of the same name."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:

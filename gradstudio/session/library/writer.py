@@ -14,9 +14,10 @@ import numpy as np
 
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
+from gradstudio.session.library.open_files import other_name
 from gradstudio.session.library.packing import pack
 from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
-from gradstudio.session.library.store import Library, LibraryError, is_damage, is_lock
+from gradstudio.session.library.store import Library, LibraryError, NoLibraryError, is_damage, is_lock
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 
@@ -29,10 +30,11 @@ class LibraryWriter:
     lost only if the program ends before it succeeds. `notice` says what became of a damaged library."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path = path.absolute()  # where runs are written; another file once what is here is no library any more
         self.problem = ""
         self.notice = ""
         self._library: Library | None = None
+        self._known = False  # whether it was opened before
         self._following: list[_Followed] = []
         self._wake = threading.Event()
         self._ending = False
@@ -100,14 +102,29 @@ class LibraryWriter:
             self._leave(library, following)
             library = None
         if library is None:
-            library = self._library = Library(self.path)
+            library = self._library = self._opened()
             self.notice = library.notice or self.notice
         over = followed.run.over  # asked before writing, so that the end of the run is written too
-        followed.write(library, over)
+        if followed.write(library, over):
+            library.finish_log()
         if over:
             with self._lock:  # it is gone already where it is written again, into the library after a damaged one
                 if followed in self._following:
                     self._following.remove(followed)
+
+    def _opened(self) -> Library:
+        """Open the library. Where somebody has put something else in its place since it was opened, go on beside
+        it."""
+        try:
+            library = Library(self.path)
+        except NoLibraryError as fault:
+            if not self._known:
+                raise
+            instead = Path(other_name(self.path, "instead"))
+            library, self.path = Library(instead), instead
+            self.notice = f"The run library was replaced: {fault}. Runs are written into {instead}"
+        self._known = True
+        return library
 
     def _set_aside(self, library: Library, following: list[_Followed]) -> bool:
         """Go on with a new library in place of a damaged one. Return whether there is one."""
@@ -163,12 +180,12 @@ class _Followed:
         """Take it that nothing of the run is written."""
         self._written = _Written()
 
-    def write(self, library: Library, over: bool) -> None:
-        """Write everything that is new, in one transaction."""
+    def write(self, library: Library, over: bool) -> bool:
+        """Write everything that is new, in one transaction. Return whether there was anything."""
         run, history = self.run, self.run.history
         rows, before = len(history), self._written
         if (not rows and (run.refused or run.status in ("ready", "starting"))) or (run.parent and not run.own):
-            return  # it may never begin
+            return False  # it may never begin
         grown = {
             kind: _grown(list(entries(run)), encode, *before.lists[kind]) for kind, (entries, encode) in GROWING.items()
         }
@@ -179,7 +196,7 @@ class _Followed:
             whole={kind: [dumps(entry) for entry in entries(run)] for kind, entries in WHOLE.items()},
         )
         if now == before:
-            return
+            return False
         states = stored_snapshots.packed(run, self._snapshots) if over and self._snapshots else []
         with library.transaction() as connection:
             self._write_columns(connection, now.columns)
@@ -191,6 +208,7 @@ class _Followed:
             if over:
                 stored_snapshots.write(connection, self._id, states)
         self._written = now._replace(history=history, piece=piece)
+        return True
 
     def _write_columns(self, connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
         """Write the run's line in the table `runs`."""

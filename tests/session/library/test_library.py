@@ -502,7 +502,7 @@ def test_a_copied_library_opens_elsewhere(path, tmp_path):
 
 def test_a_library_that_is_held_at_the_end_is_waited_for(path, monkeypatch):
     """One attempt of 5 s out of 30 lost 5,027 of 6,000 rows."""
-    monkeypatch.setattr(schema, "_PATIENCE", 0.01)
+    monkeypatch.setattr(schema, "PATIENCE", 0.01)
     monkeypatch.setattr(writer, "INTERVAL", 0.01)
     write(path, made(1))
     attempts, attempt = [], LibraryWriter._attempt
@@ -523,7 +523,7 @@ def test_a_library_that_is_held_at_the_end_is_waited_for(path, monkeypatch):
 
 
 def test_a_library_that_stays_held_is_given_up_in_time(path, monkeypatch):
-    monkeypatch.setattr(schema, "_PATIENCE", 0.01)
+    monkeypatch.setattr(schema, "PATIENCE", 0.01)
     monkeypatch.setattr(writer, "INTERVAL", 0.01)
     write(path, made(1))
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:

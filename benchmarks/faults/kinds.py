@@ -1,0 +1,42 @@
+"""What a kind of case is: how it is drawn, and what it has to be called, from what was done to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.faults.drawing_runs import Random, Texts
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is done to a healthy run: knobs from the start, or from a step on (`at`, such as 60:optimizer.lr=3)."""
+
+    named: tuple[str, ...] = ()  # rules any of which names it
+    change: tuple[str, ...] = ()
+    at: tuple[str, ...] = ()
+    silent: bool = False  # it is a fault whether or not the accuracy shows it
+    since: int = 0  # the first step at which it can act
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A healthy run, and what is done to it, the earlier part first."""
+
+    base: Texts
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of cases. `healthy`: what is done to the run only makes it look ill."""
+
+    group: str
+    name: str
+    draw: Callable[[Random], Drawn]
+    healthy: bool = False
+
+
+def since(step: int, *assignments: str, named: tuple[str, ...] = (), silent: bool = False) -> Part:
+    """Return knobs that change at a step."""
+    return Part(named, at=tuple(f"{step}:{text}" for text in assignments), silent=silent, since=step)

@@ -1,0 +1,33 @@
+"""A run that knew more than it knows now: on the test set, and on the batches that it trains on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.diagnosis.progress import RISEN, Progress
+from gradstudio.core.diagnosis.rule import OnTestSet
+from gradstudio.core.history import History
+from gradstudio.core.text import percent
+
+
+@dataclass
+class AccuracyLost(OnTestSet):
+    """Fires where the training batches are right clearly less often than at best (Progress.worse), and the test set is
+    too, by more than `drop`. It is critical where the test accuracy is below what the task promises. The accuracy at
+    the end of the run counts as one more measurement."""
+
+    rule = "accuracy_lost"
+    drop: float = RISEN
+
+    def judge(self, history: History, state: Progress, step: int, accuracy: float) -> None:
+        if state.broken or not (state.worse and accuracy < state.best_accuracy - self.drop):
+            self.soften(False)
+            return
+        self.tell(
+            history, "critical" if accuracy < state.promised else "warning", "Worse than before",
+            f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}. Of the last 50 training "
+                f"batches {percent(state.accuracy)} were right, and {percent(state.best_accuracy)} up to step "
+                f"{state.best_step - 1:,}.",
+            "The run has lost a part of what it had learned. Its weights were better before: rewind to step "
+                f"{state.best_step:,} or earlier and change what did the harm after it.",
+        )  # fmt: skip

@@ -1,0 +1,36 @@
+"""A model that is right in training and often wrong on the test set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.diagnosis import mechanism
+from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
+from gradstudio.core.diagnosis.rule import OnTestSet
+from gradstudio.core.history import History
+from gradstudio.core.text import percent
+
+
+@dataclass
+class TestGap(OnTestSet):
+    """Fires after `after` steps where `gap` more of the training batches than of the test set are right. It is
+    critical where the test accuracy is below what the task promises. One of guessing is told by nothing_learned. The
+    accuracy at the end of the run counts as one more measurement. (SageMaker Debugger calls a tenth more overfitting,
+    which small sets of digits reach in sound runs too.)"""
+
+    rule = "test_gap"
+    gap: float = 2 * RISEN
+    after: int = 100
+
+    def judge(self, history: History, state: Progress, step: int, accuracy: float) -> None:
+        guessed = state.above_guessing(accuracy, history.value("test_accuracy", 0)) <= MOVED
+        apart = self.in_training(history, state) > accuracy + self.gap and not state.by_accuracy
+        if state.broken or step < self.after or guessed or not apart:
+            self.soften(False)
+            return
+        self.tell(
+            history, "critical" if accuracy < state.promised else "warning", "Wrong on the test set",
+            f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}, while "
+                f"{percent(state.accuracy)} of the last 50 training batches were right.",
+            mechanism.apart(history, state.batch_normed), ("model.norm=layer",) if state.batch_normed else (),
+        )  # fmt: skip
