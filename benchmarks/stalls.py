@@ -198,6 +198,12 @@ def _page_acts(window: Window) -> Iterator[Act]:
     yield _act("text size, with the code", "back", lambda: theme.set_zoom(1.0))
     yield _act("theme, with the code", "dark", lambda: theme.set_mode("dark"))
     yield _act("theme, with the code", "light", lambda: theme.set_mode("light"))
+    yield _act("theme, with the code", "dark for the other pages", lambda: theme.set_mode("dark"))
+    for page in ("branches", "gauges", "runs"):
+        yield _act("pages", f"{page}, in another theme", lambda page=page: window.columns.toggle_page(page))
+    yield _act("pages", "diagnosis, in another theme", lambda: window.columns.toggle_page("diagnosis"))
+    yield _act("pages", "code, in another theme", lambda: window.columns.toggle_page("code"))
+    yield _act("theme, with the code", "light again", lambda: theme.set_mode("light"))
     yield _act("pages", "back to diagnosis", lambda: window.columns.toggle_page("diagnosis"))
     for size in ((1280, 720), (1800, 1000), (1080, 620), (1440, 900)):
         yield _act("pages", f"resizing to {size[0]} x {size[1]}", lambda size=size: window.resize(*size))
@@ -240,6 +246,8 @@ def _plot_acts(window: Window) -> Iterator[Act]:
     for width in (2000, 500, 50):
         yield _act("plots", f"{width} steps", lambda width=width: plots.steps.zoom(10.0, 10.0 + width))
     yield _act("plots", "whole run", plots.fit)
+    yield _act("plots", "directions shown", plots.toggle_directions)
+    yield _act("plots", "directions hidden", plots.toggle_directions)
     for metric in range(plots.layers.choice.count()):
         yield _act("plots", f"metric {metric}", lambda metric=metric: plots.layers.choice.setCurrentIndex(metric))
     yield _act("plots", "first metric", lambda: plots.layers.choice.setCurrentIndex(0))

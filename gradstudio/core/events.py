@@ -26,6 +26,9 @@ Kind = Literal[
 ]
 
 
+MOST_CHANGES = 10_000  # of a run: their file stays below the size that is read, and is checked in about a second
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event at `step`; `knob`, `before` and `value` are set only where a knob changed."""

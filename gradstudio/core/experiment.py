@@ -447,10 +447,13 @@ class Experiment(BaseModel):
         """Return the knobs that differ from their default."""
         return {found.name: value for found, value in self.items() if value != found.default}
 
-    def applies(self, name: str) -> bool:
-        """Return whether the knob has an effect, given the other values."""
-        when = find_knob(name).when
-        return not when or any(all(self[other] in values for other, values in condition.items()) for condition in when)
+    def applies(self, name: str, changed: Mapping[str, Value] | None = None) -> bool:
+        """Return whether the knob has an effect, given the other values, of which some may be `changed`."""
+        when, given = find_knob(name).when, changed or {}
+        return not when or any(
+            all((given[other] if other in given else self[other]) in values for other, values in condition.items())
+            for condition in when
+        )
 
 
 KNOBS: dict[str, Knob] = read_knobs(Experiment, TITLES)
@@ -494,7 +497,8 @@ def experiment_from(sections: Mapping[str, object]) -> Experiment:
     try:
         return Experiment.model_validate(sections)
     except ValidationError as fault:
-        raise _explain(fault) from None
+        explained = _explain(fault)
+    raise explained  # not above: pydantic's error holds this one, and would be held by it as its context for ever
 
 
 def _explain(fault: ValidationError) -> KnobError:

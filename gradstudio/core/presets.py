@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradstudio.core import files, strict_toml
 from gradstudio.core.diagnosis.finding import NAMES
-from gradstudio.core.events import Change
+from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
 from gradstudio.core.strict_toml import TomlError
-from gradstudio.core.text import one_line
+from gradstudio.core.text import clean, one_line
 
 SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
 LONGEST_TITLE = 60
@@ -144,8 +144,9 @@ def parse(text: str, path: Path) -> Preset:
         ) from None
     except KnobError as fault:
         raise PresetError(f"{path}{_line_of(text, str(fault))}: {fault}") from None
+    name = clean(path.stem)
     return Preset(
-        id=path.stem, title=about.title or path.stem, summary=about.summary, lesson=about.lesson, promise=about.promise,
+        id=name, title=about.title or name, summary=about.summary, lesson=about.lesson, promise=about.promise,
         experiment=experiment, timeline=timeline, path=path, bundled=path.parent == files.PRESETS,
         written_in=about.schema_,
     )  # fmt: skip
@@ -172,6 +173,8 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
     """Return live changes in the order of their steps, each checked as if it were made; KnobError where one is not
     allowed."""
     changes = []
+    if len(entries) > MOST_CHANGES:
+        raise KnobError(f"timeline: {len(entries):,} changes are not allowed; allowed: at most {MOST_CHANGES:,}")
     for index, entry in enumerate(entries):
         with _naming(f"timeline.{index}"):
             changes.append((index, _change(entry)))

@@ -13,6 +13,7 @@ from typing import Any
 from gradstudio.core import files
 
 LARGEST_FILE = 1_000_000  # bytes
+LARGEST_TEXT = 4 * LARGEST_FILE  # characters; what was read from a file is written a little longer
 MOST_DOTS = 200  # in a line: tomllib's time grows as the square of a dotted key's length
 
 
@@ -37,6 +38,8 @@ def read(path: Path) -> str:
 
 def parse(text: str) -> dict[str, Any]:
     """Return the table that is written as `text`; TomlError where it is none."""
+    if len(text) > LARGEST_TEXT:
+        raise TomlError(f": {len(text):,} characters, which is more than is read")
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > MOST_DOTS:
             raise TomlError(f", line {number}: more than {MOST_DOTS} dots in a line")

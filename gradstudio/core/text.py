@@ -80,3 +80,8 @@ def short_name(name: str, longest: int) -> str:
         if len(name) > longest >= len(shorter):
             return shorter
     return shortened(name, longest)
+
+
+def clean(text: str) -> str:
+    """Return the text as UTF-8 can have it: what was a file name in another encoding is written out."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -8,16 +8,19 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import KnobError
 from gradstudio.engine import models
 from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.shape import Shape
 
 UNCHECKED = 256 << 20  # bytes: what cannot take more is not looked at any closer
+SPARE = 64 << 20  # bytes that the rows leave to everything else
 _FLOAT = 4  # bytes
 # Tensors of the weights' size that an optimizer keeps, beside weights, gradients and the weights before the update.
 _STATES = {"sgd": 0, "rmsprop": 1, "adam": 2, "adamw": 2}
@@ -57,6 +60,21 @@ def check_batches(knobs: Experiment, shape: Shape) -> int:
     if taken > UNCHECKED:
         _check(taken, "the batches of a step", "accumulation.steps, problem.batch_size or problem.seq_len")
     return taken
+
+
+def check_rows(knobs: Experiment) -> None:
+    """Raise KnobError where the rows of all steps take more than is free. The layers' rows go to disk."""
+    taken = knobs.run.steps * len(COLUMNS) * np.dtype(float).itemsize
+    if taken > UNCHECKED:
+        _check(taken, f"the rows of {knobs.run.steps:,} steps", "run.steps")
+
+
+def check_more_rows(layers: int) -> None:
+    """Raise MemoryError where there is no room for the next block of rows, as after days, or where the disk does not
+    take those of the layers."""
+    taken = BLOCK * (len(COLUMNS) * np.dtype(float).itemsize + len(LAYER_METRICS) * layers * _FLOAT) + SPARE
+    if not fits(taken):
+        raise MemoryError(f"the rows of {BLOCK:,} more steps do not fit into the {free() / 1e6:,.0f} MB that are free.")
 
 
 def fits(taken: int) -> bool:

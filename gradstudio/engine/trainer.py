@@ -45,6 +45,7 @@ class Trainer:
     def __init__(self, experiment: Experiment) -> None:
         knobs = experiment
         self.experiment = experiment  # the values in force
+        memory.check_rows(knobs)
         self.device = devices.resolve(knobs.run.device)
         runtime.prepare(knobs.run.deterministic)
         self.environment = environment.describe(self.device, knobs.run.deterministic)

@@ -2,7 +2,8 @@
 
 Qt styles a widget with all that is in it in one go, at a quarter of a millisecond each, seen or unseen. So the program
 has no style sheet: each part of the window has one of its own. When the theme changes, the parts in sight are styled a
-few in each turn of the event loop and then painted together; any other part is styled once it is shown.
+few in each turn of the event loop and then painted together; any other part is styled once it is shown, in the turn
+after that.
 """
 
 from __future__ import annotations
@@ -59,10 +60,17 @@ class StyledParts(QObject):
         self._go_on()
 
     def dress(self, part: QWidget) -> None:
-        """Style a part that was out of sight."""
+        """Style a part that was out of sight, in the next turn of the event loop: what shows it takes its time too."""
         part.removeEventFilter(self._watch)
+        window = part.window()
+        window.setUpdatesEnabled(False)  # or a person would see the old look
+        QTimer.singleShot(0, window, lambda: self._dress_shown(part, window))
+
+    def _dress_shown(self, part: QWidget, window: QWidget) -> None:
         for number in [number for number in self._stale if self._parts[number] is part]:
             self._style(number)
+        if not self.busy:  # a change that has begun since shows its windows at its end
+            window.setUpdatesEnabled(True)
 
     def _go_on(self) -> None:
         end, working = time.thread_time() + SLICE, bool(self._waiting)

@@ -34,6 +34,7 @@ class Theme(QObject):
         self.colors = LIGHT
         self._wanted = False  # another change while the one before is carried out
         self._files = QTemporaryDir()
+        self._icons: dict[tuple[str, int], QIcon] = {}  # by name and colour; a theme change needs most of them again
         self._parts = StyledParts()
         self._parts.dressed.connect(self._dressed)
 
@@ -108,11 +109,14 @@ class Theme(QObject):
 
     def icon(self, name: str, role: str = "text") -> QIcon:
         """Return an icon of resources/icons in one of the theme's colours."""
-        drawn = QIcon(str(RESOURCES / "icons" / f"{name}.svg")).pixmap(32, 32)
-        with QPainter(drawn) as painter:
-            painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
-            painter.fillRect(drawn.rect(), self.color(role))
-        return QIcon(QPixmap(drawn))
+        color = self.color(role)
+        if (name, color.rgb()) not in self._icons:
+            drawn = QIcon(str(RESOURCES / "icons" / f"{name}.svg")).pixmap(32, 32)
+            with QPainter(drawn) as painter:
+                painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
+                painter.fillRect(drawn.rect(), color)
+            self._icons[name, color.rgb()] = QIcon(QPixmap(drawn))
+        return self._icons[name, color.rgb()]
 
     def _colored(self, name: str, role: str) -> str:
         """Return the path of an icon in one of the theme's colours, because a style sheet can only name a file."""

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from pydantic import ValidationError
 
@@ -107,3 +110,16 @@ def test_a_value_that_had_another_name_means_the_same() -> None:
     assert "per_layer" not in KNOBS["clipping.kind"].choices
     with pytest.raises(KnobError, match="allowed: one of: none, norm, value, agc, per_tensor"):
         Experiment().with_value("clipping.kind", 3)
+
+
+def test_an_error_is_gone_with_whoever_caught_it() -> None:
+    """It held pydantic's error, which held it, where the collector cannot see."""
+
+    def refuse() -> weakref.ref[KnobError]:
+        with pytest.raises(KnobError) as refused:
+            Experiment().with_value("run.device", "toaster")
+        return weakref.ref(refused.value)
+
+    left = refuse()
+    gc.collect()
+    assert left() is None

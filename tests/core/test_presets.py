@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gradstudio.core import files, preset_as_text, presets
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.diagnosis.finding import NAMES
-from gradstudio.core.events import Change
+from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
 from gradstudio.core.presets import LessonStep, Preset, PresetError, Promise
@@ -250,6 +250,20 @@ def test_wrong_timeline_is_refused_and_the_section_is_not_blamed(entry: str, say
     message = refused(f"[optimizer]\nkind = 'sgd'\nlr = 0.1\n\n[[timeline]]\n{entry}")
     assert says in message
     assert message.startswith("sample.toml, line 5: timeline.0: ")
+
+
+def test_a_timeline_without_end_is_refused() -> None:
+    line = "\n[[timeline]]\nstep = 5\nknob = 'optimizer.lr'\nvalue = 1"
+    assert refused(line * (MOST_CHANGES + 1)) == (
+        "sample.toml, line 2: timeline: 10,001 changes are not allowed; allowed: at most 10,000"
+    )
+    assert "characters, which is more than is read" in refused(line * 100_000)
+
+
+def test_a_file_name_that_is_not_utf8_gives_a_title_that_is() -> None:
+    preset = presets.parse("", Path("caf\udce9.toml"))
+    assert (preset.id, preset.title) == ("caf\\udce9", "caf\\udce9")
+    assert presets.parse(presets.to_toml(preset), Path("x.toml")).title == preset.title
 
 
 SKIP = "problem.skip_batches"

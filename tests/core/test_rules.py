@@ -543,6 +543,42 @@ def test_what_a_gradient_does_is_told_by_clipping_and_optimizer(settings: Settin
     assert all(part in told for part in said), told
 
 
+@pytest.mark.parametrize(
+    ("momentum", "cosine", "said"), [(0.99, 0.12, "about 100 steps"), (0.99, 0.8, ""), (0.0, 0.12, ""), (1.0, 0.0, "")]
+)
+def test_a_loss_that_swings_says_what_carries_the_updates_on(momentum: float, cosine: float, said: str) -> None:
+    settings = Settings("none", 0.0, "fp32", "sgd", momentum)
+    made = rows([2.3] * 20 + [1.0, 9.0] * 100, settings=settings, update_cosine=cosine)
+    meaning = diagnose(made)["loss_oscillating"].meaning
+    assert (
+        (said in meaning and "momentum carries them on" in meaning and "is 0.12" in meaning)
+        if said
+        else ("carries" not in meaning)
+    )
+
+
+def test_a_rate_that_was_high_enough_while_there_was_a_gradient_is_not_too_low() -> None:
+    """As where a policy has become sure of itself, so that its gradient is gone."""
+    made = [replace(each, update_ratio=0.05 if each.step < 3 else 1e-6) for each in rows(STANDING)]
+    assert "update_ratio_low" not in diagnose(made)
+    fallen = [replace(each, lr=0.1 if each.step < 3 else 1e-5) for each in made]
+    assert "update_ratio_low" in diagnose(fallen)
+
+
+def test_what_was_no_better_than_guessing_stays_so_until_it_is_better() -> None:
+    made = rows(STANDING, test_accuracy=UNKNOWN)
+    made = [replace(each, test_accuracy=0.1) if each.step in (0, 120, 280) else each for each in made]
+    moving = [replace(each, accuracy=0.1 + 0.1 * (each.step >= 250)) for each in made]
+    state = Progress(guess=0.1, by_accuracy=True)
+    history, diagnosis, found = History(LAYERS), Diagnosis(all_rules(), state), {}
+    for each in moving:
+        history.append(each)
+        found |= {finding.rule: finding for finding in diagnosis.look(history)}
+    assert not state.stuck and found["nothing_learned"].severity == "critical"
+    assert "At step 280" in found["nothing_learned"].evidence
+    assert "has learned" in next(diagnosis.conclude(history, 0.2)).meaning
+
+
 def test_a_note_on_what_is_over_speaks_in_the_past() -> None:
     finding = diagnose(rows([*STANDING[:150], *fall(200)], update_ratio=1e-6))["update_ratio_low"]
     assert finding.severity == "info" and finding.remedies == ()
@@ -598,8 +634,19 @@ def test_one_cause_stands_for_what_it_explains() -> None:
     assert len(cause_ranking.ordered(found.values())) == 3
 
 
-def born(phase: str, name: str, of: str = "", *, module: str = "", taken_inf: int = 0) -> Provenance:
-    operation = Operation(phase, module, name, of, "float32", 1.0, 0, taken_inf, math.nan, 1, 0)
+def born(
+    phase: str,
+    name: str,
+    of: str = "",
+    *,
+    module: str = "",
+    taken_inf: int = 0,
+    made_inf: int = 0,
+    largest: float = 1.0,
+) -> Provenance:
+    operation = Operation(
+        phase, module, name, of, "float32", largest, 0, taken_inf, math.nan, 0 if made_inf else 1, made_inf
+    )
     return Provenance(0, phase, module, name, "", 0, 1, None, (), (operation,))
 
 
@@ -610,6 +657,8 @@ def born(phase: str, name: str, of: str = "", *, module: str = "", taken_inf: in
     (born("loss", "aten.mul.Tensor"), "exploding_gradient"),
     (born("loss", "aten.log.default", taken_inf=1), "exploding_gradient"),
     (born("forward", "aten.div.Tensor", module="hidden.0"), "exploding_gradient"),
+    (born("loss", "aten.pow.Tensor_Scalar", made_inf=1), "nonfinite_loss"),
+    (born("loss", "aten.pow.Tensor_Scalar", made_inf=1, largest=2e19), "exploding_gradient"),
     (None, "exploding_gradient"),
 ])  # fmt: skip
 def test_a_loss_that_made_the_first_nan_of_finite_values_is_the_cause(provenance: Provenance, named: str) -> None:

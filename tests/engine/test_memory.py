@@ -7,9 +7,13 @@ import torch
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.presets import Preset
 from gradstudio.engine import memory
 from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.trainer import Trainer
+from gradstudio.session.record.run import Run
+from gradstudio.session.running import run_driver
+from gradstudio.session.running.worker import Worker
 
 MODELS = {
     "mlp": [],
@@ -68,7 +72,7 @@ def test_what_is_too_large_is_refused_with_what_it_takes(kind: str, monkeypatch:
             ["model.width=32"] if "weights" in what else ["model.width=4", "model.depth=1", "problem.batch_size=1024"]
         )
         with pytest.raises(KnobError, match=f"{what} would take .* GB of memory or more; allowed: what fits into"):
-            Trainer(experiment(kind, *larger))
+            Trainer(experiment(kind, "run.steps=1", *larger))
 
 
 def test_many_micro_batches_are_refused_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +99,23 @@ def test_the_free_memory_is_known_here_and_unlimited_where_it_is_not(monkeypatch
     assert 1 << 20 < memory.free() <= 1 << 62
     monkeypatch.setattr(memory, "_number", lambda path, read: None)
     assert memory.free() == 1 << 62 and memory.fits(1 << 50)
+
+
+def test_the_rows_of_more_steps_than_fit_are_refused_before_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free", lambda: 4 << 30)
+    Trainer(experiment("mlp", "run.steps=20000000"))
+    with pytest.raises(
+        KnobError, match=r"the rows of 100,000,000 steps would take 13\.6 GB of memory or more; .* 4\.3 GB"
+    ):
+        Trainer(experiment("mlp", "run.steps=100000000"))
+
+
+def test_a_run_ends_in_words_where_no_more_rows_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_driver, "BLOCK", 4)
+    checked = iter((True, False))
+    monkeypatch.setattr(memory, "fits", lambda taken: next(checked))
+    preset = Preset(id="small", title="Small", experiment=experiment("mlp", "run.steps=9"))
+    run = Run(preset, preset.experiment)
+    Worker(run).run()
+    assert run.status == "failed" and "the rows of 4,096 more steps do not fit" in run.message, run.message
+    assert len(run.history) == 4

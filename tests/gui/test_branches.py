@@ -479,6 +479,11 @@ def test_what_is_chosen_stays_whatever_comes_and_goes() -> None:
     del family.members["run-0"]  # such as one that was left out when a large family was opened
     model.take(family, runs[2], overlays)
     assert model.member("run-2").depth == 0 and held.data() == "named"
+    for run in runs[3:0:-1]:
+        family.add(run)  # in whatever order they come
+    family.members = {id: family.members[id] for id in sorted(family.members, reverse=True)}
+    model.take(family, runs[2], overlays)
+    assert [member.id for member in model.members if member.depth == 0] == ["run-1", "run-2"]
 
 
 def test_a_refresh_of_thirty_costs_next_to_nothing() -> None:

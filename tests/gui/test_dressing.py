@@ -29,6 +29,7 @@ def styled_by(change: Callable[[], None]) -> int:
     """Return how many widgets a change styles."""
     app, seen = QApplication.instance(), Styled()
     assert app is not None
+    app.processEvents()  # what was shown just now is styled
     settle(theme)
     app.installEventFilter(seen)
     change()
@@ -78,7 +79,9 @@ def test_a_part_out_of_sight_is_styled_when_it_is_shown(window: Window) -> None:
         theme.set_mode(mode)
         settle(theme)
         window.columns.show_page("gauges")
-        assert color_of(note) == theme.color("dim").name()
+        assert not window.updatesEnabled()  # the old look is not painted
+        QApplication.processEvents()
+        assert color_of(note) == theme.color("dim").name() and window.updatesEnabled()
         window.columns.show_page("diagnosis")
     theme.set_mode("system")
     settle(theme)

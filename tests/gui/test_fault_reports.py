@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QLoggingCategory, QTimer, qInstallMessageHandler, qWarning
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
-from waiting import LONG, join
+from waiting import LONG, PATIENCE, join, until
 
 from gradstudio.core import files
 from gradstudio.gui.services import fault_reports
@@ -50,7 +50,8 @@ class Faulty:
 
 
 @pytest.fixture
-def faulty(tmp_path: Path, qtbot: QtBot) -> Iterator[Faulty]:
+def faulty(tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
+    monkeypatch.setattr(fault_reports, "WRITTEN_WITHIN", PATIENCE)  # tests read the log at once
     made = Faulty(tmp_path, qtbot)
     yield made
     made.reports.remove()
@@ -199,6 +200,25 @@ def test_a_disk_that_is_full(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) ->
     for kind in (ValueError, TypeError, KeyError):
         faulty.raised(kind("no"))
         assert kind.__name__ in faulty.told
+
+
+def test_a_disk_that_hangs_holds_up_nobody_and_keeps_the_order(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_reports, "WRITTEN_WITHIN", 0.0)
+    disk, log = threading.Event(), faulty.reports.log
+    put = log._put
+
+    def slow(text: str) -> None:
+        disk.wait(PATIENCE)
+        put(text)
+
+    monkeypatch.setattr(log, "_put", slow)
+    faulty.raised(ValueError("first"))
+    faulty.raised(TypeError("second"))
+    assert "second" in faulty.told and not faulty.path.exists()
+    disk.set()
+    until(lambda: faulty.path.exists() and "TypeError: second" in faulty.logged)
+    assert faulty.logged.index("ValueError: first") < faulty.logged.index("TypeError: second")
+    until(lambda: all(thread.name != "writing the log" for thread in threading.enumerate()))
 
 
 def test_the_log_is_rotated(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.running import run_driver
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.simulator import Simulator
 
@@ -74,6 +75,21 @@ def test_a_live_change_that_the_device_refuses_does_not_end_the_run(simulator: C
     one.play()
     until(lambda: one.run.over)
     assert one.run.status == "finished" and one.run.timeline == []
+
+
+def test_changes_without_end_are_refused_and_the_run_goes_on(
+    simulator: Callable[..., Simulator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_driver, "MOST_CHANGES", 2)
+    one = simulator()
+    for step in (1, 2, 3):
+        hold(one, step)
+        one.set("optimizer.lr", 0.5 * step)
+    until(lambda: bool(one.run.refusals))
+    assert [event.text for event in one.run.refusals] == [
+        "a run has at most 2 changes, and this one has; restart it to change more"
+    ]
+    assert [change.value for change in one.run.timeline] == [0.5, 1.0]
 
 
 @pytest.mark.usefixtures("an_lstm_knows_only_fp32")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import shiboken6
 from PySide6.QtCore import QCoreApplication, QEvent, QObject
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QPixmapCache
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
 
 ROOM = {  # how many more there may be, and why
@@ -22,7 +22,9 @@ ROOM = {  # how many more there may be, and why
     "own session.library.store.Entry": (10**6, "the page Runs lists each run of the library"),
     "own session.words.run_texts.RowTexts": (10**6, "the texts of these rows"),
     "object QPanGesture": (10**6, "Qt makes some for each area that scrolls, and keeps them when that is gone"),
-    "plot item QGraphicsPathItem": (40, "a curve keeps its parts for the next run, at most some for each plot"),
+    "plot item QGraphicsPathItem": (200, "a curve keeps its parts for the next run, as many as the longest run had"),
+    "descriptor mime.cache": (1, "Qt opens it at the first file dialog that needs it"),
+    "widget QWidget in NoneType": (1, "Qt makes the one that stands for the desktop at first need"),
     **dict.fromkeys(
         [
             f"object {name}"
@@ -99,7 +101,8 @@ def settle() -> None:
 
 
 def resident() -> int:
-    """Return the bytes of memory that the process has in use, without what the C allocator could give back."""
+    """Return the bytes of memory that the process has in use, without what Qt and the C allocator could give back."""
+    QPixmapCache.clear()
     ctypes.CDLL(None).malloc_trim(0)
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):

@@ -32,6 +32,7 @@ _EXACT = (
     "exploding_gradient", "nonfinite_loss", "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
+_OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
 _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
 _NEVER = math.inf
@@ -143,6 +144,8 @@ def born_in_loss(provenance: Provenance) -> bool:
     0 or less, a root at 0 or its derivative. A value that only grew too large is no such case."""
     born = provenance.chain[0] if provenance.chain else None
     if born is None or not born.produced or provenance.module or provenance.phase not in ("loss", "backward"):
+        return False
+    if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
         return False
     names = f"{born.name} {born.of}".lower()
     return any(part in names for part in _UNDEFINED)

@@ -12,6 +12,7 @@ from gradstudio.core.history import History, Settings
 from gradstudio.core.text import number
 
 _AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared
+_LATEST = 50  # updates
 _TURNED = 0.5  # share of the cosine before, below which the updates have left their gradients
 _REMEMBERED = 200  # steps: a batch norm keeps 0.9 of its running variance at each, so 1e-9 of it is left after them
 _SHORTENED = {
@@ -77,6 +78,24 @@ def turned(history: History, step: int) -> str:
     return (
         f" The next {_AFTER} updates still go its way and not that of their own gradients: their cosine is "
         f"{number(median(after), 2)} in the median, and was {number(median(before), 2)} before."
+    )
+
+
+def carried(history: History) -> str:
+    """Return how little the latest updates follow their own gradients, as a sentence with a space before it; "" where
+    they mostly do. Momentum and the running mean of Adam carry them on."""
+    cosines = history.column("update_cosine", len(history) - _LATEST)
+    cosines = cosines[np.isfinite(cosines)]
+    settings = in_force(history, len(history) - 1)
+    if settings is None or not len(cosines) or not (cosine := median(cosines)) < _TURNED:
+        return ""
+    adam = settings.optimizer in ("adam", "adamw")
+    share = settings.beta1 if adam else settings.momentum
+    if not 0 < share < 1:
+        return ""
+    return (
+        f" The {'running mean of Adam' if adam else 'momentum'} carries them on for about {number(1 / (1 - share))} "
+        f"steps: the median cosine of the last {len(cosines)} updates with their own gradients is {number(cosine, 2)}."
     )
 
 

@@ -30,6 +30,21 @@ _AGAINST_GUESSING: dict[str, tuple[str, ...]] = {
     "pole": ("clipping.kind=norm", "optimizer.kind=adam optimizer.lr=0.01"),
     "ring": ("clipping.kind=norm",),
 }
+# Remedies for a policy that large steps made sure of itself. A lower rate only delays that.
+_OF_A_POLICY = ("clipping.kind=norm", "clipping.kind=per_tensor", "optimizer.kind=adam optimizer.lr=0.01")
+
+
+# Remedies for twenty convolutions in a row; residuals or another initialization alone were not seen to heal them.
+_OF_DEEP_CONVOLUTIONS = (
+    "model.norm=batch model.residual=true model.norm_position=post", "model.norm=batch model.norm_position=post",
+    "model.norm=batch",
+)  # fmt: skip
+# Remedies for a game of two networks under momentum, which drives them apart at any rate (Gidel 2019).
+_OF_THE_GAME = ("optimizer.momentum=0",)
+_OF_LARGE_STEPS = (
+    "exploding_gradient", "update_ratio_high", "dead_units", "nothing_learned", "nonfinite_loss", "nonfinite_gradient",
+    "loss_oscillating",
+)  # fmt: skip
 
 
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
@@ -49,6 +64,9 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
 def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
     """Return the remedies of a finding, in the order in which they are offered with these values."""
     remedies, grave = finding.remedies, finding.severity != "info"
+    game = knobs.model.kind == "gan" and knobs.applies("optimizer.momentum") and knobs.optimizer.momentum > 0
+    if game and grave and finding.rule in _OF_LARGE_STEPS:
+        return _OF_THE_GAME
     match finding.rule:
         case "nonfinite_loss" | "nonfinite_gradient":
             return _OF_THE_LOSS.get(knobs.loss.kind, remedies)
@@ -61,6 +79,12 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return (*remedies[:1], *(f"{remedy} loss.weight=1" for remedy in remedies[:1]), *remedies[1:])
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
+        case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
+            return _OF_A_POLICY
+        case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
+            return _OF_DEEP_CONVOLUTIONS
+        case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):
+            return _OF_DEEP_CONVOLUTIONS
         case "exploding_gradient" | "dead_units" if (
             knobs.optimizer.kind != "sgd" and grave
         ):  # Adam and its relatives undo most of what clipping does
@@ -72,11 +96,16 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
     return remedies
 
 
+def _is_drawn_to_size(knobs: Experiment) -> bool:
+    """Return whether the weights are drawn by a scheme that knows the size of a layer, as it asks for."""
+    return knobs.model.init_gain == 1 and knobs.model.init not in ("zeros", "normal")
+
+
 def _fits(remedy: str, knobs: Experiment) -> bool:
     """Return whether a remedy, one or several `knob=value`, changes anything and all of it can act."""
-    assignments = [parse_assignment(part) for part in remedy.split()]
-    if all(knobs[name] == value for name, value in assignments):
+    assignments = dict(parse_assignment(part) for part in remedy.split())
+    if all(knobs[name] == value for name, value in assignments.items()):
         return False
-    if any(name.startswith("precision.") for name, _ in assignments) and knobs.precision.dtype != "fp16":
+    if any(name.startswith("precision.") for name in assignments) and knobs.precision.dtype != "fp16":
         return False  # other formats have no underflow or overflow to heal
-    return all(knobs.applies(name) for name, _ in assignments)
+    return all(knobs.applies(name, assignments) for name in assignments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
@@ -36,6 +37,7 @@ class LossOscillating(Looking):
             history, "warning", "The loss swings",
             f"The middle half of the last 50 losses spans {number(state.spread)}, around {number(state.recent)}; "
             f"the loss began at {number(state.start)}.",
-            "The updates probably overshoot the minimum: often the learning rate is too high.",
+            "The updates probably overshoot the minimum: often the learning rate is too high."
+            + mechanism.carried(history),
             (*lower(history, lr)[:1], "clipping.kind=norm", *lower(history, lr)[1:]),
         )  # fmt: skip

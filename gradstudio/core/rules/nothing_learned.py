@@ -26,6 +26,7 @@ class NothingLearned(OnTestSet):
         above = state.above_guessing(accuracy, start)
         apart = above <= MOVED and self.in_training(history, state) > accuracy + 2 * RISEN
         standing = above <= RISEN and (state.stuck or state.lost)
+        standing = standing or (above <= MOVED and self._finding is not None)  # it has not risen since it was told
         if state.broken or step < self.after or not (apart or standing):
             self._forgive(history, step, accuracy)
             return

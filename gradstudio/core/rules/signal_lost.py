@@ -44,6 +44,10 @@ class SignalLost(Looking):
             f"two of them was {number(cosine, 4)}. The gradient norm is {number(norm)}.",
             "The common part of the signal gets nearly all of each update; the differences between the examples get "
             f"about {number((1 - cosine) / cosine, 2)} of that. Each layer makes the examples more alike.",
-            ("model.norm=batch", "model.residual=true model.norm=layer", "model.init=orthogonal model.init_gain=1"),
+            (
+                "model.norm=batch model.residual=true model.norm_position=post",
+                "model.residual=true model.norm=layer",
+                "model.init=orthogonal model.init_gain=1",
+            ),
             first=int(steps[above]),
         )  # fmt: skip

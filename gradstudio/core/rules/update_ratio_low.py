@@ -24,6 +24,7 @@ class UpdateRatioLow(Looking):
     rule = "update_ratio_low"
     ratio: float = 1e-4
     after: int = 80  # steps
+    usual: float = 1e-2  # an update of that size before shows that the rate is not to blame
     window: int = 50
 
     def _since(self, history: History) -> int:
@@ -39,7 +40,10 @@ class UpdateRatioLow(Looking):
         ratio = median(latest)
         if not ratio < self.ratio:
             return
-        lr = history.value("lr", len(history) - 1)
+        since, lr = self._since(history), history.value("lr", len(history) - 1)
+        before = history.column("update_ratio", 0, since)
+        if (before > self.usual).any() and lr > 0.5 * history.value("lr", since - 1):
+            return  # the rate was high enough while there was a gradient
         fit = fitting_rate(history)
         remedies = (
             (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else ()
@@ -50,5 +54,5 @@ class UpdateRatioLow(Looking):
                 f"rate of {number(lr)}. "
             f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
             f"The last {len(latest)} updates moved the weights by at most {number(float(np.nansum(latest)))} times "
-                "their norm in all.", remedies, first=self._since(history),
+                "their norm in all.", remedies, first=since,
         )  # fmt: skip

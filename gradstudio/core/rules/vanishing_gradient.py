@@ -50,7 +50,7 @@ class VanishingGradient(Looking):
             "Each layer passes back only a part of the gradient. Almost none reaches the first layers, so they hardly "
             "change from there on.",
             (
-                "model.norm=batch model.residual=true",
+                "model.norm=batch model.residual=true model.norm_position=post",
                 "model.activation=relu model.init=he",
                 "model.norm=batch",
                 "model.residual=true",

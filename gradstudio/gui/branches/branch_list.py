@@ -133,8 +133,10 @@ class BranchList(QAbstractListModel):
         for run in family.members.values():
             branches.setdefault(run.parent if run.parent in family.members else "", []).append(run)
         for parent, runs in branches.items():
-            if parent:  # among the roots, the twin that is shown comes first
+            if parent:
                 runs.sort(key=lambda run: run.started)
+            else:  # of twins the one that is shown comes first, and after them branches whose parent is not here
+                runs.sort(key=lambda run: run.started if run.parent else 0.0)
         waiting: list[tuple[Run, tuple[bool, ...]]] = [(run, ()) for run in reversed(branches.get("", []))]
         while waiting:
             run, rails = waiting.pop()

@@ -39,6 +39,7 @@ LONGEST_DETAILS = 20_000  # letters that are kept of a traceback: its beginning 
 LOG_BYTES, LOG_FILES = 1_000_000, 3
 KINDS = 200  # faults that are told apart; any others count as one
 TELL_EVERY = 200  # ms
+WRITTEN_WITHIN = 0.05  # seconds that whatever failed waits for its entry, as a crash may follow; a disk may take longer
 RECENT = 20  # entries of the log that belong to the details
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
@@ -47,23 +48,46 @@ _GRAVE = (QtMsgType.QtWarningMsg, QtMsgType.QtCriticalMsg, QtMsgType.QtFatalMsg)
 
 
 class FaultLog:
-    """The log file. Where it cannot be written, only the latest entries are kept, in memory."""
+    """The log file. A thread writes it, as a disk may take seconds; it lives only while there is something to write.
+    Where the file cannot be written, only the latest entries are kept, in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.recent: deque[str] = deque(maxlen=RECENT)
+        self._waiting: deque[tuple[str, threading.Event]] = deque()
+        self._lock, self._writes = threading.Lock(), False
         self._handler = _Handler(
             path, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8", errors="backslashreplace", delay=True
         )
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
 
-    def write(self, line: str, details: str = "") -> None:
-        """Add an entry: a line, and what belongs to it."""
+    def write(self, line: str, details: str = "") -> threading.Event:
+        """Add an entry: a line, and what belongs to it. Return what is set once it is written, or cannot be."""
         self.recent.append(f"{time.strftime('%H:%M:%S')} {line}")
+        done = threading.Event()
+        with self._lock:
+            self._waiting.append((f"{line}\n{details}" if details else line, done))
+            if not self._writes:
+                threading.Thread(target=self._write, name="writing the log", daemon=True).start()
+                self._writes = True
+        return done
+
+    def _write(self) -> None:
+        """Write the entries that wait, in their order."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._writes = False
+                    return
+                text, done = self._waiting.popleft()
+            with contextlib.suppress(Exception):  # of a disk: what is written was printed already
+                self._put(text)
+            done.set()
+
+    def _put(self, text: str) -> None:
         if self.path.exists() and not self.path.is_file():
             return  # to open a pipe would wait for its reader
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = f"{line}\n{details}" if details else line
         self._handler.handle(logging.makeLogRecord({"msg": text}))
         self._handler.close()  # so that another window can rotate the file; the next entry opens it again
 
@@ -175,14 +199,17 @@ class FaultReports(QObject):
         self._inside.noting = True
         try:
             with self._lock:
-                self._count(key, describe, told)
+                written = self._count(key, describe, told)
+            if written is not None:
+                written.wait(WRITTEN_WITHIN)  # without the lock, for which the window may wait
         except Exception as fault:  # of a disk, of a text: the fault was printed already
             with contextlib.suppress(Exception):
                 print(f"the fault was not noted: {type(fault).__name__}", file=sys.stderr)
         finally:
             self._inside.noting = False
 
-    def _count(self, key: object, describe: Callable[[], tuple[str, str]], told: bool) -> None:
+    def _count(self, key: object, describe: Callable[[], tuple[str, str]], told: bool) -> threading.Event | None:
+        """Count a fault. Return what is set once it is written down, where it has to be."""
         key = key if key in self._faults or len(self._faults) < KINDS else None
         fault = self._faults.get(key)
         if fault is None:
@@ -198,9 +225,8 @@ class FaultReports(QObject):
         if fault.times == 1:
             if len(self._faults) == 1:
                 self.log.write(_versions())
-            self.log.write(fault.line, fault.details)
-        elif is_round:
-            self.log.write(f"{fault.times:,} times: {fault.line}")
+            return self.log.write(fault.line, fault.details)
+        return self.log.write(f"{fault.times:,} times: {fault.line}") if is_round else None
 
     def _tell(self) -> None:
         """Bring the message bar up to date. A line that a person has closed comes back only at a round count."""

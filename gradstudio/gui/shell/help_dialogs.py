@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from html import escape
 
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialogButtonBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from gradstudio import __version__
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.list_keys import LIST_KEYS
 
+LINE_HEIGHT = 125  # % of the text's own
 GESTURES = (  # and keys that a widget hears only while it has the focus
     ("Drag the timeline, click a plot", "Rewind to that step"),
     ("Drag the max_norm line", "Set clipping.max_norm"),
@@ -26,17 +28,27 @@ GESTURES = (  # and keys that a widget hears only while it has the focus
 
 def show_keys(parent: QWidget, commands: Sequence[tuple[str, str]]) -> None:
     """Show the keys of the commands beside the gestures."""
-    pairs = zip_longest(commands, GESTURES, fillvalue=("", ""))
-    lines = ("".join(_cell(f"<b>{keys}</b>") + _cell(what) for keys, what in line) for line in pairs)
-    rows = "".join(f"<tr>{line}</tr>" for line in lines)
-    box = popups.message_box(parent, "Keys and gestures", f"<table cellspacing='4'>{rows}</table>")
-    for label in box.findChildren(QLabel):
-        label.setWordWrap(False)  # no line is broken, and to try it out takes as long as all the rest
-    box.open()
+    dialog = popups.TemporaryDialog(parent, "Keys and gestures")
+    columns = QHBoxLayout()
+    columns.setSpacing(12)
+    for pairs in (commands, GESTURES):
+        columns.addWidget(_column([f"<b>{escape(keys)}</b>" for keys, _ in pairs]))
+        columns.addWidget(_column([escape(what) for _, what in pairs]))
+    buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok)
+    buttons.accepted.connect(dialog.accept)
+    rows = QVBoxLayout(dialog)
+    rows.setContentsMargins(36, 14, 12, 12)
+    rows.setSpacing(12)
+    rows.addLayout(columns)
+    rows.addWidget(buttons)
+    dialog.open()
 
 
-def _cell(text: str) -> str:
-    return f"<td style='white-space: nowrap'>{text}&nbsp;&nbsp;</td>"
+def _column(lines: Sequence[str]) -> QLabel:
+    """Return one column of a table. Qt takes 0.1 s to lay a table of so many cells out, and a text next to nothing."""
+    label = QLabel(f"<p style='white-space: pre; line-height: {LINE_HEIGHT}%'>{'<br>'.join(lines)}</p>")
+    label.setAlignment(Qt.AlignmentFlag.AlignTop)
+    return label
 
 
 def show_about(parent: QWidget) -> None:

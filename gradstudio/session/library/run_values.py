@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.events import Change, Event
+from gradstudio.core.events import MOST_CHANGES, Change, Event
 from gradstudio.core.experiment import Experiment, differing, find_knob, of_today
 from gradstudio.core.history import Accumulated, Activation, Activations, History, Layer, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.strict_json import coded
+from gradstudio.core.text import clean
 from gradstudio.session.library.conforming import conforming
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -161,6 +162,8 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
 
 
 def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:
+    if len(entries) > 10 * MOST_CHANGES:  # a branch has those of its parent too
+        raise ValueError(f"{len(entries):,} changes, which no run has")
     changes = tuple(conforming(Change(*change)) for change in entries)
     for change in changes:
         find_knob(change.knob)  # KnobError for a name that no knob has
@@ -198,11 +201,6 @@ def layers_from(text: str) -> tuple[Layer, ...]:
 def dumps(value: Any) -> str:
     """Return the value as JSON in which NaN and Inf are {"float": "nan"}."""
     return clean(json.dumps(coded(value, _tagged), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
-
-
-def clean(text: str) -> str:
-    """Return the text as UTF-8 can have it: what was a file name in another encoding is written out."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def loads(text: str) -> Any:

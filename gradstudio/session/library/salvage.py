@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from gradstudio.core import files
 from gradstudio.core.text import plural
 from gradstudio.session.library import schema
 from gradstudio.session.library.open_files import other_name
 
-_CHILDREN = ("rows", "entries", "snapshots", "checksums")
+_TABLES = (("runs", "id"), ("rows", "run"), ("entries", "run"), ("snapshots", "run"))  # and what names a run there
 _ENDINGS = ("", "-wal", "-shm")
 # Where SQLite's header has what belongs to one file, not to all of one schema. Source: sqlite.org/fileformat2.html
 _COUNTER, _PAGES, _FREE, _VALID_FOR = slice(24, 28), slice(28, 32), slice(32, 40), slice(92, 96)
@@ -37,21 +38,20 @@ def set_aside(path: Path) -> tuple[str, sqlite3.Connection]:
             os.replace(f"{path}{ending}", f"{aside}{ending}")
     connection = schema.connect(path)
     found: set[str] = set()
-    saved: set[str] = set()
+    saved: dict[str, bool] = {}  # whether a run has its checksums
     for opened in (_as_it_is, _with_new_first_page):
         with suppress(sqlite3.Error, OSError, ValueError), opened(aside) as old:
             runs = _runs(old)
             found |= runs
-            for run in runs - saved:
+            for run in runs - {*saved}:
                 with suppress(sqlite3.Error):
-                    _carry(old, connection, run)
-                    saved.add(run)
-            if saved == found and saved:
+                    saved[run] = _carry(old, connection, run)
+            if {*saved} == found and saved:
                 break
-    lost = len(found - saved)
-    told = f"{plural(len(saved), 'run', 'runs')} could be saved" + (
-        f", {plural(lost, 'run', 'runs')} could not" if lost else ""
-    )
+    lost, unchecked = len(found - {*saved}), [*saved.values()].count(False)
+    told = f"{plural(len(saved), 'run', 'runs')} could be saved"
+    told += f", {unchecked} of them without the checksums that tell damage" if unchecked else ""
+    told += f", {plural(lost, 'run', 'runs')} could not" if lost else ""
     return f"The run library was damaged; {told}. The damaged file is {aside}", connection
 
 
@@ -95,16 +95,32 @@ def _runs(old: sqlite3.Connection) -> set[str]:
     return found
 
 
-def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> None:
-    """Copy one run with all its parts, or nothing of it. A library of version 1 has no checksums."""
+def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> bool:
+    """Copy one run with all its parts, or nothing of it. Return whether it has its checksums: those that cannot be read
+    whole are left out, for a run with a part of them would not be read. A library of version 1 has none."""
     new.execute("BEGIN IMMEDIATE")
     try:
-        for table, key in (("runs", "id"), *((table, "run") for table in _CHILDREN)):
-            with suppress(sqlite3.Error) if table == "checksums" else nullcontext():
-                for line in old.execute(f"SELECT * FROM {table} WHERE {key} = ?", (run,)):
-                    new.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(line))})", line)
+        for table, key in _TABLES:
+            for line in _lines(old, table, key, run):
+                _put(new, table, line)
+        checked = True
+        try:
+            sums = list(_lines(old, "checksums", "run", run))
+        except sqlite3.Error as fault:
+            sums, checked = [], "no such table" in str(fault)
+        for line in sums:
+            _put(new, "checksums", line)
         new.execute("COMMIT")
     except BaseException:
         if new.in_transaction:
             new.execute("ROLLBACK")
         raise
+    return checked
+
+
+def _lines(old: sqlite3.Connection, table: str, key: str, run: str) -> sqlite3.Cursor:
+    return old.execute(f"SELECT * FROM {table} WHERE {key} = ?", (run,))
+
+
+def _put(new: sqlite3.Connection, table: str, line: Sequence[Any]) -> None:
+    new.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(line))})", line)

@@ -144,23 +144,27 @@ class Library:
     def entries(self, search: str = "", *, deleted: bool = False) -> list[Entry]:
         """Return the runs, newest first, that have every word of `search` in title, preset, id, outcome, note or
         tags."""
+        with self._said():
+            try:
+                rows, lost = self._lines(deleted)
+            except sqlite3.DatabaseError as fault:
+                if not is_damage(fault):
+                    raise
+                self.set_aside()
+                rows, lost = self._lines(deleted)
+        words = search.casefold().split()
+        found = [*(self._entry(row) for row in rows), *(_damaged(run) for (run,) in lost)]
+        return [entry for entry in found if all(word in searched(entry) for word in words)]
+
+    def _lines(self, deleted: bool) -> tuple[list[sqlite3.Row], list[tuple[str]]]:
+        """Return the lines of the list, and the runs that have lost theirs."""
         query = (
             f"SELECT {_LISTED}, crc FROM runs NOT INDEXED "
             f"LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' WHERE (deleted IS NOT NULL) = ? "
             "ORDER BY started DESC, id DESC"
         )
-        with self._said():
-            try:
-                rows = self._connection.execute(query, (deleted,)).fetchall()
-            except sqlite3.DatabaseError as fault:
-                if not is_damage(fault):
-                    raise
-                self.set_aside()
-                rows = self._connection.execute(query, (deleted,)).fetchall()
-            lost = [] if deleted else self._connection.execute(_LOST).fetchall()
-        words = search.casefold().split()
-        found = [*(self._entry(row) for row in rows), *(_damaged(run) for (run,) in lost)]
-        return [entry for entry in found if all(word in searched(entry) for word in words)]
+        rows = self._connection.execute(query, (deleted,)).fetchall()
+        return rows, [] if deleted else self._connection.execute(_LOST).fetchall()
 
     def version(self) -> int:
         """Return a number that changes once another connection has changed the library. This is cheap."""

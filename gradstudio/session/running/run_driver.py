@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gradstudio.core import compiled
+from gradstudio.core.events import MOST_CHANGES
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import SAMPLE_EVERY, Row
+from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.session.machine import preload_torch
@@ -52,7 +53,9 @@ class RunDriver:
         self._stands = False  # whether the trainer is where the run is
         self._snapshots, self._rewinder = snapshots, Rewinder(self.writer, snapshots)
         self._stopped: Callable[[], bool] = lambda: False
-        self._take_notices: Callable[[], list[str]] = list  # the engine's, once that is loaded
+        # Of the engine, once that is loaded
+        self._take_notices: Callable[[], list[str]] = list
+        self._check_room: Callable[[int], None] = lambda layers: None
         self._planned = run.to_come
         self._compare_at = frozenset(run.compare_at)
         self._looked_at: Experiment | None = None
@@ -73,9 +76,9 @@ class RunDriver:
         with self._caught():
             preload_torch.load_ahead()
             import gradstudio.engine.trainer  # noqa: F401 - first: where torch is missing, that is what to say
-            from gradstudio.engine import notices
+            from gradstudio.engine import memory, notices
 
-            self._take_notices = notices.take
+            self._take_notices, self._check_room = notices.take, memory.check_more_rows
             compiled.compile_all()  # also what draws the rows, for which a window is not to wait
             if stopped():  # while another run had to end, or torch to load
                 return
@@ -123,11 +126,17 @@ class RunDriver:
             return
         with self._caught():
             try:
+                self._check_changes()
                 self._ready.change(name, value)
             except KnobError as fault:
                 self.writer.refuse(name, value, str(fault))
             else:
                 self.writer.change(name, self._ready.experiment[name])
+
+    def _check_changes(self) -> None:
+        """Raise KnobError where the run has as many changes as its file may have."""
+        if len(self.run.timeline) + len(self._planned) >= MOST_CHANGES:
+            raise KnobError(f"a run has at most {MOST_CHANGES:,} changes, and this one has; restart it to change more")
 
     def compare(self) -> None:
         """Let the next step also compute the gradient of its micro-batches joined into one."""
@@ -138,6 +147,8 @@ class RunDriver:
         run = self.run
         with self._caught():
             trainer = self._ready
+            if trainer.step % BLOCK == 0:
+                self._check_room(len(trainer.layers))
             gauge = self.gauges.due(trainer)
             if gauge:
                 self.settle()

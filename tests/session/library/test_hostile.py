@@ -307,6 +307,21 @@ def test_all_runs_of_a_library_whose_first_page_is_damaged_are_saved(where: int,
     assert read(path) == ("finished", "")
 
 
+def test_checksums_of_which_a_part_is_lost_are_left_out_as_a_whole_and_it_is_said(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as library:
+        lines = [("bad", "rows", number, 0) for number in range(9, 2000)]  # fills pages after those of the real ones
+        library.executemany("INSERT INTO checksums VALUES (?, ?, ?, ?)", lines)
+        library.commit()
+        size = library.execute("PRAGMA page_size").fetchone()[0]
+    data = bytearray(path.read_bytes())
+    data[-size:] = b"\x55" * size
+    path.write_bytes(data)
+    with contextlib.closing(Library(path)) as library:
+        assert {entry.id for entry in library.entries()} == {"bad", "good"}
+        assert "2 runs could be saved, 2 of them without the checksums that tell damage" in library.notice
+        assert len(library.load("bad").history) == len(library.load("good").history) == STEPS
+
+
 # ---- titles
 
 
