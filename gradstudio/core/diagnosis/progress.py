@@ -117,6 +117,12 @@ class Progress:
         )
 
     @property
+    def halted(self) -> bool:
+        """True where the loss no longer falls, and fewer of the training batches are right than the task promises."""
+        resting = self.known and not self.warming and self.later >= RESTING * self.before
+        return resting and not self.by_accuracy and self.accuracy < self.promised
+
+    @property
     def struggling(self) -> bool:
         """True where the run does badly, or still not well after 2 WINDOW steps: enough for a fault that is
         measured."""

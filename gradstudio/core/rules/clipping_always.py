@@ -17,8 +17,8 @@ from gradstudio.core.text import number
 @dataclass
 class ClippingAlways(Looking):
     """Fires where more than `share` of the last `window` steps were clipped. It is a warning where clipping left less
-    than `left` of the norm and the run learns almost nothing. (A public watcher already warns at 5 % of 300 steps; many
-    healthy runs clip more.)"""
+    than `left` of the norm and the run learns almost nothing, or nothing more. (A public watcher already warns at 5 %
+    of 300 steps; many healthy runs clip more.)"""
 
     rule = "clipping_always"
     share: float = 0.95
@@ -39,7 +39,7 @@ class ClippingAlways(Looking):
         limit = history.settings[-1][1].limit
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
-        tight = coef < self.left and (state.stuck or state.lost or self._slow(state))
+        tight = coef < self.left and (state.stuck or state.halted or state.lost or self._slow(state))
         self.tell(
             history,
             "warning" if tight else "info",

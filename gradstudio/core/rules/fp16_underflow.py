@@ -18,7 +18,7 @@ SMALLEST = 2.0**-24  # the smallest positive number of fp16
 class Fp16Underflow(Looking):
     """Fires in fp16, in a run that does badly, where for LOOK_EVERY steps the largest gradient entry of every weight,
     times the loss scale, has stayed below `quanta` times the smallest positive number of fp16: smaller entries are then
-    lost."""
+    lost. It is a warning where the run had learned something before and has kept it."""
 
     rule = "fp16_underflow"
     quanta: float = 64.0
@@ -28,7 +28,8 @@ class Fp16Underflow(Looking):
     def look(self, history: History, state: Progress) -> None:
         if not history.settings or history.settings[-1][1].dtype != "fp16" or len(history) < LOOK_EVERY:
             return
-        if state.learned and not state.lost:
+        learned = state.learned and not state.lost
+        if learned and not state.halted:
             self.soften(not state.well)
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
@@ -45,7 +46,7 @@ class Fp16Underflow(Looking):
         lost = [history.layers[index].name for index, share in zip(weights, zeros.mean(0), strict=True) if share > 0.5]
         scale = history.value("scale", len(history) - 1)
         self.tell(
-            history, "critical", "Gradients too small for fp16",
+            history, "warning" if learned else "critical", "Gradients too small for fp16",
             f"The largest gradient entry of any weight is {number(float(scaled.max() / scale))} at a loss scale of "
                 f"{number(scale)}, and "
             f"{number(100 * float(np.mean(zeros)))} % of all entries are exactly 0. fp16 has nothing between 0 and "

@@ -16,8 +16,8 @@ from gradstudio.core.text import number
 
 @dataclass
 class UpdateRatioLow(Looking):
-    """Fires at a median |update| / |weights| below `ratio` over the last steps, while the loss stands still and the
-    learning rate does not rise.
+    """Fires at a median |update| / |weights| below `ratio` over the last steps, while the loss stands still above what
+    the task promises and the learning rate does not rise.
 
     1e-4 is TheDeepChecker's lower end (log10 < -4). Small updates are no fault while the loss falls."""
 
@@ -33,7 +33,7 @@ class UpdateRatioLow(Looking):
         return min(int(large[-1]) + 1 if len(large) else 0, len(history) - 1)
 
     def look(self, history: History, state: Progress) -> None:
-        if len(history) < self.after or not state.stuck:
+        if len(history) < self.after or not (state.stuck or state.halted):
             self.soften(not state.well)
             return
         latest = history.column("update_ratio", len(history) - self.window)
