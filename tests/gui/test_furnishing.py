@@ -122,7 +122,8 @@ def test_a_fault_of_the_import_is_a_fault_of_the_window(qtbot: QtBot, field: QLi
 
     told: list[str] = []
     with qtbot.captureExceptions() as caught:
-        furnishing = Furnishing(field, load, parts(), lambda: told.append("whole"))
+        Furnishing(field, load, parts(), lambda: told.append("whole"))
         qtbot.waitUntil(lambda: bool(caught), timeout=LONG)
     assert [str(fault) for _, fault, _ in caught] == ["no plots"] and not told
-    furnishing.deleteLater()
+    qtbot.keyClicks(field, "abc")  # it holds nothing back any more
+    assert field.text() == "abc"

@@ -60,6 +60,7 @@ class Furnishing(QObject):
         if self._thread.is_alive():
             self._timer.start(LOOK)
         elif self._fault is not None:
+            self._end()
             raise self._fault
         elif not self._window.isVisible():  # a minimized one is
             self._end()
