@@ -11,3 +11,6 @@ from gradstudio.core import threads
 THREADS = os.environ["OMP_NUM_THREADS"] = threads.chosen()
 # Read by cuBLAS when its first handle is made; without it some of its sums are not repeatable.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# Read by oneDNN at its first convolution. It would keep the kernels of 1,024 shapes, which is 100 MB after some hundred
+# models; a run needs far fewer.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")

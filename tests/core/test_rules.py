@@ -749,3 +749,24 @@ def test_an_infinite_loss_in_the_first_steps_of_fp16_is_an_overflow(since: int, 
 
 def test_every_rule_has_its_place() -> None:
     assert sorted(cause_ranking.ORDER) == sorted(NAMES)
+
+
+def test_a_loss_that_falls_at_the_accuracy_of_guessing_is_said_at_the_end() -> None:
+    history, diagnosis = History(LAYERS), Diagnosis(all_rules(), Progress(guess=0.08))
+    for each in rows([2.3 - step / 400 for step in range(150)], accuracy=0.07):
+        history.append(replace(each, test_accuracy=0.07 if each.step == 0 else UNKNOWN))
+        assert "nothing_learned" not in {finding.rule for finding in diagnosis.look(history)}
+    [finding] = [finding for finding in diagnosis.conclude(history, 0.08) if finding.rule == "nothing_learned"]
+    assert finding.severity == "warning" and "8 %" in finding.evidence and "more steps" in finding.meaning
+    assert not [*Diagnosis(all_rules(), Progress(guess=0.08)).conclude(history, 0.3)]
+
+
+@pytest.mark.parametrize(("promised", "said"), [(0.75, True), (0.4, False)])
+def test_gradients_cut_to_nothing_half_way_are_said_below_what_the_task_promises(promised: float, said: bool) -> None:
+    made = rows([*fall(100), *[0.7] * 160], settings=CLIPPED._replace(limit=1e-5), clip_coef=1e-5)
+    history, state = History(LAYERS), Progress(guess=0.1, promised=promised)
+    diagnosis, found = Diagnosis(all_rules(), state), {}
+    for each in made:
+        history.append(replace(each, accuracy=min(0.1 + each.step / 200, 0.5)))
+        found |= {finding.rule: finding for finding in diagnosis.look(history)}
+    assert (found["clipping_always"].severity == "warning") is said

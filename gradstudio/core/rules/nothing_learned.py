@@ -6,17 +6,18 @@ import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import mechanism
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
 from gradstudio.core.diagnosis.rule import OnTestSet
 from gradstudio.core.history import History
-from gradstudio.core.text import percent
+from gradstudio.core.text import number, percent
 
 
 @dataclass
 class NothingLearned(OnTestSet):
     """Fires after `after` steps where the test accuracy is that of guessing, or of the model before its first update,
     though the training batches are right far more often; or where the run stands still besides. The accuracy at the end
-    of the run counts as one more measurement."""
+    of the run counts as one more measurement; there it is a warning where the loss still falls."""
 
     rule = "nothing_learned"
     after: int = 100
@@ -31,16 +32,33 @@ class NothingLearned(OnTestSet):
             self._forgive(history, step, accuracy)
             return
         began = f", and was {percent(start)} before the first update" if math.isfinite(start) else ""
-        guess = f" Guessing gets about {percent(state.guess)}." * math.isfinite(state.guess)
         right = f" Of the last training batches {percent(state.accuracy)} were right." * math.isfinite(state.accuracy)
         self.tell(
             history, "critical", "No better than guessing",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}{began}."
-                f"{guess}{right}",
+                f"{self._guess(state)}{right}",
             mechanism.apart(history, state.batch_normed)
             if apart
             else "The run is about where it began: the model is of no use for its task.",
         )  # fmt: skip
+
+    def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
+        finding, state = super().conclude(history, progress, accuracy), progress.at(history)
+        above = state.above_guessing(accuracy, history.value("test_accuracy", 0) if len(history) else math.nan)
+        told = finding is not None and finding.severity != "info"
+        if told or state.broken or len(history) < self.after or not above <= MOVED:
+            return finding
+        self.tell(
+            history, "warning", "No better than guessing so far",
+            f"At the end the accuracy on the test set is {percent(accuracy)}.{self._guess(state)}",
+            f"The loss went from {number(state.start)} to {number(state.recent)}, and the model has learned nothing of "
+                "what its task is for. It may need more steps.",
+        )  # fmt: skip
+        return self._finding
+
+    @staticmethod
+    def _guess(state: Progress) -> str:
+        return f" Guessing gets about {percent(state.guess)}." if math.isfinite(state.guess) else ""
 
     def _forgive(self, history: History, step: int, accuracy: float) -> None:
         """Tell in the past of an accuracy that has risen since."""
