@@ -33,7 +33,7 @@ ROOM = {  # how many more there may be, and why
         (60, "a label keeps the document of the first rich text that it showed"),
     ),
     **dict.fromkeys(
-        ["own core.history.Layer", "own core.events.Event", "own core.provenance.Operation"],
+        [f"own core.{name}" for name in ("history.Layer", "events.Event", "events.Change", "provenance.Operation")],
         (500, "a run has many, and the last one may have far more than the one before"),
     ),
     "own torch.Tensor": (500, "parts of torch that are loaded late have tensors of their own"),

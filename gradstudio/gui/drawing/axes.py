@@ -92,7 +92,7 @@ class LogAxis(Axis):
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         low, high = math.floor(minVal), math.ceil(maxVal)
         every = max(1, math.ceil((high - low) * 22 / max(size, 1)))
-        decades = [float(d) for d in range(low, high + 1) if d % every == 0]
+        decades = [float(d) for d in _multiples(every, low, high)]
         inside = [d for d in decades if minVal <= d <= maxVal]
         if len(inside) >= 3 or maxVal - minVal > 3:
             return [(float(every), inside)]
@@ -137,7 +137,7 @@ class Log2Axis(Axis):
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         every = max(1, math.ceil((maxVal - minVal) * 18 / max(size, 1)))
-        return [(float(every), [float(p) for p in range(math.ceil(minVal), math.floor(maxVal) + 1) if p % every == 0])]
+        return [(float(every), [float(p) for p in _multiples(every, math.ceil(minVal), math.floor(maxVal))])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [power(2, round(value)) for value in values]
@@ -199,3 +199,9 @@ def _round_steps(low: float, high: float, count: int) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [float(v) for v in np.arange(first, last + 1) * step][:50]
+
+
+def _multiples(every: int, low: int, high: int) -> range:
+    """Return the multiples of a number within two ends. An axis may span 10 to the 9 decades for a moment, where it was
+    linear and the next run's is not."""
+    return range(-(-low // every) * every, high + 1, every)
