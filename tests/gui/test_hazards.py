@@ -141,7 +141,7 @@ def test_the_number_of_threads_is_set_before_torch_is_there() -> None:
 
 def test_the_window_is_there_before_torch_and_all_of_it_in_the_main_thread() -> None:
     code = """
-import gc, sys, threading
+import gc, shiboken6, sys, threading
 from importlib import import_module
 from PySide6.QtCore import QObject
 gc.disable()
@@ -157,10 +157,12 @@ loading = threading.Thread(target=import_module, args=("gradstudio.gui.second_pa
 loading.start()
 loading.join()
 here = application.thread()
-assert all(each.thread() is here for each in gc.get_objects() if isinstance(each, QObject) and each is not here)
+there = [each for each in gc.get_objects() if isinstance(each, QObject) and shiboken6.isValid(each)]
+assert all(each.thread() is here for each in there if each is not here)
 window.furnish()
 application.processEvents()
 assert not {"torch", "matplotlib", "numba"} & set(sys.modules)
 print("shown")
 """
-    assert "shown" in python(code).stdout
+    done = python(code)
+    assert "shown" in done.stdout, done.stderr
