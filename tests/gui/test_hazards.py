@@ -141,7 +141,7 @@ def test_the_number_of_threads_is_set_before_torch_is_there() -> None:
 
 def test_the_window_is_there_before_torch_and_all_of_it_in_the_main_thread() -> None:
     code = """
-import gc, shiboken6, sys, threading
+import gc, os, shiboken6, sys, threading
 from importlib import import_module
 from PySide6.QtCore import QObject
 gc.disable()
@@ -162,7 +162,8 @@ assert all(each.thread() is here for each in there if each is not here)
 window.furnish()
 application.processEvents()
 assert not {"torch", "matplotlib", "numba"} & set(sys.modules)
-print("shown")
+print("shown", flush=True)
+os._exit(0)  # the window is still open: Qt may crash in clearing it away
 """
     done = python(code)
     assert "shown" in done.stdout, done.stderr
