@@ -480,7 +480,7 @@ def test_a_batch_norm_that_a_bad_batch_went_into_is_the_reason_of_a_gap() -> Non
     ("optimizer", "cosine", "said"), [("adam", -0.1, True), ("adam", 0.3, False), ("sgd", 1.0, False)]
 )
 def test_a_run_lost_its_accuracy_to_a_bad_batch_that_adam_remembers(optimizer: str, cosine: float, said: bool) -> None:
-    """After one bad batch the updates follow it and not their own gradients, and the run comes to rest lower."""
+    """After one bad batch the updates follow their own gradients less, and the run comes to rest lower."""
     losses = [*fall(150, 0.2), 4e4, 0.3, *[1.0] * 148]
     made = [
         replace(
@@ -497,7 +497,7 @@ def test_a_run_lost_its_accuracy_to_a_bad_batch_that_adam_remembers(optimizer: s
     assert found["accuracy_lost"].severity == "critical" and "97 %" in found["accuracy_lost"].evidence
     (cause,) = cause_ranking.folded(finding for finding in found.values() if finding.severity != "info")
     assert (cause.rule, cause.severity, cause.explains) == ("loss_spike", "critical", ("accuracy_lost",))
-    assert ("their cosine is -0.1 in the median, and was 0.35 before" in cause.meaning) is said
+    assert ("their cosine with them is -0.1 in the median, and was 0.35 before" in cause.meaning) is said
 
 
 def test_a_loss_that_grows_with_the_reward_is_no_explosion() -> None:

@@ -76,7 +76,7 @@ def turned(history: History, step: int) -> str:
     if len(after) < _AFTER or not len(before) or not median(after) < _TURNED * median(before):
         return ""
     return (
-        f" The next {_AFTER} updates still go its way and not that of their own gradients: their cosine is "
+        f" The next {_AFTER} updates follow their own gradients less: their cosine with them is "
         f"{number(median(after), 2)} in the median, and was {number(median(before), 2)} before."
     )
 

@@ -32,8 +32,6 @@ _AGAINST_GUESSING: dict[str, tuple[str, ...]] = {
 }
 # Remedies for a policy that large steps made sure of itself. A lower rate only delays that.
 _OF_A_POLICY = ("clipping.kind=norm", "clipping.kind=per_tensor", "optimizer.kind=adam optimizer.lr=0.01")
-
-
 # Remedies for twenty convolutions in a row; residuals or another initialization alone were not seen to heal them.
 _OF_DEEP_CONVOLUTIONS = (
     "model.norm=batch model.residual=true model.norm_position=post", "model.norm=batch model.norm_position=post",

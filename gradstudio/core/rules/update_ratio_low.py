@@ -16,8 +16,8 @@ from gradstudio.core.text import number
 
 @dataclass
 class UpdateRatioLow(Looking):
-    """Fires at a median |update| / |weights| below `ratio` over the last steps, while the loss stands still above what
-    the task promises and the learning rate does not rise.
+    """Fires at a median |update| / |weights| below `ratio` over the last steps, while the learning rate does not rise
+    and the loss stands still: in a run that has learned almost nothing, or less than the task promises.
 
     1e-4 is TheDeepChecker's lower end (log10 < -4). Small updates are no fault while the loss falls."""
 
