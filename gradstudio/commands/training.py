@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 import typer
 
 from gradstudio.commands import exit_codes
+from gradstudio.commands.agreement import Trust, agree
 from gradstudio.commands.options import (
     Assignments,
     Changes,
@@ -72,7 +74,9 @@ def run(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="A preset's id, a TOML file, or a run to repeat: its whole id, its folder, or last."
+            metavar="SOURCE",
+            help="A preset's id, a TOML file, a studio file (FILE.py), or a run to repeat: its whole id, its folder, "
+            "or last.",
         ),
     ],
     assignments: Assignments = None,
@@ -87,6 +91,7 @@ def run(
     library: LibraryFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    trust: Trust = False,
 ) -> None:
     """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 diverged, 4 critical finding, 130
     interrupted."""
@@ -99,6 +104,7 @@ def run(
     compare_at = compared_steps(compare, 0, request.experiment.run.steps)
     wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
     wanted.check()
+    agree(request.experiment, trusted=trust)
     hint_at_threads(request.threads, wanted)
     carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), wanted)
 
@@ -115,7 +121,8 @@ def hint_at_threads(of_run: str, wanted: Wanted) -> None:
 
 
 def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -> NoReturn:
-    """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
+    """Train a run, keep it, write its files, say what came of it, and end with its exit code. What a studio file prints
+    goes to stderr, so that stdout has the answer alone."""
     from gradstudio.session.files import output
     from gradstudio.session.record.snapshots import Snapshots
 
@@ -126,7 +133,8 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
     if folder:
         output.check_folder(folder)
     of_parent = record.environment
-    failure, kept = _trained(record, wanted, snapshots)
+    with contextlib.redirect_stdout(sys.stderr):
+        failure, kept = _trained(record, wanted, snapshots)
     if record.differs_at is not None and not wanted.quiet:
         complain(_differs(record, of_parent))
     for event in record.events:
@@ -192,7 +200,8 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
     if not (wanted.try_fixes and healable):
         return []
     trials = fix_trials.Trials(record, snapshots)
-    foreground.wait_for(trials, progress=wanted.progress)
+    with contextlib.redirect_stdout(sys.stderr):
+        foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
         complain_at_length(trials.failure)
     return trials.ranked

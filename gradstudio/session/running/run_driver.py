@@ -280,7 +280,7 @@ class RunDriver:
             with self._caught():
                 self._investigate()
             self.outcome = "nonfinite"
-        return accuracy
+        return accuracy if trainer.subject.judged else None
 
     def _read_the_rest(self) -> None:
         """Read what was made before the run was stopped, or before a step failed. A row that was not finite may be why
@@ -333,7 +333,8 @@ class RunDriver:
             yield
         except KnobError as fault:
             self.outcome, self._message = "failed", str(fault)
-            self.writer.refuse_to_train()
+            if not self.run.own:  # later it is a fault of a studio file, which began
+                self.writer.refuse_to_train()
         except BaseException as fault:  # also SystemExit: nobody else would tell
             self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
             if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:

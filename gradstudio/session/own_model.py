@@ -1,0 +1,119 @@
+"""Before a studio file is trained: whether somebody has agreed to run it, and the check of it in a process of its own,
+with a limit of time and memory, so that a file which hangs or ends its process does no more than that."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import gradstudio
+from gradstudio.core import presets, trust
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import Preset
+from gradstudio.core.studio_file import StudioFileError, digest
+
+START = 180.0  # seconds in which torch has to be imported
+LIMIT = 60.0  # seconds of the file's own
+_LONGEST = 10_000  # characters of an answer
+# The package of this very program, but nothing else of its folder before what the system has.
+_CHILD = """import sys
+sys.path.insert(0, sys.argv[1])
+import gradstudio
+del sys.path[0]
+from gradstudio.engine.own_model import check
+check.main()"""
+
+
+def needs_agreement(experiment: Experiment) -> bool:
+    """Return whether an experiment would run a studio file that nobody has agreed to."""
+    file = experiment.studio_file
+    return file is not None and not trust.agreed(file.sha256)
+
+
+def check(experiment: Experiment, *, limit: float = LIMIT) -> None:
+    """Raise StudioFileError where the studio file of an experiment cannot be trained. It takes a few seconds, once for
+    each text and each value that it depends on."""
+    if experiment.studio_file is None:
+        return
+    text = _checked(experiment)
+    known = digest(text)
+    if trust.agreed(known):
+        return
+    if fault := _fault(experiment.studio_file.name, text, limit):
+        raise StudioFileError(fault)
+    trust.agree(known)
+
+
+def _checked(experiment: Experiment) -> str:
+    """Return what the check depends on, as the TOML that the child reads."""
+    plain = Experiment(studio_file=experiment.studio_file).with_values(
+        {
+            name: experiment[name]
+            for name in experiment.changed()
+            if name.startswith(("model_file.", "model.", "precision.dtype", "problem.", "run.seed"))
+            and name != "problem.skip_batches"
+        }
+    )
+    return presets.to_toml(Preset(id="checked", title="", experiment=plain))
+
+
+def _fault(name: str, text: str, limit: float) -> str:
+    """Return what is wrong with the file, "" where nothing is."""
+    folder = str(Path(gradstudio.__file__).parent.parent)
+    # -P: nothing is imported from the folder that the program was started in
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", _CHILD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    answers = queue.SimpleQueue[str]()
+    threading.Thread(target=_talk, args=(child, text, answers), daemon=True).start()
+    try:
+        answers.get(timeout=START)
+        answer = answers.get(timeout=limit)
+    except queue.Empty:
+        return f"{name}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
+    finally:
+        _end(child)
+    try:
+        return str(json.loads(answer))
+    except ValueError:
+        return f"{name}: {_how_it_ended(child)}; wanted: functions that return"
+
+
+def _talk(child: subprocess.Popen[bytes], text: str, answers: queue.SimpleQueue[str]) -> None:
+    """Hand over the text, and pass on the two lines of the answer; "" for one that does not come."""
+    assert child.stdin is not None and child.stdout is not None
+    with suppress(OSError, ValueError):
+        child.stdin.write(text.encode())
+        child.stdin.close()
+    for _ in range(2):
+        line = b""
+        with suppress(OSError, ValueError):
+            line = child.stdout.readline(_LONGEST)
+        answers.put(line.decode(errors="replace").strip())
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and what it has started."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        child.wait(timeout=0.2)  # it may be at its end
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    child.wait()
+
+
+def _how_it_ended(child: subprocess.Popen[bytes]) -> str:
+    code = child.returncode
+    if code < 0:
+        return f"it was ended by signal {-code}, as by a crash or for want of memory"
+    return f"it ended its process with exit code {code}"
