@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -121,8 +120,7 @@ def hint_at_threads(of_run: str, wanted: Wanted) -> None:
 
 
 def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -> NoReturn:
-    """Train a run, keep it, write its files, say what came of it, and end with its exit code. What a studio file prints
-    goes to stderr, so that stdout has the answer alone."""
+    """Train a run, keep it, write its files, say what came of it, and end with its exit code."""
     from gradstudio.session.files import output
     from gradstudio.session.record.snapshots import Snapshots
 
@@ -133,8 +131,7 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
     if folder:
         output.check_folder(folder)
     of_parent = record.environment
-    with contextlib.redirect_stdout(sys.stderr):
-        failure, kept = _trained(record, wanted, snapshots)
+    failure, kept = _trained(record, wanted, snapshots)
     if record.differs_at is not None and not wanted.quiet:
         complain(_differs(record, of_parent))
     for event in record.events:
@@ -200,8 +197,7 @@ def _tried(record: Run, wanted: Wanted, snapshots: Snapshots) -> list[Trial]:
     if not (wanted.try_fixes and healable):
         return []
     trials = fix_trials.Trials(record, snapshots)
-    with contextlib.redirect_stdout(sys.stderr):
-        foreground.wait_for(trials, progress=wanted.progress)
+    foreground.wait_for(trials, progress=wanted.progress)
     if trials.failure and os.environ.get("GRADSTUDIO_DEBUG"):
         complain_at_length(trials.failure)
     return trials.ranked

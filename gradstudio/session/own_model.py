@@ -80,11 +80,11 @@ def _fault(name: str, text: str, limit: float) -> str:
     except queue.Empty:
         return f"{name}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
     finally:
-        _end(child)
+        code = _end(child)
     try:
         return str(json.loads(answer))
     except ValueError:
-        return f"{name}: {_how_it_ended(child)}; wanted: functions that return"
+        return f"{name}: {_how_it_ended(code)}; wanted: functions that return"
 
 
 def _talk(child: subprocess.Popen[bytes], text: str, answers: queue.SimpleQueue[str]) -> None:
@@ -100,20 +100,23 @@ def _talk(child: subprocess.Popen[bytes], text: str, answers: queue.SimpleQueue[
         answers.put(line.decode(errors="replace").strip())
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and what it has started."""
+def _end(child: subprocess.Popen[bytes]) -> int | None:
+    """End the child and what it has started. Return its exit code, None where it had not come to its end."""
     with suppress(OSError, subprocess.TimeoutExpired):
-        child.wait(timeout=0.2)  # it may be at its end
+        child.wait(timeout=0.2)
+    code = child.poll()
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
     child.wait()
+    return code
 
 
-def _how_it_ended(child: subprocess.Popen[bytes]) -> str:
-    code = child.returncode
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "its process did not tell what came of it"
     if code < 0:
         return f"it was ended by signal {-code}, as by a crash or for want of memory"
     return f"it ended its process with exit code {code}"

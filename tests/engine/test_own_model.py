@@ -110,9 +110,9 @@ def test_the_noise_goes_to_the_first_tensor_if_that_holds_floats(tmp_path: Path)
     labels_first = GOOD.replace('{"points": points, "labels": [(points', '{"labels": [(points').replace(
         ".long()]}", '.long()], "points": points}'
     )
-    with pytest.raises(KnobError, match="problem.noise = 0.5 is not allowed.*int64"):
+    with pytest.raises(KnobError, match=r"problem\.noise = 0\.5 is not allowed.*int64"):
         trainer(tmp_path, "problem.noise=0.5", text=labels_first)
-    with pytest.raises(KnobError, match="problem.outlier_every = 3 is not allowed"):
+    with pytest.raises(KnobError, match=r"problem\.outlier_every = 3 is not allowed"):
         trainer(tmp_path, text=labels_first).change("problem.outlier_every", 3)
 
 

@@ -29,7 +29,7 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.running import foreground
+from gradstudio.session.running import fix_trials, foreground
 from gradstudio.session.script import script
 from gradstudio.session.words.story import in_words
 
@@ -129,6 +129,21 @@ def test_a_branch_repeats_its_run_to_the_last_bit(tmp_path: Path) -> None:
     assert branch.history.column("loss", 0, 5).tolist() == whole.history.column("loss", 0, 5).tolist()
     found = printed(script(branch.experiment, branch.course))
     assert [loss for loss, _ in found] == branch.history.column("loss").tolist()
+
+
+def test_fixes_are_tried_on_the_same_batches_and_the_cause_is_told(tmp_path: Path) -> None:
+    text = GOOD.replace("F.cross_entropy", "growing").replace(", label_smoothing=smoothing", "")
+    text += "\n\ndef growing(outputs, labels):\n    return torch.exp(outputs.pow(2).sum(1)).mean()\n"
+    made = preset(tmp_path, text)
+    made = made.model_copy(update={"experiment": made.experiment.with_values({"optimizer.lr": 30.0, "run.steps": 40})})
+    snapshots = Snapshots(gap=0.0)
+    run = trained(made, snapshots=snapshots)
+    assert run.status == "nonfinite" and run.provenance is not None
+    assert run.provenance.operation and run.findings["nonfinite_loss"].remedies
+    trials = fix_trials.Trials(run, snapshots)
+    foreground.wait_for(trials, progress=False)
+    outcomes = {trial.remedy: trial.outcome for trial in trials.ranked}
+    assert outcomes[""] == "broke again" and "held" in outcomes.values() and "failed" not in outcomes.values()
 
 
 def test_the_library_keeps_the_text_that_a_run_was_made_with(tmp_path: Path) -> None:
@@ -267,7 +282,7 @@ ENDS = {
     "ends": ("print('ready', flush=True); import os; os._exit(3)", "points.py: it ended its process with exit code 3"),
     "is killed": ("import os; os.kill(os.getpid(), 9)", "points.py: it was ended by signal 9"),
     "is bad": ("print('ready'); print('\"points.py, line 3: bad\"')", "points.py, line 3: bad"),
-    "talks": ("print('ready'); print('x' * 10**6)", "points.py: it ended its process"),
+    "talks": ("print('ready'); print('x' * 10**6)", "points.py: its process did not tell what came of it"),
 }
 
 
