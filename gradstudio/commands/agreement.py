@@ -19,19 +19,16 @@ Trust = Annotated[
 
 
 def agree(experiment: Experiment, *, trusted: bool) -> None:
-    """Ask whether the studio file of an experiment may run, unless that was agreed to, and check it. WrongRequest where
-    nobody agrees, StudioFileError where the file cannot be trained."""
+    """Ask whether the studio file of an experiment may run, unless that was agreed to. WrongRequest where nobody
+    agrees."""
     from gradstudio.core import trust
     from gradstudio.session import own_model
 
     file = experiment.studio_file
-    if file is None:
-        return
-    if own_model.needs_agreement(experiment):
+    if file is not None and own_model.needs_agreement(experiment):
         if not trusted:
             _ask(file)
         trust.agree(file.sha256)
-    own_model.check(experiment)
 
 
 def _ask(file: StudioFile) -> None:

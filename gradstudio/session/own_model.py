@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,10 +19,11 @@ import gradstudio
 from gradstudio.core import presets, trust
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
-from gradstudio.core.studio_file import StudioFileError, digest
+from gradstudio.core.studio_file import SECTION, StudioFileError, digest
 
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
+LOOK = 0.1  # seconds between two looks whether it is stopped
 _LONGEST = 10_000  # characters of an answer
 # The package of this very program, but nothing else of its folder before what the system has.
 _CHILD = """import sys
@@ -37,35 +40,31 @@ def needs_agreement(experiment: Experiment) -> bool:
     return file is not None and not trust.agreed(file.sha256)
 
 
-def check(experiment: Experiment, *, limit: float = LIMIT) -> None:
+def check(experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *, limit: float | None = None) -> None:
     """Raise StudioFileError where the studio file of an experiment cannot be trained. It takes a few seconds, once for
-    each text and each value that it depends on."""
+    each text and each value that the file is given. Where it is `stopped`, nothing is known."""
     if experiment.studio_file is None:
         return
     text = _checked(experiment)
     known = digest(text)
-    if trust.agreed(known):
-        return
-    if fault := _fault(experiment.studio_file.name, text, limit):
+    if needs_agreement(experiment) or trust.agreed(known):
+        return  # the engine runs nothing that was not agreed to
+    fault = _fault(experiment.studio_file.name, text, stopped, LIMIT if limit is None else limit)
+    if fault:
         raise StudioFileError(fault)
-    trust.agree(known)
+    if not stopped():
+        trust.agree(known)
 
 
 def _checked(experiment: Experiment) -> str:
     """Return what the check depends on, as the TOML that the child reads."""
-    plain = Experiment(studio_file=experiment.studio_file).with_values(
-        {
-            name: experiment[name]
-            for name in experiment.changed()
-            if name.startswith(("model_file.", "model.", "precision.dtype", "problem.", "run.seed"))
-            and name != "problem.skip_batches"
-        }
-    )
+    names = ["problem.batch_size", *(name for name in experiment.changed() if name.startswith(f"{SECTION}."))]
+    plain = Experiment(studio_file=experiment.studio_file).with_values({name: experiment[name] for name in names})
     return presets.to_toml(Preset(id="checked", title="", experiment=plain))
 
 
-def _fault(name: str, text: str, limit: float) -> str:
-    """Return what is wrong with the file, "" where nothing is."""
+def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> str:
+    """Return what is wrong with the file, "" where nothing is or it is stopped."""
     folder = str(Path(gradstudio.__file__).parent.parent)
     # -P: nothing is imported from the folder that the program was started in
     child = subprocess.Popen(
@@ -75,9 +74,11 @@ def _fault(name: str, text: str, limit: float) -> str:
     answers = queue.SimpleQueue[str]()
     threading.Thread(target=_talk, args=(child, text, answers), daemon=True).start()
     try:
-        answers.get(timeout=START)
-        answer = answers.get(timeout=limit)
+        _next(answers, START, stopped)
+        answer = _next(answers, limit, stopped)
     except queue.Empty:
+        if stopped():
+            return ""
         return f"{name}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
     finally:
         code = _end(child)
@@ -85,6 +86,19 @@ def _fault(name: str, text: str, limit: float) -> str:
         return str(json.loads(answer))
     except ValueError:
         return f"{name}: {_how_it_ended(code)}; wanted: functions that return"
+
+
+def _next(answers: queue.SimpleQueue[str], seconds: float, stopped: Callable[[], bool]) -> str:
+    """Return the next line; queue.Empty where it does not come in time, or it is stopped."""
+    end = time.monotonic() + seconds
+    while not stopped():
+        left = end - time.monotonic()
+        try:
+            return answers.get(timeout=min(max(left, 0.0), LOOK))
+        except queue.Empty:
+            if left <= 0:
+                raise
+    raise queue.Empty
 
 
 def _talk(child: subprocess.Popen[bytes], text: str, answers: queue.SimpleQueue[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import sys
@@ -12,21 +11,10 @@ from pathlib import Path
 import pytest
 from own_models import GOOD
 
-from gradstudio.core import presets, studio_file, trust
+from gradstudio.core import studio_file, trust
 from gradstudio.core.text import LONGEST_LINE
-from gradstudio.engine.own_model import check
-from gradstudio.session import own_model
 
-
-@pytest.fixture(autouse=True)
-def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process of its own would have to import torch."""
-
-    def fault(name: str, text: str, limit: float) -> str:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return check.fault(presets.parse(text, Path(name)).experiment)
-
-    monkeypatch.setattr(own_model, "_fault", fault)
+pytestmark = pytest.mark.usefixtures("checked_in_this_process")
 
 
 @pytest.fixture

@@ -33,7 +33,11 @@ from gradstudio.session.running import fix_trials, foreground
 from gradstudio.session.script import script
 from gradstudio.session.words.story import in_words
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about what a mistake does
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of torch, about what a mistake does
+    pytest.mark.usefixtures("checked_in_this_process"),
+]
+REAL_CHECK = own_model._fault
 
 
 def trained(made: Preset, *, snapshots: Snapshots | None = None) -> Run:
@@ -291,6 +295,7 @@ def test_a_hostile_file_ends_its_own_process_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     child, told = ENDS[case]
+    monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
     monkeypatch.setattr(own_model, "_CHILD", child)
     limit = 0.2 if case == "hangs" else PATIENCE
     with pytest.raises(StudioFileError, match=told):
@@ -302,12 +307,23 @@ def test_the_check_is_made_once_and_shows_nothing_that_the_file_prints(
 ) -> None:
     text = GOOD.replace("class Net", "print('{}')\nimport os\nos.write(1, b'x')\nos.write(2, b'x')\nclass Net")
     experiment = preset(tmp_path, text).experiment
+    monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
     own_model.check(experiment)
     assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(own_model, "_CHILD", "raise SystemExit(1)")
     own_model.check(experiment.with_value("run.steps", 3))
     with pytest.raises(StudioFileError):
         own_model.check(experiment.with_value("model_file.hidden", 3))
+
+
+def test_a_check_that_is_stopped_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
+    monkeypatch.setattr(own_model, "_CHILD", "import time; time.sleep(1000)")
+    experiment, looks = preset(tmp_path).experiment, iter([False, False, True, True, True])
+    own_model.check(experiment, lambda: next(looks))
+    monkeypatch.setattr(own_model, "_CHILD", "raise SystemExit(1)")
+    with pytest.raises(StudioFileError):  # it was not taken for a good one
+        own_model.check(experiment)
 
 
 def test_an_agreement_is_kept_for_this_text_alone(tmp_path: Path) -> None:
