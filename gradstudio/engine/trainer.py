@@ -383,4 +383,5 @@ def settings(knobs: Experiment) -> Settings:
         float(knobs[name]) if knobs.applies(name) else 0.0
         for name in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2")
     )
-    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, knobs.optimizer.kind, momentum, beta1, beta2)
+    kind, decay = knobs.optimizer.kind, float(knobs.optimizer.weight_decay)
+    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, kind, momentum, beta1, beta2, decay)
