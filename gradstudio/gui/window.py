@@ -26,6 +26,7 @@ from gradstudio.gui.services.library_thread import LibraryThread
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.gui.shell import menus
+from gradstudio.gui.shell.agreement_dialog import AgreementDialog
 from gradstudio.gui.shell.columns import Columns
 from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.shell.speed_slider import AT_FIRST
@@ -225,6 +226,7 @@ class Window(QMainWindow):
         top.speed.setToolTip(f"Sets the speed, from one step a second to unlimited ({keys})")
         top.speed.speed_changed.connect(self.simulator.set_speed)
         controls.title_changed.connect(self._show_title)
+        controls.agreement_asked.connect(lambda file, agreed: AgreementDialog(self, file, agreed).open())
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_knob)
         self.knobs.slid.connect(controls.slide_knob)
@@ -262,10 +264,12 @@ class Window(QMainWindow):
 
     def dropEvent(self, event: QDropEvent) -> None:
         paths = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
-        if len(paths) == 1 and paths[0].suffix == ".toml":
-            self.controls.open_preset(paths[0])
+        if len(paths) == 1 and paths[0].suffix in (".toml", ".py"):
+            self.controls.open_preset(paths[0])  # which runs nothing of it
         else:
-            self.message.show_error("Only a single preset, a file that ends in .toml, can be dropped here.")
+            self.message.show_error(
+                "Only a single file can be dropped here: a preset, which ends in .toml, or a studio file, in .py."
+            )
 
     def closeEvent(self, event: QCloseEvent) -> None:
         settings = QSettings()

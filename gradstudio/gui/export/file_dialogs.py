@@ -22,7 +22,9 @@ def open_preset(context: Context) -> None:
         remember(path)
         context.controls.open_preset(Path(path))
 
-    dialog = popups.file_dialog(context.parent, "Open preset", folder(), "Presets (*.toml);;All files (*)")
+    dialog = popups.file_dialog(
+        context.parent, "Open preset", folder(), "Presets and studio files (*.toml *.py);;All files (*)"
+    )
     dialog.fileSelected.connect(opened)
     dialog.open()
 

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QButtonGroup, QCheckBox, QFrame, QHBoxLayout, QLin
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value, format_value
+from gradstudio.core.studio_file import SECTION
 from gradstudio.core.text import number
 from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.widgets.roles import set_styled
@@ -156,7 +157,9 @@ class LineEditor(Editor):
             return
         text = self._line.text()
         try:
-            value = Experiment().with_value(self.knob.name, self.knob.parse(text))[self.knob.name]
+            value = self.knob.parse(text)
+            if self.knob.section != SECTION:  # what a studio file declares is checked with its own experiment
+                value = Experiment().with_value(self.knob.name, value)[self.knob.name]
         except KnobError:
             self._mark(wrong=True)
             point = " (with a decimal point, not a comma)" if "," in text else ""

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob
+from gradstudio.core.studio_file import StudioFile
 from gradstudio.gui.knobs.knob_group import KnobGroup
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
@@ -41,11 +42,10 @@ class KnobPanel(Ground):
         self.search.textChanged.connect(self.forget)
         self.groups = [KnobGroup(title, knobs) for title, knobs in _grouped(KNOBS.values())]
         self.rows = {row.knob.name: row for group in self.groups for row in group.rows}
-        for row in self.rows.values():
-            row.asked.connect(self.asked)
-            row.slid.connect(self.slid)
+        self._file: StudioFile | None = None  # whose knobs are shown
+        self._of_file: KnobGroup | None = None
         for group in self.groups:
-            group.toggled.connect(self.forget)
+            self._connect(group)
         self.compare = QPushButton("compare")
         self.compare.setProperty("role", "small")
         self.compare.setAccessibleName("Compare with large batch")
@@ -72,6 +72,7 @@ class KnobPanel(Ground):
         if not self._watch.changed(*news, *run.compared[-1:]):
             self._refresh_hints(simulator)
             return
+        self._show_file(simulator.requested.studio_file)
         waiting = simulator.waiting()
         for name, row in self.rows.items():
             row.show_state(simulator, waiting=name in waiting)
@@ -81,6 +82,31 @@ class KnobPanel(Ground):
         for group in self.groups:
             group.show_rows(simulator, words)
         self.nothing.setVisible(bool(words) and not any(row.matches(words) for row in self.rows.values()))
+
+    def _show_file(self, file: StudioFile | None) -> None:
+        """Show the knobs of a studio file above all others, in place of those of the file before."""
+        if file == self._file:
+            return
+        self._file = file
+        if self._of_file is not None:
+            for row in self._of_file.rows:
+                del self.rows[row.knob.name]
+            self.groups.remove(self._of_file)
+            self._of_file.hide()
+            self._of_file.deleteLater()
+            self._of_file = None
+        if file is not None and file.knobs:
+            self._of_file = KnobGroup(next(iter(file.knobs.values())).group, list(file.knobs.values()))
+            self._connect(self._of_file)
+            self.groups.insert(0, self._of_file)
+            self.rows |= {row.knob.name: row for row in self._of_file.rows}
+            self._column.insertWidget(1, self._of_file)
+
+    def _connect(self, group: KnobGroup) -> None:
+        for row in group.rows:
+            row.asked.connect(self.asked)
+            row.slid.connect(self.slid)
+        group.toggled.connect(self.forget)
 
     def start_search(self) -> None:
         """Let a person type into the search."""
@@ -109,7 +135,7 @@ class KnobPanel(Ground):
 
     def _lay_out(self) -> None:
         inner = QWidget()
-        column = QVBoxLayout(inner)
+        column = self._column = QVBoxLayout(inner)
         column.setContentsMargins(0, 0, 0, 8)
         column.setSpacing(0)
         self.nothing = role_label("No knob has these words in its name, help or choices.", "dim")

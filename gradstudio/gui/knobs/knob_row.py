@@ -12,7 +12,7 @@ from gradstudio.gui.knobs.knob_tooltip import knob_tooltip
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.simulator import Simulator
-from gradstudio.session.words.knob_hints import Hint, applies_to, hint
+from gradstudio.session.words.knob_hints import Hint, hint, why_not
 
 ON_RESTART = "\u21ba"  # an arrow in a circle: takes effect on restart
 
@@ -84,7 +84,7 @@ class KnobRow(QWidget):
         if self._error:
             return self._error, "error"
         if not applies:
-            return applies_to(self.knob), "note"
+            return why_not(self.knob, requested), "note"
         if self._waiting:
             when = "applies on restart" if not self.knob.live or run.over else "waits for the next step"
             return f"{when}; in force: {in_force}", "waiting"

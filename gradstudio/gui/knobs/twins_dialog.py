@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QComboBox, QDialogButtonBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout
 
-from gradstudio.core.experiment import KNOBS, parse_assignment
+from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, format_value
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
@@ -21,7 +21,8 @@ class TwinsDialog(TemporaryDialog):
         super().__init__(context.parent, "Start twins")
         self._context = context
         self.knob, self.value, self.problem = QComboBox(), QLineEdit(), QLabel()
-        self.knob.addItems([name for name in KNOBS if context.simulator.requested.applies(name)])
+        requested = context.simulator.requested
+        self.knob.addItems([knob.name for knob, _ in requested.items() if requested.applies(knob.name)])
         self.knob.setCurrentText(knob or "clipping.kind")
         self.knob.setAccessibleName("Knob in which the twins differ")
         self.knob.setToolTip("The knob in which the twin differs")
@@ -49,7 +50,8 @@ class TwinsDialog(TemporaryDialog):
 
     def accept(self) -> None:
         try:
-            name, value = parse_assignment(f"{self.knob.currentText()}={self.value.text().strip()}")
+            assignment = f"{self.knob.currentText()}={self.value.text().strip()}"
+            name, value = parse_assignment(assignment, self._context.simulator.requested)
             self._context.controls.start_twins(name, value)
         except KnobError as fault:
             self.problem.setText(str(fault))
@@ -57,7 +59,8 @@ class TwinsDialog(TemporaryDialog):
             super().accept()
 
     def _show_value(self, name: str) -> None:
-        knob, now = KNOBS[name], self._context.simulator.requested[name]
+        requested = self._context.simulator.requested
+        knob, now = requested.find_knob(name), requested[name]
         allowed = " or ".join(choice for choice in knob.choices if choice != now) if knob.choices else ""
         self.value.setPlaceholderText(f"not {format_value(now)}" + (f", but {allowed}" if allowed else ""))
         self.problem.setText("")

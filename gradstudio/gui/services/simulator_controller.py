@@ -13,6 +13,7 @@ from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural, storable
 from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.session import own_model
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.simulator import Simulator
@@ -26,6 +27,7 @@ class SimulatorController(QObject):
     knobs_changed = Signal()  # the knobs on display may differ from those of the simulator
     title_changed = Signal(str)  # title of the preset
     refresh_asked = Signal()  # the window should show the simulator at once, not at the next beat
+    agreement_asked = Signal(object, object)  # a studio file that nobody has agreed to run, and what to do then
     open_asked = Signal(str)  # id of a run of the library that a person wants to see
 
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:
@@ -72,17 +74,17 @@ class SimulatorController(QObject):
         if self.playing:
             self._simulator.pause()
         elif self.can_run:
-            self._simulator.play()
+            self._if_agreed(self._simulator.play)
 
     def step(self) -> None:
         """Make one optimizer step, then pause."""
         if self.can_step:
-            self._simulator.step()
+            self._if_agreed(self._simulator.step)
 
     def restart(self) -> None:
         """Begin again from step 0 with the knobs as they are set."""
         self._message.hide()
-        self._simulator.restart()
+        self._if_agreed(self._simulator.restart)
 
     def stop(self) -> None:
         """End the run where it stands."""
@@ -90,6 +92,9 @@ class SimulatorController(QObject):
 
     def rewind(self, step: int) -> None:
         """Set the run back to the start of a step, or forward to one that was made already."""
+        self._if_agreed(partial(self._rewind, step))
+
+    def _rewind(self, step: int) -> None:
         try:
             self._simulator.rewind(step)
         except KnobError as fault:
@@ -106,7 +111,7 @@ class SimulatorController(QObject):
         if self._simulator.run.over:
             self._message.show_error("The run is over, so there is no next step to compare: press Restart first.")
         else:
-            self._simulator.compare()
+            self._if_agreed(self._simulator.compare)
 
     # ---- the knobs
 
@@ -180,7 +185,7 @@ class SimulatorController(QObject):
     def run_again(self, preset: presets.Preset) -> None:
         """Load a preset and run it."""
         self.load(preset)
-        self._simulator.play()
+        self._if_agreed(self._simulator.play)
 
     def start_twins(self, name: str, value: Value) -> None:
         """Begin again with a twin in which this knob has this value; raise KnobError where it cannot."""
@@ -204,6 +209,14 @@ class SimulatorController(QObject):
         self._message.show_news(f"Saved as {path}")
 
     # ---- inside
+
+    def _if_agreed(self, act: Callable[[], object]) -> None:
+        """Do what runs the model, at once or when a person has agreed to run its studio file."""
+        experiment = self._simulator.requested
+        if own_model.needs_agreement(experiment):
+            self.agreement_asked.emit(experiment.studio_file, act)
+        else:
+            act()
 
     def _leave(self, load: Callable[[], object]) -> None:
         """Load something else; offer the run that went until now, which the library keeps."""

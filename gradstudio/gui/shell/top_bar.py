@@ -6,7 +6,6 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QSizePolicy, QWidget
 
-from gradstudio.core.experiment import KNOBS
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.gui.shell.speed_slider import AT_FIRST, SpeedSlider
 from gradstudio.gui.theme import theme
@@ -115,7 +114,7 @@ class TopBar(QWidget):
         self.play.setEnabled(controls.can_run)
         self.step.setEnabled(controls.can_step)
         self.restart.setEnabled(controls.started)
-        waiting = sum(run.over or not KNOBS[name].live for name in simulator.waiting())
+        waiting = sum(run.over or not simulator.requested.find_knob(name).live for name in simulator.waiting())
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
         self.rewind.setEnabled(controls.started)
         self.rewind.setText(REWIND if healthy is None or not run.over else REWIND_TO.format(healthy))

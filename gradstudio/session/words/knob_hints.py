@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradstudio.core import mistakes
-from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.experiment import BROUGHT, KNOBS, Experiment
 from gradstudio.core.knobs import Condition, Knob
 from gradstudio.core.text import number, plural
 from gradstudio.session.record.run import Run
@@ -30,6 +30,13 @@ def hint(name: str, requested: Experiment, run: Run) -> Hint:
         return Hint(mistakes.note(name, requested))
     maker = _HINTS.get(name)
     return maker(requested, run) if maker else Hint()
+
+
+def why_not(knob: Knob, requested: Experiment) -> str:
+    """Return why a knob has no effect beside the others."""
+    if requested.studio_file is not None and knob.name in BROUGHT:
+        return f"no effect: {requested.studio_file.name} brings its own"
+    return applies_to(knob)
 
 
 def applies_to(knob: Knob) -> str:
