@@ -284,6 +284,8 @@ def test_a_view_in_place_of_a_table_is_never_asked(path: Path) -> None:
 
 def test_runs_are_saved_without_snapshots_that_cannot_be_read(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as library:
+        library.executemany("INSERT INTO snapshots VALUES (?, 3, 'any')", [("bad",), ("good",)])
+        library.commit()
         size = library.execute("PRAGMA page_size").fetchone()[0]
         [page] = library.execute("SELECT rootpage FROM sqlite_master WHERE name = 'snapshots'").fetchone()
     data = bytearray(path.read_bytes())
