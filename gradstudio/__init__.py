@@ -1,3 +1,20 @@
-"""GradStudio: a flight simulator for training stability."""
+"""GradStudio: a flight simulator for training stability. `gradstudio.watch(model, optimizer)` watches a training of
+your own; torch is imported with its first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradstudio.watching.watched import watch
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "watch":
+        from gradstudio.watching.watched import watch
+
+        return watch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

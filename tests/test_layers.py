@@ -1,4 +1,5 @@
-"""Who may import what: gui -> session -> engine -> core, Qt only in gui/, torch only in engine/.
+"""Who may import what: gui -> session -> engine -> core, Qt only in gui/, torch only in engine/ and in watching/,
+which stands beside commands/.
 
 Within a layer, rooms import one way too, and no two modules import each other, not even inside functions or for
 types."""
@@ -24,19 +25,22 @@ MAY_IMPORT = {
     "engine": {"engine", "core"},
     "session": {"session", "engine", "core"},
     "gui": {"gui", "session", "core"},
+    "watching": {"watching", "session", "engine", "core"},
     "commands": {"commands", "session", "core"},
-    TOP: {TOP, "commands", "gui", "session", "core"},
+    TOP: {TOP, "commands", "watching", "gui", "session", "core"},
 }
 ONLY_IN_FUNCTIONS = {
     ("session", "engine"),
     (TOP, "gui"),
+    (TOP, "watching"),
 }  # so that the start is fast; for annotations, TYPE_CHECKING will do
 # The rooms of a layer, in order: each may import itself and what stands before it. Rooms in one group may import each
 # other, but for FEATURES, of which each knows itself alone.
 FEATURES = ("knobs", "diagnosis", "runs", "branches", "code", "gauges", "export")
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "session": tuple(
-        (room,) for room in ("record", "library", "machine", "running", "words", "script", "files", "simulator")
+        (room,)
+        for room in ("record", "library", "machine", "own_model", "running", "words", "script", "files", "simulator")
     ),
     "gui": (
         ("dressing", "theme", "widgets", "frame_budget", "heartbeat"),
@@ -57,7 +61,7 @@ APART = {
     "gradstudio.core.diagnosis.": "gradstudio.core.rules",
 }
 NOT_APART = ("gradstudio.engine.gauges.on_demand.",)  # it is given a trainer to measure with
-HOME_OF = {"PySide6": "gui", "shiboken6": "gui", "pyqtgraph": "gui", "torch": "engine"}
+HOMES_OF = {"PySide6": ("gui",), "shiboken6": ("gui",), "pyqtgraph": ("gui",), "torch": ("engine", "watching")}
 CORE_USES = {"gradstudio", "numpy", "numba", "pydantic", "tomli_w", "platformdirs", *sys.stdlib_module_names}
 
 
@@ -85,8 +89,8 @@ def breach(layer: str, module: str, late: bool) -> str:
             return f"{layer} imports {target}"
         if (layer, target) in ONLY_IN_FUNCTIONS and not late:
             return f"{layer} imports {target} outside a function"
-    if HOME_OF.get(root, layer) != layer:
-        return f"{root} outside {HOME_OF[root]}"
+    if layer not in HOMES_OF.get(root, (layer,)):
+        return f"{root} outside {HOMES_OF[root][0]}"
     if layer == "core" and root not in CORE_USES:
         return f"core imports {root}"
     return ""
@@ -286,6 +290,12 @@ def test_planted_circles_are_found(tmp_path: Path) -> None:
         ("cli.py", "def f():\n    from gradstudio.engine import trainer", "cli imports engine"),
         ("commands/a.py", "from gradstudio.cli import main", "commands imports cli"),
         ("commands/a.py", "def f():\n    from gradstudio.gui import app", "commands imports gui"),
+        ("watching/a.py", "from PySide6.QtCore import QTimer", "PySide6 outside gui"),
+        ("watching/a.py", "from gradstudio.commands import runs", "watching imports commands"),
+        ("session/a.py", "def f():\n    from gradstudio.watching import hooks", "session imports watching"),
+        ("engine/a.py", "from gradstudio.watching import hooks", "engine imports watching"),
+        ("gui/a.py", "from gradstudio.watching import hooks", "gui imports watching"),
+        ("commands/a.py", "def f():\n    from gradstudio.watching import launcher", "commands imports watching"),
         ("helpers/a.py", "import os", "helpers is no layer"),
     ],
 )

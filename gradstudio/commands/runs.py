@@ -211,6 +211,8 @@ def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
         if value != knob.default
     ]
     lines = [("run", run.id), ("started", _when(entry.started, "seconds").replace("T", " "))]
+    if file := run.experiment.studio_file:
+        lines += [("file", f"{file.name}, SHA-256 {file.sha256}")]
     lines += _under("knobs", knobs or ["all at their default"])
     lines += _under("changed", [_change(change) for change in run.course])
     lines += _under("tags", [", ".join(entry.tags)] if entry.tags else [])

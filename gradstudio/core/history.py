@@ -17,7 +17,7 @@ import numpy as np
 
 from gradstudio.core.loop_calls import Loop, unskipped
 from gradstudio.core.spill import Spilled, SpillFile
-from gradstudio.core.unknown import UNKNOWN, known
+from gradstudio.core.unknown import UNKNOWN, is_known, known
 
 BLOCK = 4096  # rows
 LOOK_EVERY = 20  # steps between two looks of most rules
@@ -144,7 +144,12 @@ class Row:
     @property
     def went_nonfinite(self) -> bool:
         """True where a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
-        return not math.isfinite(self.loss) or (self.nonfinite > 0 and not self.skipped)
+        return loss_broke(self.loss) or (self.nonfinite > 0 and not self.skipped)
+
+
+def loss_broke(loss: float) -> bool:
+    """Return whether a loss was measured as NaN or Inf. One that nobody saw is UNKNOWN, and did not break."""
+    return not math.isfinite(loss) and is_known(loss)
 
 
 class History:
@@ -249,7 +254,7 @@ class History:
     def went_nonfinite_at(self, step: int) -> bool:
         """Return the same as `Row.went_nonfinite`, for a recorded step."""
         return step >= 0 and (
-            not math.isfinite(self.value("loss", step))
+            loss_broke(self.value("loss", step))
             or (self.value("nonfinite", step) > 0 and not self.value("skipped", step))
         )
 

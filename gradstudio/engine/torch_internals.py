@@ -74,6 +74,46 @@ def _check(holds: bool) -> None:
         raise RuntimeError("not what it was")
 
 
+# ---- hearing what a script of somebody else does
+
+_CLIPPING_HELPER = "_group_tensors_by_device_and_dtype"
+_LIMITS = {"_clip_grads_with_norm_": "max_norm", "clip_grad_value_": "clip_value"}
+_KINDS = {"_clip_grads_with_norm_": "norm", "clip_grad_value_": "value"}
+
+
+def hear_clipping(hear: Callable[[str, float, Sequence[Tensor]], None]) -> Callable[[], None] | None:
+    """Call `hear` with kind, limit and gradients before torch clips gradients, until the function that is returned is
+    called. None where that is impossible."""
+    module = CLIPPING.get()
+    if module is None:
+        return None
+    original = getattr(module, _CLIPPING_HELPER)
+
+    def group(tensors: Any, *others: Any, **named: Any) -> Any:
+        frame = sys._getframe(1)
+        caller = frame.f_code.co_name
+        if caller in _KINDS:
+            hear(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0])
+        return original(tensors, *others, **named)
+
+    def undo() -> None:
+        if getattr(module, _CLIPPING_HELPER) is group:
+            setattr(module, _CLIPPING_HELPER, original)
+
+    setattr(module, _CLIPPING_HELPER, group)
+    return undo
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return a number that changes whenever torch writes to a tensor."""
+    return tensor._version
+
+
+def autocast_format(autocast: Any) -> torch.dtype | None:
+    """Return the number format of an autocast block; None where it is switched off."""
+    return getattr(autocast, "fast_dtype", None) if getattr(autocast, "_enabled", False) else None
+
+
 # ---- seeing every operation
 
 
@@ -371,6 +411,17 @@ def segment_reduce(data: Tensor, how: str, offsets: Tensor) -> Tensor:
     return SEGMENT_REDUCE.get()(data, how, offsets)
 
 
+def _find_clipping() -> Any:
+    """Both functions that clip call this helper by its global name, however the script imported them."""
+    from torch.nn.utils import clip_grad
+
+    for function in (clip_grad._clip_grads_with_norm_, clip_grad.clip_grad_value_):
+        code: Any = inspect.unwrap(function).__code__
+        _check(_CLIPPING_HELPER in code.co_names and _LIMITS[code.co_name] in code.co_varnames)
+    _check(callable(getattr(clip_grad, _CLIPPING_HELPER)))
+    return clip_grad
+
+
 def _find_fill() -> Callable[[bool], None]:
     _check(isinstance(torch.utils.deterministic.fill_uninitialized_memory, bool))  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -420,6 +471,10 @@ NODE_AT_WORK = Internal(
     "training is as it was",
     _find_node_at_work,
 )
+CLIPPING = Internal(
+    "torch.nn.utils.clip_grad", "Kind and limit of clipping in a watched script are not known",
+    "the norms after clipping are measured all the same", _find_clipping,
+)  # fmt: skip
 SEGMENT_REDUCE = Internal(
     "torch.segment_reduce", "A GPU waits for the CPU at every step", "training on a GPU is slower", _find_segment_reduce
 )
@@ -429,7 +484,7 @@ FILL = Internal(
 
 INTERNALS = (
     SKIP_COMPILER, SEEING, SCHEMA, DIRECT_CALL, SCRIPT, UNOPTIMIZED, SCRIPT_LIST, FOREACH_NORM, FOREACH_MUL,
-    FOREACH_COPY, PLAIN_GROUPS, PLAIN_STEP, SCALER_STATES, NODE_AT_WORK, SEGMENT_REDUCE, FILL,
+    FOREACH_COPY, PLAIN_GROUPS, PLAIN_STEP, SCALER_STATES, NODE_AT_WORK, CLIPPING, SEGMENT_REDUCE, FILL,
 )  # fmt: skip
 
 

@@ -137,6 +137,7 @@ WAYS: dict[str, list[Take]] = {
         gone(torch._C, "_current_autograd_node"),
         gives(torch._C, "_current_autograd_node", lambda: None),
     ],
+    "torch.nn.utils.clip_grad": [unwrapping("_clip_grads_with_norm_"), unwrapping("clip_grad_value_")],
     "torch.segment_reduce": [gone(torch, "segment_reduce"), raises(torch, "segment_reduce")],
     "torch.utils.deterministic.fill_uninitialized_memory": [
         gone(DETERMINISTIC, "fill_uninitialized_memory"),

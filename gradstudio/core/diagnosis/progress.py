@@ -14,6 +14,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.task_measures import guessing, loss_of_guessing, promised, why_it_need_not_fall
+from gradstudio.core.unknown import known
 
 WINDOW = 50  # steps
 START = 10  # steps
@@ -191,4 +192,4 @@ class Progress:
 def _has_broken(history: History) -> bool:
     """Return whether any row so far is not finite."""
     losses, nonfinite, skipped = (history.column(name) for name in ("loss", "nonfinite", "skipped"))
-    return not bool((np.isfinite(losses) & ((nonfinite == 0) | (skipped != 0))).all())
+    return not bool(((np.isfinite(losses) | ~known(losses)) & ((nonfinite == 0) | (skipped != 0))).all())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
-from gradstudio.core.history import History
+from gradstudio.core.history import History, loss_broke
 from gradstudio.core.text import number, plural
 
 
@@ -57,7 +56,7 @@ class NonfiniteLoss(_FirstNonfinite):
     remedies = ("clipping.kind=norm",)
 
     def fires(self, history: History, step: int) -> bool:
-        return not math.isfinite(history.value("loss", step))
+        return loss_broke(history.value("loss", step))
 
     def evidence(self, history: History, step: int) -> str:
         loss = number(history.row(step)["loss"])
@@ -85,7 +84,7 @@ class NonfiniteGradient(_FirstNonfinite):
 
     def fires(self, history: History, step: int) -> bool:
         reached = history.value("nonfinite", step) > 0 and not history.value("skipped", step)
-        return reached and math.isfinite(history.value("loss", step))
+        return reached and not loss_broke(history.value("loss", step))
 
     def evidence(self, history: History, step: int) -> str:
         row = history.row(step)

@@ -21,6 +21,7 @@ from gradstudio.core.text import clean
 from gradstudio.session.library.conforming import conforming
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.watched_script import WatchedScript
 
 # The lists of a run that only grow, each entry a line in the table `entries`: the list, and how to write an entry.
 GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[Any]]]] = {
@@ -38,6 +39,7 @@ WHOLE: dict[str, Callable[[Run], Sequence[Any]]] = {
     "finding": lambda run: [_values(finding) for finding in list(run.findings.values())],
     "change": lambda run: [_values(change) for change in list(run.timeline)],
     "provenance": lambda run: [_written(run.provenance)] if run.provenance else [],
+    "watched": lambda run: [_values(run.watched)] if run.watched else [],
     "asked": lambda run: [_values(change) for change in run.asked],
     "at_fork": lambda run: [list(pair) for pair in differing(run.experiment, run.at_fork or run.experiment).items()],
 }
@@ -90,6 +92,7 @@ def run_from(
         compare_at=line.compare_at,
         id=line.id,
         started=line.started,
+        watched=_watched(entries.get("watched", [])),
         ancestors=ancestors,
         status=status,
         message=line.message,
@@ -142,6 +145,8 @@ def _preset(row: Mapping[str, Any]) -> Preset:
     """Return the preset that the run was made from, with its file where that is still there."""
     preset = presets.parse(row["preset"], Path(row["preset_id"] + ".toml"))
     known = next((path for path in presets.available() if path.stem == preset.id), None)
+    if preset.experiment.studio_file is not None:
+        known = None  # a preset may have the name of the file
     bundled = known is not None and known.parent == presets.files.PRESETS
     return preset.model_copy(update={"path": known, "bundled": bundled})
 
@@ -181,6 +186,14 @@ def _events(entries: Sequence[list[Any]]) -> list[Event]:
 def _finding(values: list[Any]) -> Finding:
     fields: list[Any] = [tuple(value) if isinstance(value, list) else value for value in values]
     return conforming(Finding(*fields))
+
+
+def _watched(entries: Sequence[list[Any]]) -> WatchedScript | None:
+    if not entries:
+        return None
+    script, arguments, sha256, every, facts = entries[-1]
+    pairs = tuple((key, value) for key, value in facts)
+    return conforming(WatchedScript(script, tuple(arguments), sha256, every, pairs))
 
 
 def _written(provenance: Provenance) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.knobs import quote
 
-VERSION = 2
+VERSION = 3
 LONGEST_VALUE = 256 << 20  # bytes of one text or blob: 4096 rows of 1,600 layers take 160 MB
 PATIENCE = 5.0  # seconds to wait for another program that writes
 
@@ -54,6 +54,7 @@ crc INTEGER NOT NULL,
     PRIMARY KEY (run, part, number)
 ) WITHOUT ROWID;
 """,
+    "",  # runs of watched scripts, which an older program would take for its own
 )
 
 

@@ -25,6 +25,7 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.core.text import LONGEST_TITLE, shortened
 from gradstudio.session.record.rule_watch import RuleWatch
+from gradstudio.session.record.watched_script import WatchedScript
 
 Status = Literal["ready", "starting", "running", "paused", "finished", "nonfinite", "stopped", "failed", "interrupted"]
 MOST_ALIKE = 10_000  # events of one kind that steps bring about by themselves
@@ -56,6 +57,7 @@ class Run:
     id: str = ""
     name: str = ""  # given by a person; "" where `title` is made from the preset
     started: float = field(default_factory=time.time)
+    watched: WatchedScript | None = None  # the script of a run that was watched; None for a run of the studio
 
     # Where it comes from, if it is a branch
     parent: str = ""  # id of the run that it branched from
@@ -101,8 +103,12 @@ class Run:
             in_force=self.experiment.with_values({change.knob: change.value for change in self.timeline})
             if self.timeline
             else self.experiment,
-            rule_watch=RuleWatch(Diagnosis(all_rules(), Progress.of(self.experiment)), self.history.before(0)),
+            rule_watch=RuleWatch(Diagnosis(all_rules(), self._progress()), self.history.before(0)),
         )
+
+    def _progress(self) -> Progress:
+        """Return the progress before the first step. Of the task of a watched script nothing is known."""
+        return Progress() if self.watched is not None else Progress.of(self.experiment)
 
     @property
     def over(self) -> bool:

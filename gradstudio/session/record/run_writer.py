@@ -17,6 +17,7 @@ from gradstudio.core.loop_calls import in_words
 from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import number
+from gradstudio.core.unknown import is_known
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
@@ -57,6 +58,9 @@ class RunWriter:
         watch = RuleWatch(self.run.rule_watch.diagnosis, history.before(0))
         self._values.update(history=history, rule_watch=watch, environment=environment)
         device = environment.get("device", "")
+        if self.run.watched is not None:
+            self.note("started", f"a script that trains on {device} is watched")
+            return
         self.note("started", f"training on {device} with seed {self.run.experiment.run.seed}")
         for text in differences(self.run.preset.written_in, self.run.experiment, self.run.course):
             self.note("notice", text)
@@ -235,7 +239,7 @@ class RunWriter:
     def _diverge(self, row: Row, step: int) -> None:
         """Note the first row that is not finite."""
         self._values["first_nonfinite_step"] = step
-        loss_broke = row.loss - row.loss != 0
+        loss_broke = row.loss - row.loss != 0 and is_known(row.loss)
         what = f"loss is {number(row.loss)}" if loss_broke else f"{row.nonfinite} gradient entries are NaN or Inf"
         self.note("nonfinite", what, step)
 

@@ -1,0 +1,68 @@
+"""`gradstudio watch` runs a training script unchanged and watches it. The script gets a Python of its own, in which
+nothing of the command line is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from gradstudio.commands.options import LibraryFile, library_file
+from gradstudio.commands.terminal import WrongRequest
+
+POLICIES = ("explain", "raise", "ignore")
+HELP = """Run a training script unchanged and watch it: gradstudio watch [options] SCRIPT [ARGS ...].
+
+Every optimizer that it makes is a run in the library. Options come before the script; what follows is its own."""
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def watch(
+    context: typer.Context,
+    module: Annotated[str, typer.Option("-m", metavar="MODULE", help="Run a module, as `python -m` does.")] = "",
+    name: Annotated[str, typer.Option(metavar="TEXT", help="Title of the run.")] = "",
+    library: LibraryFile = None,
+    on_nonfinite: Annotated[
+        str,
+        typer.Option(
+            "--on-nonfinite",
+            metavar="explain|raise|ignore",
+            help="What to do at the first NaN or Inf; raise ends the script.",
+        ),
+    ] = "explain",
+    every: Annotated[int, typer.Option(metavar="N", min=1, help="Record one of every N steps.")] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write one JSON object for each run at the end, into the file --out.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The file for --json.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of the run at the end.")] = False,
+) -> NoReturn:
+    arguments = list(context.args)
+    if not module and not arguments:
+        raise WrongRequest("nothing to watch; allowed: gradstudio watch [options] SCRIPT [ARGS ...], or -m MODULE")
+    if on_nonfinite not in POLICIES:
+        raise WrongRequest(f"--on-nonfinite {on_nonfinite[:60]} is not allowed; allowed: {', '.join(POLICIES)}")
+    if as_json != (out is not None):
+        raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
+    if not module and not Path(arguments[0]).is_file():
+        raise WrongRequest(f"no script {arguments[0][:200]}")
+    order = {
+        "target": module or arguments[0], "arguments": arguments if module else arguments[1:],
+        "as_module": bool(module), "name": name, "library": str(library_file(library)), "on_nonfinite": on_nonfinite,
+        "every": every, "as_json": as_json, "out": str(out or ""), "quiet": quiet,
+    }  # fmt: skip
+    _become([sys.executable, "-m", "gradstudio.watching", json.dumps(order)])
+
+
+def _become(command: list[str]) -> NoReturn:
+    """Go on as another program, with the same process number, so that signals reach it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "nt":
+        sys.exit(subprocess.call(command))
+    os.execv(command[0], command)

@@ -1,0 +1,148 @@
+"""Compiled loops that measure tensors wherever they lie: float32, contiguous, in the host's memory. Each is named by
+the address of its first entry; address 0 stands for a tensor that is not there, and counts as zeros."""
+
+# pyright: reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, types
+from numba.extending import intrinsic
+
+from gradstudio.core.compiled import compiled
+
+_BLOCK = 2048  # entries that are read twice while they are in the nearest cache
+
+
+def _pointer_to(kind: Any) -> Any:
+    """Return a function for compiled loops that takes the address of numbers of this kind and gives a pointer."""
+
+    def typed(_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(kind)(address), generate
+
+    return intrinsic(typed)
+
+
+_float32_at, _int32_at = _pointer_to(types.float32), _pointer_to(types.int32)
+
+
+@compiled(
+    "float64(int64[::1], int64[::1], float64[::1], int32[::1], float64[::1], float64[::1])", nogil=True, any_order=True
+)
+def measure(
+    addresses: np.ndarray,
+    sizes: np.ndarray,
+    norms: np.ndarray,
+    largest: np.ndarray,
+    zeros: np.ndarray,
+    nonfinite: np.ndarray,
+) -> float:
+    """Write the L2 norm of each tensor, its largest absolute entry as the bits of float32, and how many entries are 0,
+    and NaN or Inf (kernels.py). Return the norm of all."""
+    whole = 0.0
+    for tensor in range(addresses.size):
+        norms[tensor], largest[tensor], zeros[tensor], nonfinite[tensor] = 0.0, 0, sizes[tensor], 0.0
+        if addresses[tensor] == 0:
+            continue
+        entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
+        all_bits = carray(_int32_at(addresses[tensor]), sizes[tensor])
+        squares, most, none, bad = 0.0, np.int32(0), 0, 0
+        for start in range(0, sizes[tensor], _BLOCK):
+            stop = min(start + _BLOCK, sizes[tensor])
+            for index in range(start, stop):
+                entry = np.float64(entries[index])
+                squares += entry * entry
+            for index in range(start, stop):
+                bits = all_bits[index] & np.int32(0x7FFFFFFF)
+                most = max(most, bits)
+                none += bits == 0
+                bad += bits >= 0x7F800000
+        norms[tensor], largest[tensor], zeros[tensor], nonfinite[tensor] = np.sqrt(squares), most, none, bad
+        whole += squares
+    return np.sqrt(whole)
+
+
+@compiled("float64(int64[::1], int64[::1])", nogil=True, any_order=True)
+def norm(addresses: np.ndarray, sizes: np.ndarray) -> float:
+    """Return the L2 norm of all tensors, in the same order of additions as `measure`."""
+    whole = 0.0
+    for tensor in range(addresses.size):
+        if addresses[tensor] == 0:
+            continue
+        entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
+        squares = 0.0
+        for start in range(0, sizes[tensor], _BLOCK):
+            for index in range(start, min(start + _BLOCK, sizes[tensor])):
+                entry = np.float64(entries[index])
+                squares += entry * entry
+        whole += squares
+    return np.sqrt(whole)
+
+
+@compiled("boolean(int64[::1], int64[::1])", nogil=True)
+def all_zero(addresses: np.ndarray, sizes: np.ndarray) -> bool:
+    """Return whether every entry of all tensors is 0."""
+    for tensor in range(addresses.size):
+        if addresses[tensor] == 0:
+            continue
+        entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
+        for index in range(sizes[tensor]):
+            if entries[index] != 0:
+                return False
+    return True
+
+
+@compiled("void(int64[::1], int64[::1], int64[::1], float32[::1])", nogil=True)
+def copy(addresses: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.ndarray) -> None:
+    """Copy the tensors into a flat one, each to the entries from its start on."""
+    for tensor in range(addresses.size):
+        if addresses[tensor] != 0:
+            flat[starts[tensor] : starts[tensor] + sizes[tensor]] = carray(
+                _float32_at(addresses[tensor]), sizes[tensor]
+            )
+
+
+@compiled(
+    "UniTuple(float64, 3)(float32[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])",
+    nogil=True,
+    any_order=True,
+)
+def change(
+    before: np.ndarray,
+    after: np.ndarray,
+    along: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    norms: np.ndarray,
+    moves: np.ndarray,
+) -> tuple[float, float, float]:
+    """Write the norm of each tensor as it was `before`, copied into a flat one, and of its change to what now lies at
+    the address in `after`. Return the norms of all, and the inner product of the change with what lies `along`."""
+    whole, moved, product = 0.0, 0.0, 0.0
+    for tensor in range(after.size):
+        old = before[starts[tensor] : starts[tensor] + sizes[tensor]]
+        new = carray(_float32_at(after[tensor]), sizes[tensor])
+        squares, changes = 0.0, 0.0
+        if along[tensor] != 0:
+            beside = carray(_float32_at(along[tensor]), sizes[tensor])
+            for index in range(sizes[tensor]):
+                entry = np.float64(old[index])
+                difference = np.float64(new[index]) - entry
+                squares += entry * entry
+                changes += difference * difference
+                product += difference * np.float64(beside[index])
+        else:
+            for index in range(sizes[tensor]):
+                entry = np.float64(old[index])
+                difference = np.float64(new[index]) - entry
+                squares += entry * entry
+                changes += difference * difference
+        norms[tensor], moves[tensor] = np.sqrt(squares), np.sqrt(changes)
+        whole += squares
+        moved += changes
+    return np.sqrt(whole), np.sqrt(moved), product

@@ -1,0 +1,17 @@
+"""What is known of the script whose training a run watched. Its other facts are in the run's rows and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedScript:
+    """The script of a watched run. `facts` are name and value of what was read off it, such as its optimizer: the knobs
+    of the run's experiment have these values, and those of which there is no fact mean nothing."""
+
+    script: str  # name of its file; "" where there is none, as in a notebook
+    arguments: tuple[str, ...]
+    sha256: str  # of its text; "" where it could not be read
+    every: int  # steps of the script from one row to the next
+    facts: tuple[tuple[str, str], ...]

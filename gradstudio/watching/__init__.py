@@ -1,0 +1,17 @@
+"""Watching somebody else's training script: what torch does in it is heard, measured and written into the run library.
+Uses torch, the engine and the session; never Qt. Nothing here may change a number of the script, or stop it."""
+
+import os
+
+_SETTINGS = ("OMP_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+_of_the_script = {name: os.environ.get(name) for name in _SETTINGS}
+
+import torch  # noqa: E402, F401 (before the engine, so that torch reads the settings of the script)
+
+import gradstudio.engine  # noqa: E402, F401
+
+for _name, _value in _of_the_script.items():  # the engine has chosen its own
+    if _value is None:
+        os.environ.pop(_name, None)
+    else:
+        os.environ[_name] = _value

@@ -1,0 +1,47 @@
+"""The guard around every entry from torch: a fault of the watch never reaches the script."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+
+class Stop(Exception):
+    """Carries an exception that the script has asked for, past the guards."""
+
+    def __init__(self, asked_for: Exception) -> None:
+        super().__init__(str(asked_for))
+        self.asked_for = asked_for
+
+
+def say(text: str) -> None:
+    """Print a line on stderr; stdout belongs to the script."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
+        print(f"gradstudio: {text}", file=sys.stderr, flush=True)
+
+
+def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def careful(*arguments: Any, **named: Any) -> Any:
+            try:
+                return function(*arguments, **named)
+            except Stop as stop:
+                raise stop.asked_for from None
+            except Exception as fault:
+                if os.environ.get("GRADSTUDIO_DEBUG"):
+                    import traceback
+
+                    traceback.print_exc()
+                give_up(f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}")
+                return None
+
+        return careful
+
+    return wrap

@@ -1,0 +1,198 @@
+"""What of torch is listened to while something is watched: backward passes, steps of optimizers, scaling, clipping,
+autocast. Nothing of the script's own objects is touched, so models and optimizers copy and save as before.
+
+`Optimizer.step` is never replaced, since schedules wrap it; torch's own hooks for all optimizers are used."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from gradstudio.engine import torch_internals
+from gradstudio.watching.guard import guarded
+
+
+@dataclass(slots=True)
+class Roots:
+    """What a backward pass began from: the tensors, the factors on them, and the loss scale that they carry."""
+
+    tensors: tuple[Tensor, ...]
+    gradients: tuple[Tensor | None, ...]
+    scale: float
+
+
+class Listener(Protocol):
+    """Hears what happens in torch. Each method is called on the thread of the script."""
+
+    def made(self, optimizer: Optimizer) -> None: ...
+    def before_backward(self, roots: Roots) -> None: ...
+    def after_backward(self, roots: Roots) -> None: ...
+    def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any: ...
+    def after_step(self, optimizer: Optimizer) -> None: ...
+    def before_scaled_step(self, optimizer: Optimizer) -> None: ...
+    def after_scaled_step(self, optimizer: Optimizer) -> None: ...
+    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None: ...
+    def autocast(self, dtype: torch.dtype) -> None: ...
+
+
+class Hooks:
+    """The hooks of one listener. A fault in it takes all of them away."""
+
+    def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
+        self._listener = listener
+        self._process = os.getpid()
+        self._depth = threading.local()
+        self._undo: list[Callable[[], None]] = []
+        self._scaled: dict[int, float] = {}  # loss scale of each tensor that a scaler gave, by its id
+        self._scale = 1.0  # of the latest of them that no backward pass began from yet
+        self._active = True
+        self._guard = guarded(give_up)
+
+    def install(self) -> None:
+        """Begin to listen."""
+        self._hear_backward()
+        self._hear_steps()
+        self._hear_scaler()
+        self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
+        self._wrap(Optimizer, "__init__", None, self._after_making)
+        undo = torch_internals.hear_clipping(self._guard(self._on_clipping))
+        if undo is not None:
+            self._undo.append(undo)
+
+    def remove(self) -> None:
+        """Listen no more. What somebody else has replaced meanwhile stays, and calls through to torch."""
+        self._active = False
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    @property
+    def _deaf(self) -> bool:
+        """True once removed, and in a process that was forked off this one."""
+        return not self._active or os.getpid() != self._process
+
+    # ---- one part of torch each
+
+    def _hear_backward(self) -> None:
+        original = torch.autograd.backward
+        before, after = self._guard(self._before_backward), self._guard(self._after_backward)
+
+        @functools.wraps(original)
+        def backward(*arguments: Any, **named: Any) -> Any:
+            depth = getattr(self._depth, "value", 0)
+            if depth or self._deaf:  # the backward pass of a checkpointed part, within another
+                return original(*arguments, **named)
+            roots = before(arguments, named)
+            self._depth.value = 1
+            try:
+                given = original(*arguments, **named)
+            finally:
+                self._depth.value = 0
+            if roots is not None:
+                after(roots)
+            return given
+
+        self._replace(torch.autograd, "backward", backward)
+
+    def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
+        given = dict(zip(("tensors", "grad_tensors"), arguments, strict=False)) | named
+        tensors, gradients = _several(given.get("tensors")), _several(given.get("grad_tensors"))
+        scale = next((self._scaled[id(root)] for root in tensors if id(root) in self._scaled), self._scale)
+        self._scaled.clear()
+        self._scale = 1.0
+        roots = Roots(tensors, gradients or (None,) * len(tensors), scale)
+        self._listener.before_backward(roots)
+        return roots
+
+    def _after_backward(self, roots: Roots) -> None:
+        self._listener.after_backward(roots)
+
+    def _hear_steps(self) -> None:
+        before, after = self._guard(self._listener.before_step), self._guard(self._listener.after_step)
+
+        def before_step(optimizer: Optimizer, arguments: Any, named: Any) -> Any:
+            return None if self._deaf else before(optimizer, arguments, named)
+
+        def after_step(optimizer: Optimizer, _arguments: Any, _named: Any) -> None:
+            if not self._deaf:
+                after(optimizer)
+
+        handles = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
+        self._undo += [handle.remove for handle in handles]
+
+    def _hear_scaler(self) -> None:
+        scaler = torch.amp.GradScaler
+        self._wrap(scaler, "scale", None, self._after_scaling)
+        self._wrap(scaler, "step", self._before_scaled_step, self._after_scaled_step)
+
+    def _after_scaling(self, scaled: Any, scaler: Any, *_: Any, **__: Any) -> None:
+        if scaler.is_enabled():
+            self._scale = float(scaler.get_scale())
+            for each in _several(scaled):
+                self._scaled[id(each)] = self._scale
+
+    def _before_scaled_step(self, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        if scaler.is_enabled():
+            self._listener.before_scaled_step(optimizer)
+
+    def _after_scaled_step(self, _given: Any, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        if scaler.is_enabled():
+            self._listener.after_scaled_step(optimizer)
+
+    def _before_autocast(self, autocast: Any) -> None:
+        if (dtype := torch_internals.autocast_format(autocast)) is not None:
+            self._listener.autocast(dtype)
+
+    def _after_making(self, _given: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        self._listener.made(optimizer)
+
+    def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None:
+        if not self._deaf:
+            self._listener.clipped(kind, limit, gradients)
+
+    # ---- replacing
+
+    def _wrap(self, owner: Any, name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
+        """Call `before` with the arguments of a method, and `after` with what it gave and its arguments."""
+        original = getattr(owner, name)
+        first = self._guard(before) if before else None
+        last = self._guard(after) if after else None
+
+        @functools.wraps(original)
+        def method(*arguments: Any, **named: Any) -> Any:
+            if self._deaf:
+                return original(*arguments, **named)
+            if first is not None:
+                first(*arguments, **named)
+            given = original(*arguments, **named)
+            if last is not None:
+                last(given, *arguments, **named)
+            return given
+
+        self._replace(owner, name, method)
+
+    def _replace(self, owner: Any, name: str, ours: Any) -> None:
+        original = getattr(owner, name)
+        setattr(owner, name, ours)
+
+        def undo() -> None:
+            if getattr(owner, name) is ours:
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
+
+
+def _several(tensors: Any) -> tuple[Any, ...]:
+    """Return one tensor or several as a tuple; () for None."""
+    if tensors is None:
+        return ()
+    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)

@@ -1,0 +1,140 @@
+"""Runs a training script as Python would, and watches every optimizer that it makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from gradstudio.core import files
+from gradstudio.core.text import one_line, plural
+from gradstudio.session.files import summary
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.watching.guard import say
+from gradstudio.watching.watched import begin
+from gradstudio.watching.watched_run import Script
+from gradstudio.watching.watcher import OnNonfinite, Watcher, outcome_of
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the command line asked for. `target` is the path of a script, or the name of a module."""
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    as_module: bool = False
+    name: str = ""
+    library: str = ""
+    on_nonfinite: OnNonfinite = "explain"
+    every: int = 1
+    as_json: bool = False
+    out: str = ""
+    quiet: bool = False
+
+
+def run(order: Order) -> int:
+    """Run the script to its end, and return its exit code."""
+    try:
+        code, path = _code(order)
+    except (OSError, ImportError, SyntaxError, ValueError) as fault:
+        say(f"error: {order.target}: {' '.join(str(fault).split())}")
+        return 2
+    script = Script(path, order.arguments, order.name, order.every)
+    watcher = begin(Path(order.library) if order.library else files.user_library(), script, True, order.on_nonfinite)
+    fault = _execute(code, order, path)
+    watcher.close(*outcome_of(fault))
+    _tell(watcher, order)
+    return _exit_code(fault)
+
+
+def _code(order: Order) -> tuple[Any, Path]:
+    """Return the compiled script and its path."""
+    if order.as_module:
+        import importlib.util
+
+        sys.path.insert(0, os.getcwd())
+        spec = importlib.util.find_spec(order.target)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{order.target}.__main__")
+        if spec is None or spec.origin is None:
+            raise ImportError("no such module")
+        path = Path(spec.origin)
+    else:
+        path = Path(order.target)
+        sys.path.insert(0, str(path.resolve().parent))
+    return compile(path.read_bytes(), str(path), "exec", dont_inherit=True), path
+
+
+def _execute(code: Any, order: Order, path: Path) -> BaseException | None:
+    """Execute the code as the main module, and return the exception that ended it. Its own traceback is printed as
+    Python would."""
+    main = ModuleType("__main__")
+    vars(main).update(__file__=str(path), __builtins__=__builtins__)
+    if order.as_module:
+        main.__package__ = order.target.rpartition(".")[0] if path.name != "__main__.py" else order.target
+    sys.modules["__main__"] = main
+    sys.argv = [str(path), *order.arguments]
+    try:
+        exec(code, vars(main))
+    except SystemExit as end:
+        return end
+    except BaseException as fault:
+        fault.__traceback__ = _of_the_script(fault.__traceback__)
+        traceback.print_exception(fault)
+        return fault
+    return None
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without this file."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _exit_code(fault: BaseException | None) -> int:
+    """Return the exit code that Python would have given."""
+    if fault is None:
+        return 0
+    if isinstance(fault, SystemExit):
+        if fault.code is None or isinstance(fault.code, int):
+            return fault.code or 0
+        print(fault.code, file=sys.stderr)
+        return 1
+    return 130 if isinstance(fault, KeyboardInterrupt) else 1
+
+
+def _tell(watcher: Watcher, order: Order) -> None:
+    """Say on stderr what came of it, and write the JSON where it was asked for."""
+    if order.out:
+        text = summary.to_json([summary.summarize(found.run) for found in watcher.runs if found.run is not None])
+        try:
+            files.write_whole(Path(order.out), text + "\n")
+        except OSError as fault:
+            say(f"error: {order.out}: {files.reason(fault)}")
+    if order.quiet:
+        return
+    if not watcher.runs:
+        say("no training was seen: no optimizer of torch made a step")
+    for found in watcher.runs:
+        assert found.run is not None
+        rows = plural(len(found.run.history), "row", "rows")
+        say(f"{found.id}: {one_line(found.run.title)}, {rows}, {found.run.status}")
+        for finding in ranked(found.run)[:1]:
+            say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
+            if finding.remedies:
+                say(f"  try: {finding.remedies[0]}")
+    if watcher.runs:
+        say(f"`gradstudio runs show {watcher.runs[-1].id}` has the rest")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out an order that the command wrote as JSON."""
+    given = json.loads(arguments[0])
+    return run(Order(**{**given, "arguments": tuple(given["arguments"])}))

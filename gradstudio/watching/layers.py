@@ -1,0 +1,77 @@
+"""The layers of somebody's model: which module has the parameters of an optimizer, what they are called in it, and
+what each of them is."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gradstudio.core.history import Layer
+
+Role = Literal["weight", "recurrent", "bias", "norm"]
+_COMPILED = "_orig_mod."  # what torch.compile puts before every name
+
+
+def of_optimizer(optimizer: Optimizer) -> list[Tensor]:
+    """Return the parameters that an optimizer holds, in its order."""
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
+
+
+def module_with(tensors: Sequence[Tensor]) -> nn.Module | None:
+    """Return the smallest module that has all of these parameters; None where no module has."""
+    wanted = {id(tensor) for tensor in tensors}
+    best: tuple[tuple[int, int], nn.Module] | None = None
+    for found in gc.get_objects():
+        if not issubclass(type(found), nn.Module):
+            continue
+        named = list(nn.Module.named_parameters(found))
+        if len(named) >= len(wanted) and wanted <= {id(tensor) for _, tensor in named}:
+            size = (len(named), sum(len(name) for name, _ in named))
+            if best is None or size < best[0]:
+                best = (size, found)
+    return best[1] if best else None
+
+
+def names(model: nn.Module | None, optimizer: Optimizer | None) -> dict[int, str]:
+    """Return the name of each parameter by its id, as the model says, or else the optimizer."""
+    found: dict[int, str] = {}
+    for index, group in enumerate(optimizer.param_groups if optimizer else ()):
+        given = group.get("param_names") or [f"group{index}.{place}" for place in range(len(group["params"]))]
+        found |= {id(tensor): str(name) for name, tensor in zip(given, group["params"], strict=False)}
+    if model is not None:
+        found |= {id(tensor): name for name, tensor in model.named_parameters()}
+    return {key: name.replace(_COMPILED, "") for key, name in found.items()}
+
+
+def described(model: nn.Module | None, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
+    """Return a layer for each parameter."""
+    owners = {
+        id(tensor): (module, name)
+        for module in (model.modules() if model is not None else ())
+        for name, tensor in module.named_parameters(recurse=False)
+    }
+    return tuple(
+        Layer(name, _role(*owners.get(id(tensor), (None, name)), tensor), tensor.numel()) for name, tensor in named
+    )
+
+
+def _role(module: nn.Module | None, name: str, tensor: Tensor) -> Role:
+    """Return what a parameter is, by the type of its module and its own name."""
+    last = name.rpartition(".")[2]
+    if module is not None and "norm" in type(module).__name__.lower():
+        return "norm"
+    if last.startswith("weight_hh"):
+        return "recurrent"
+    return "bias" if "bias" in last or tensor.ndim < 2 else "weight"
+
+
+def in_forward_order(model: nn.Module | None, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors in the order in which the model names them; those that it does not have come last."""
+    if model is None:
+        return list(tensors)
+    place = {id(tensor): index for index, tensor in enumerate(model.parameters())}
+    return sorted(tensors, key=lambda tensor: place.get(id(tensor), len(place)))

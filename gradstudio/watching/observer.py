@@ -1,0 +1,271 @@
+"""The steps of one optimizer, put together from what is heard: backward passes, clipping, the update. Each step becomes
+a row."""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gradstudio.core.history import Layer, Row
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.engine.gauges.every_step import Gradient, by_layer, coefficient, cosine
+from gradstudio.watching import layers
+from gradstudio.watching.hooks import Roots
+from gradstudio.watching.parameters import Parameters
+from gradstudio.watching.reading import loss_of, settings_of
+
+ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
+
+
+class BirthSearch(Protocol):
+    """Finds where the first value was born that is not finite."""
+
+    def before_backward(self, roots: Sequence[Tensor]) -> Provenance | None: ...
+    def explain(self) -> Provenance | None: ...
+    def clear(self) -> None: ...
+    def remove(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Takes what an observer sees."""
+
+    def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
+    def take(self, observer: Observer, row: Row) -> None: ...
+    def explain(self, observer: Observer, provenance: Provenance) -> None: ...
+
+
+class Observer:
+    """Watches the parameters that one optimizer trains. Without an optimizer, it takes an update by hand for a step:
+    weights that have moved by the next backward pass."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        optimizer: Optimizer | None,
+        model: nn.Module | None,
+        guard: Callable[[Any], Any],
+        name: str = "",
+    ) -> None:
+        """`guard` wraps a function that torch calls in a step."""
+        self._sink, self.name = sink, name
+        self._guarded_ready = guard(self.make_ready)
+        # weak, as a script may make a hundred models, one after the other
+        self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
+        self._model = weakref.ref(model, self._on_gone) if model is not None else None
+        self.gone = False  # True once there is nothing left that could be trained
+        self.births: BirthSearch | None = None
+        self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
+        self.stepping = False
+        self.clipping = ("none", 0.0)
+        self.dtype: torch.dtype | None = None
+        self._rows = 0
+        self._scaled_step_rows = 0
+        self._clock = time.perf_counter()
+        self._anew()
+
+    def _anew(self) -> None:
+        """Begin a new step."""
+        self._losses: float = 0.0
+        self.micro_batches = 0
+        self.scale = 1.0
+        self._gradient: Gradient | None = None
+        self._ready = False
+        self._heard = ("none", 0.0)
+
+    # ---- which parameters
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        return self._optimizer() if self._optimizer is not None else None
+
+    @property
+    def model(self) -> nn.Module | None:
+        return self._model() if self._model is not None else None
+
+    def waits_for(self, model: nn.Module) -> bool:
+        """Return whether it observes this model and knows no optimizer and no step of it yet."""
+        return self._optimizer is None and self.model is model and not self._rows
+
+    def adopt(self, optimizer: Optimizer) -> None:
+        """Take this optimizer for the one that trains the model."""
+        self._optimizer = weakref.ref(optimizer, self._on_gone)
+
+    def _on_gone(self, of: object) -> None:
+        """Let go of the parameters: the script has."""
+        if of is (self._optimizer or self._model):
+            self.gone = True
+            if self._trained is not None:
+                self.parameters.tensors.clear()
+            self._trained = None
+
+    def bind(self) -> bool:
+        """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
+        there are any."""
+        model, optimizer = self.model, self.optimizer
+        held = layers.of_optimizer(optimizer) if optimizer else list(model.parameters()) if model else []
+        trained = [tensor for tensor in held if tensor.requires_grad]
+        ids = tuple(map(id, trained))
+        if ids == self._trained or not ids:
+            return bool(ids)
+        if model is None:
+            model = layers.module_with(held) or layers.module_with(trained)
+            self._model = weakref.ref(model, self._on_gone) if model is not None else None
+        ordered = layers.in_forward_order(model, list(dict.fromkeys(trained)))
+        names = layers.names(model, optimizer)
+        named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
+        self.parameters = Parameters(ordered)
+        self._trained, self._rows = ids, 0
+        self._sink.begin(self, layers.described(model, named))
+        self._anew()
+        return True
+
+    def has(self, gradient: Tensor) -> bool:
+        """Return whether this is the gradient of one of the parameters."""
+        return self._trained is not None and any(tensor.grad is gradient for tensor in self.parameters.tensors)
+
+    # ---- what is heard
+
+    def before_backward(self, roots: Roots) -> None:
+        if not self.stepping and self.optimizer is None and self._gradient is not None:
+            self._step_by_hand()
+        if self._trained is None:
+            self._clock = time.perf_counter()
+            if not self.bind():
+                return
+        if self.parameters.all_gone():
+            self._anew()
+        self._marks = self.parameters.marks()
+        if self.births is not None and (found := self.births.before_backward(roots.tensors)) is not None:
+            self._sink.explain(self, found)
+
+    def after_backward(self, roots: Roots) -> None:
+        if self._trained is None or self.parameters.marks() == self._marks:
+            return  # the loss of another model
+        self.micro_batches += 1
+        self.scale = roots.scale
+        self._losses += loss_of(roots) if is_known(self._losses) else 0.0
+        self._gradient = self.parameters.measure_gradient(roots.scale)
+        if self.optimizer is None:
+            self.parameters.keep_weights()
+
+    def clipped(self, kind: str, limit: float) -> None:
+        self._heard = (kind, limit)
+
+    def before_step(self, arguments: Any, named: Any) -> Any:
+        """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
+        self.stepping = True
+        closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
+        if not callable(closure):
+            self.make_ready()
+            return None
+
+        def heard(*given: Any, **others: Any) -> Any:
+            loss = closure(*given, **others)
+            self._guarded_ready()
+            return loss
+
+        self._anew()
+        if "closure" in named:
+            return arguments, {**named, "closure": heard}
+        return (arguments[0], heard, *arguments[2:]), named
+
+    def make_ready(self) -> None:
+        """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
+        if self._ready or not self.bind():
+            return
+        self._ready = True
+        if self._gradient is None:  # nothing was heard of a backward pass
+            self._gradient = self.parameters.measure_gradient()
+            self._losses = UNKNOWN
+        self._clipped_norm = self._unscaled(self.parameters.gradient_norm())
+        self.parameters.keep_weights()
+        if self._gradient.nonfinite and self.births is not None and not self._is_scaled():
+            found = self.births.explain()
+            if found is not None:
+                self._sink.explain(self, found)
+
+    def _unscaled(self, norm: float) -> float:
+        """Return the norm without the scale that a fused optimizer divides out by itself."""
+        factor = getattr(self.optimizer, "grad_scale", None)
+        return norm if factor is None else norm / float(factor)
+
+    def _is_scaled(self) -> bool:
+        return self.scale != 1
+
+    def after_step(self) -> None:
+        self.stepping = False
+        if self._ready:
+            skips = getattr(self.optimizer, "found_inf", None)
+            self._finish(skipped=skips is not None and bool(float(skips)))
+
+    def before_scaled_step(self) -> None:
+        self._scaled_step_rows = self._rows
+
+    def after_scaled_step(self) -> None:
+        """Hear the end of a scaler's step. Where no step of the optimizer came of it, it was skipped."""
+        if self._rows == self._scaled_step_rows and self._trained is not None:
+            self.make_ready()
+            self._finish(skipped=True)
+
+    def _step_by_hand(self) -> None:
+        """Make a row of an update without an optimizer, if there was one."""
+        change = self.parameters.measure_change()
+        if change.norm > 0 or math.isnan(change.norm):
+            assert self._gradient is not None
+            self._clipped_norm = self._gradient.norm
+            self._ready = True
+            self._finish(skipped=False)
+
+    def close(self) -> None:
+        """Make the row of a last update by hand."""
+        if self.optimizer is None and self._trained is not None and self._gradient is not None:
+            self._step_by_hand()
+        if self.births is not None:
+            self.births.remove()
+
+    # ---- the row
+
+    def _finish(self, *, skipped: bool) -> None:
+        """Give the row of the step that has just been made."""
+        gradient = self._gradient
+        assert gradient is not None
+        change = self.parameters.measure_change()
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        clipped, coef = self._clipping(gradient)
+        by_hand = self.optimizer is None
+        row = Row(
+            step=self._rows, loss=self._losses, grad_norm=gradient.norm, clipped_norm=clipped, clip_coef=coef,
+            lr=UNKNOWN if by_hand else self._rate(), scale=self.scale, skipped=skipped, nonfinite=gradient.nonfinite,
+            update_ratio=change.update_ratio, weight_norm=change.weight_norm, accuracy=UNKNOWN, step_seconds=seconds,
+            layers=by_layer(gradient, change),
+            settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
+            clip_cosine=1.0 if coef == 1 or self.clipping[0] == "norm" else UNKNOWN,
+            update_cosine=UNKNOWN if by_hand else cosine(-change.along_gradient, clipped, change.norm),
+        )  # fmt: skip
+        self._rows += 1
+        self._sink.take(self, row)
+        if self.births is not None:
+            self.births.clear()
+        self._ready, self._gradient = False, None
+        self._losses, self.micro_batches, self._heard = 0.0, 0, ("none", 0.0)
+
+    def _clipping(self, gradient: Gradient) -> tuple[float, float]:
+        """Return the norm that reached the optimizer, and its ratio to the true one."""
+        clipped = self._clipped_norm
+        self.clipping = self._heard
+        if self._heard[0] == "none" and abs(clipped - gradient.norm) <= ROUNDING * gradient.norm:
+            clipped = gradient.norm
+        return clipped, coefficient(gradient.norm, clipped)
+
+    def _rate(self) -> float:
+        assert self.optimizer is not None
+        return float(self.optimizer.param_groups[0]["lr"]) if "lr" in self.optimizer.param_groups[0] else UNKNOWN

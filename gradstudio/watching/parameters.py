@@ -1,0 +1,112 @@
+"""The parameters that one optimizer trains, measured where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradstudio.engine.gauges import scattered
+from gradstudio.engine.gauges.every_step import Change, Gradient, ratio
+from gradstudio.engine.passes.flat import Layout
+from gradstudio.engine.torch_internals import version_of
+
+
+class NotMeasurable(Exception):
+    """These parameters cannot be measured. The text says why, as a sentence."""
+
+
+def prepare() -> None:
+    """Compile the loops that measure, so that no step waits for them."""
+    for loop in (scattered.measure, scattered.norm, scattered.all_zero, scattered.copy, scattered.change):
+        loop.compile()
+
+
+class Parameters:
+    """Measures parameters and their gradients. Tensors that are not float32, contiguous and on the host are copied
+    first."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = list(tensors)
+        for tensor in self.tensors:
+            if type(tensor).__name__ == "DTensor" or hasattr(tensor, "to_local"):
+                raise NotMeasurable("The parameters are shared out among processes (DTensor).")
+            if not tensor.is_floating_point():
+                raise NotMeasurable("A parameter is not a real number.")
+        layout = Layout([tensor.numel() for tensor in self.tensors])
+        self.sizes = layout.sizes
+        self._shares = np.maximum(layout.sizes, 1)  # of an empty tensor all shares are 0
+        self._starts = layout.starts
+        self._before = np.zeros(layout.length, np.float32)  # the weights before the update
+        self._copies: dict[tuple[int, str], Tensor] = {}
+
+    def marks(self) -> list[int]:
+        """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
+        return [-1 if (grad := tensor.grad) is None else version_of(grad) for tensor in self.tensors]
+
+    def all_gone(self) -> bool:
+        """Return whether every gradient has been set to None or 0."""
+        if all(tensor.grad is None for tensor in self.tensors):
+            return True
+        return bool(scattered.all_zero(self._gradients(), self.sizes))
+
+    def measure_gradient(self, scale: float = 1.0) -> Gradient:
+        """Measure the gradients, which carry the factor `scale`, as if they did not."""
+        count = len(self.sizes)
+        norms, zeros, nonfinite = np.empty(count), np.empty(count), np.empty(count)
+        largest = np.empty(count, np.float32)
+        norm = scattered.measure(self._gradients(), self.sizes, norms, largest.view(np.int32), zeros, nonfinite)
+        if scale != 1:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
+        return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._shares, nonfinite / self._shares)
+
+    def gradient_norm(self) -> float:
+        """Return the L2 norm of all gradients as they are now."""
+        return scattered.norm(self._gradients(), self.sizes)
+
+    def keep_weights(self) -> None:
+        """Copy the weights, before an update."""
+        scattered.copy(self._weights(), self._starts, self.sizes, self._before)
+
+    def measure_change(self) -> Change:
+        """Measure the weights that were kept, and what has happened to them since."""
+        norms, moves = np.empty(len(self.sizes)), np.empty(len(self.sizes))
+        norm, move, along = scattered.change(
+            self._before, self._weights(), self._gradients(), self._starts, self.sizes, norms, moves
+        )
+        return Change(norm, move, along, float(ratio(move, norm)), norms, ratio(moves, norms))
+
+    def _weights(self) -> np.ndarray:
+        return self._addresses(self.tensors, "weight")
+
+    def _gradients(self) -> np.ndarray:
+        return self._addresses([tensor.grad for tensor in self.tensors], "gradient")
+
+    def _addresses(self, tensors: Sequence[Tensor | None], what: str) -> np.ndarray:
+        """Return where each tensor lies, or a copy of it."""
+        found = [
+            0
+            if tensor is None
+            else tensor.data_ptr()
+            if tensor.dtype is torch.float32
+            and tensor.layout is torch.strided
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+            else self._copied(index, tensor, what)
+            for index, tensor in enumerate(tensors)
+        ]
+        return np.array(found, np.int64)
+
+    def _copied(self, index: int, tensor: Tensor, what: str) -> int:
+        """Return where a copy lies that the loops can read."""
+        if tensor.layout is not torch.strided:
+            tensor = tensor.detach().to_dense()
+        copy = self._copies.get((index, what))
+        if copy is None or copy.shape != tensor.shape:
+            copy = self._copies[index, what] = torch.empty(tensor.shape, dtype=torch.float32)
+        with torch.no_grad():
+            copy.copy_(tensor.detach())
+        return copy.data_ptr()

@@ -1,0 +1,74 @@
+"""Facts that are read off somebody's training instead of declared: the loss of a backward pass, the optimizer and its
+knobs, the number format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import Settings
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.watching.hooks import Roots
+
+_DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
+
+
+def loss_of(roots: Roots) -> float:
+    """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN where that is no number."""
+    total = 0.0
+    for root, gradient in zip(roots.tensors, roots.gradients, strict=False):
+        if root.numel() != 1:
+            return UNKNOWN
+        total += root.item() * (1.0 if gradient is None else gradient.item())
+    return total / roots.scale if roots.scale else UNKNOWN
+
+
+def settings_of(
+    optimizer: Optimizer | None, clipping: tuple[str, float], autocast: torch.dtype | None, tensors: Sequence[Tensor]
+) -> Settings:
+    """Return the way in which a step treated its gradient."""
+    group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
+    betas = group.get("betas", (0.0, 0.0))
+    return Settings(
+        clipping[0], clipping[1], dtype_name(autocast, tensors), type(optimizer).__name__.lower() if optimizer else "",
+        _number(group.get("momentum")), _number(betas[0]), _number(betas[1]) if len(betas) > 1 else 0.0,
+    )  # fmt: skip
+
+
+def dtype_name(autocast: torch.dtype | None, tensors: Sequence[Tensor]) -> str:
+    """Return the number format of the forward pass."""
+    return _DTYPES.get(autocast or tensors[0].dtype, str(autocast or tensors[0].dtype).removeprefix("torch."))
+
+
+def experiment_of(settings: Settings, optimizer: Optimizer | None, micro_batches: int, scale: float) -> Experiment:
+    """Return an experiment in which the knobs that could be read off have their values, so that the rules offer no
+    remedy that is in force already. The other knobs mean nothing."""
+    group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
+    limit = {"norm": "clipping.max_norm", "value": "clipping.clip_value"}.get(settings.clipping, "")
+    read: dict[str, Value] = {
+        "optimizer.kind": settings.optimizer,
+        "clipping.kind": settings.clipping,
+        **({limit: settings.limit} if limit else {}),
+        "accumulation.steps": max(micro_batches, 1),
+        "precision.dtype": settings.dtype,
+        "precision.scaling": "dynamic" if scale != 1 else "none",
+        **{f"optimizer.{name}": _number(group[name]) for name in ("lr", "momentum", "weight_decay") if name in group},
+        **({"optimizer.beta1": settings.beta1, "optimizer.beta2": settings.beta2} if "betas" in group else {}),
+    }
+    found = Experiment()
+    for name, value in read.items():
+        try:
+            found = found.with_value(name, value)
+        except KnobError:
+            continue  # a value that the studio's own knob does not have
+    return found
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float, Tensor)) else 0.0

@@ -1,0 +1,94 @@
+"""`gradstudio.watch(model, optimizer)`: one line in a script, from which on its training is watched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from gradstudio.core import files
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.watching.guard import say
+from gradstudio.watching.watched_run import Script, running_script
+from gradstudio.watching.watcher import OnNonfinite, Watcher
+
+if TYPE_CHECKING:
+    from gradstudio.watching.observer import Observer
+
+_watcher: Watcher | None = None
+
+
+class Watched:
+    """A training that is watched. It closes itself at the end of the program."""
+
+    def __init__(self, watcher: Watcher | None, observer: Observer | None) -> None:
+        self._watcher, self._observer = watcher, observer
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run in the library; None before its first step. After the parameters that are trained have
+        changed, it is that of the latest run."""
+        found = self._found()
+        return found.id if found is not None else None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the rules say so far, causes first."""
+        found = self._found()
+        return tuple(ranked(found.run)) if found is not None and found.run is not None else ()
+
+    def close(self) -> None:
+        """Watch no more, and write what is left."""
+        if self._watcher is not None and self._observer is not None:
+            self._watcher.leave(self._observer)
+
+    def _found(self):
+        if self._watcher is None:
+            return None
+        return next((run for run in reversed(self._watcher.runs) if run.observer is self._observer), None)
+
+
+def watch(
+    model: nn.Module,
+    optimizer: Optimizer | None = None,
+    *,
+    scaler: GradScaler | None = None,
+    name: str | None = None,
+    library: str | os.PathLike[str] | None = None,
+    on_nonfinite: OnNonfinite = "explain",
+) -> Watched:
+    """Watch the training of a model from here on; write it into the run library as it goes. Without `optimizer`, every
+    optimizer that trains the model is watched, and updates by hand. Loss scalers are heard by themselves: `scaler` is
+    there for calls that read better with it. `on_nonfinite`: what to do once a number is no longer finite."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"gradstudio.watch wants a torch.nn.Module first, not {type(model).__name__}")
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    if on_nonfinite not in ("explain", "raise", "ignore"):
+        raise ValueError(f"on_nonfinite = {on_nonfinite!r} is not allowed; allowed: explain, raise, ignore")
+    try:
+        watcher = the_watcher(Path(library) if library is not None else None, on_nonfinite)
+        return Watched(watcher, watcher.watch(model, optimizer, name or ""))
+    except Exception as fault:
+        say(f"not watched: {type(fault).__name__}: {fault}")
+        return Watched(None, None)
+
+
+def the_watcher(library: Path | None, on_nonfinite: OnNonfinite) -> Watcher:
+    """Return the watcher of this process, and make it where there is none."""
+    global _watcher
+    if _watcher is None or _watcher.closed:
+        _watcher = begin(library or files.user_library(), running_script(), False, on_nonfinite)
+    return _watcher
+
+
+def begin(library: Path, script: Script, every_optimizer: bool, on_nonfinite: OnNonfinite) -> Watcher:
+    """Watch this process from here on, and return what watches it."""
+    global _watcher
+    _watcher = Watcher(library, script, every_optimizer=every_optimizer, on_nonfinite=on_nonfinite)
+    return _watcher

@@ -1,0 +1,152 @@
+"""The run of one observer: its facts are read off at its first row, its rows are recorded and judged."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import secrets
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy
+import torch
+
+import gradstudio
+from gradstudio.core.history import Layer, Row
+from gradstudio.core.presets import Preset
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.text import LONGEST_TITLE, clean, number, plural, shortened
+from gradstudio.session.record.run import Run, Status
+from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.watched_script import WatchedScript
+from gradstudio.watching.reading import experiment_of
+
+if TYPE_CHECKING:
+    from gradstudio.watching.observer import Observer
+
+LONGEST_ID = 40  # characters of the script's name in the id of a run
+
+
+@dataclass(frozen=True)
+class Script:
+    """The script that is watched. `every`: steps from one row to the next."""
+
+    path: Path | None
+    arguments: tuple[str, ...] = ()
+    name: str = ""
+    every: int = 1
+
+    @property
+    def stem(self) -> str:
+        """The name of the file as it can stand in an id."""
+        stem = self.path.stem if self.path else ""
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:LONGEST_ID] or "watched"
+
+    def digest(self) -> str:
+        """Return the sha256 of the text; "" where it cannot be read."""
+        try:
+            return hashlib.sha256(self.path.read_bytes()).hexdigest() if self.path else ""
+        except OSError:
+            return ""
+
+
+def running_script() -> Script:
+    """Return the script that this process runs."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Script(Path(file) if file else None, tuple(sys.argv[1:]))
+
+
+class WatchedRun:
+    """Makes the run with its first row: only then is known what can be read off."""
+
+    def __init__(self, script: Script, layers: tuple[Layer, ...], observer: Observer) -> None:
+        self._script, self._layers, self.observer = script, layers, observer
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
+        self.run: Run | None = None
+        self.provenance: Provenance | None = None
+        self.diverges_now = False  # whether its latest row is the first that is not finite
+        self._steps = 0
+
+    def begin(self, row: Row) -> Run:
+        """Make the run, and return it."""
+        observer, script = self.observer, self._script
+        assert row.settings is not None
+        optimizer = observer.optimizer
+        experiment = experiment_of(row.settings, optimizer, observer.micro_batches, row.scale)
+        name = observer.name or script.name
+        preset = Preset(id=script.stem, title=shortened(name or self._title(), LONGEST_TITLE), experiment=experiment)
+        source = WatchedScript(
+            clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
+            script.every, tuple((key, clean(value)) for key, value in self._facts(row)),
+        )  # fmt: skip
+        self.run = Run(preset, experiment, id=self.id, watched=source)
+        self._writer = RunWriter(self.run)
+        self._writer.begin(self._layers, self._environment())
+        self._writer.set_status("running")
+        return self.run
+
+    def _title(self) -> str:
+        script = self._script.path.name if self._script.path else "Watched training"
+        model = self.observer.model
+        return f"{script}: {type(model).__name__}" if model is not None else script
+
+    def _facts(self, row: Row) -> list[tuple[str, str]]:
+        """Return what was read off the script's training, as name and value."""
+        observer, settings = self.observer, row.settings
+        assert settings is not None
+        model, optimizer = observer.model, observer.optimizer
+        size = sum(layer.size for layer in self._layers)
+        group = optimizer.param_groups[0] if optimizer is not None else {}
+        shown = [f"{key}={group[key]}" for key in ("lr", "momentum", "betas", "weight_decay") if group.get(key)]
+        kind = type(model).__name__ if model is not None else "not found"
+        facts = [
+            ("model", f"{kind}, {size:,} numbers in {plural(len(self._layers), 'tensor', 'tensors')}"),
+            ("optimizer", f"{type(optimizer).__name__}({', '.join(shown)})" if optimizer else "none: updates by hand"),
+            ("precision", settings.dtype + (f", loss scale {number(row.scale)}" if row.scale != 1 else "")),
+            ("clipping", f"{settings.clipping} {settings.limit:g}" if settings.clipping != "none" else "none heard"),
+        ]  # fmt: skip
+        if observer.micro_batches > 1:
+            facts.append(("accumulation", f"{observer.micro_batches} backward passes a step"))
+        return facts
+
+    def _environment(self) -> dict[str, str]:
+        device = self.observer.parameters.tensors[0].device
+        return {
+            "gradstudio": gradstudio.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "platform": platform.platform(),
+            "device": str(device),
+            "threads": str(torch.get_num_threads()),
+        }
+
+    def take(self, row: Row) -> None:
+        """Record a row, one of each `every`."""
+        assert self.run is not None
+        index, self._steps = self._steps, self._steps + 1
+        if index % self._script.every and not row.went_nonfinite:
+            return
+        before = self.run.first_nonfinite_step
+        self._writer.record(replace(row, step=len(self.run.history)) if self._script.every > 1 else row)
+        self.diverges_now = before is None and self.run.first_nonfinite_step is not None
+
+    def explain(self, provenance: Provenance) -> None:
+        """Keep where the first value was born that is not finite."""
+        if self.provenance is None:
+            self.provenance = provenance
+            if self.run is not None:
+                self._writer.explain(provenance)
+
+    def end(self, status: Status, message: str) -> None:
+        """Say how the run ended."""
+        if self.run is None or self.run.over:
+            return
+        if status == "finished" and self.run.first_nonfinite_step is not None:
+            status = "nonfinite"
+        self._writer.end(status, message, None)

@@ -1,0 +1,206 @@
+"""The one watcher of a process: it hears torch, has an observer for each optimizer, and writes a run for each of them
+into the library."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gradstudio.core.history import Layer, Row
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.text import number
+from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record.run import Status
+from gradstudio.watching.guard import Stop, guarded, say
+from gradstudio.watching.hooks import Hooks, Roots
+from gradstudio.watching.observer import Observer
+from gradstudio.watching.parameters import prepare
+from gradstudio.watching.watched_run import Script, WatchedRun
+
+OnNonfinite = Literal["explain", "raise", "ignore"]
+PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
+
+
+class Watcher:
+    """Hears the whole process. `every_optimizer`: watches each one that is made, whatever model it trains."""
+
+    def __init__(
+        self, library: Path, script: Script, *, every_optimizer: bool, on_nonfinite: OnNonfinite = "explain"
+    ) -> None:
+        prepare()
+        self.script, self.on_nonfinite, self.library = script, on_nonfinite, library
+        self.runs: list[WatchedRun] = []
+        self.closed = False
+        self._every_optimizer = every_optimizer
+        self._models: list[weakref.ref[nn.Module]] = []  # those of which every optimizer is watched
+        self._observers: list[Observer] = []
+        self._running: dict[Observer, WatchedRun] = {}
+        self._process = os.getpid()
+        self._writer = LibraryWriter(library)
+        self._guard = guarded(self.give_up)
+        self._hooks = Hooks(self, self.give_up)
+        self._hooks.install()
+        atexit.register(self.close)
+
+    # ---- what is watched
+
+    def watch(self, model: nn.Module | None, optimizer: Optimizer | None, name: str = "") -> Observer:
+        """Watch an optimizer, or each one that comes to train this model."""
+        if optimizer is not None and (known := self._observer_of(optimizer)) is not None:
+            return known
+        if optimizer is None and model is not None:
+            self._models.append(weakref.ref(model))
+        observer = Observer(self, optimizer, model, self._guard, name)
+        self._observers.append(observer)
+        return observer
+
+    def leave(self, observer: Observer) -> None:
+        """Watch this one no more; its run is over."""
+        observer.close()
+        self._end(observer)
+        if not self._observers and not self._every_optimizer:
+            self.close()
+
+    def _observer_of(self, optimizer: Optimizer) -> Observer | None:
+        return next((observer for observer in self._observers if observer.optimizer is optimizer), None)
+
+    def _adopted(self, optimizer: Optimizer) -> Observer | None:
+        """Return the observer of an optimizer that nobody named. It is the one of the model that it trains, where that
+        has no optimizer yet."""
+        held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        for model in filter(None, (found() for found in self._models)):
+            if any(id(tensor) in held for tensor in model.parameters()):
+                waiting = next((each for each in self._observers if each.waits_for(model)), None)
+                if waiting is not None:
+                    waiting.adopt(optimizer)
+                    return waiting
+                return self.watch(model, optimizer)
+        return self.watch(None, optimizer) if self._every_optimizer else None
+
+    def _present(self) -> list[Observer]:
+        """Return every observer that still has something to observe, and end the runs of the others."""
+        for observer in [observer for observer in self._observers if observer.gone]:
+            self._end(observer)
+        return list(self._observers)
+
+    # ---- what torch does
+
+    def made(self, optimizer: Optimizer) -> None:
+        self._present()
+        self._adopted(optimizer)
+
+    def before_backward(self, roots: Roots) -> None:
+        for observer in self._present():
+            observer.before_backward(roots)
+
+    def after_backward(self, roots: Roots) -> None:
+        for observer in self._present():
+            observer.after_backward(roots)
+
+    def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
+        observer = self._observer_of(optimizer) or self._adopted(optimizer)
+        return observer.before_step(arguments, named) if observer is not None else None
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        if (observer := self._observer_of(optimizer)) is not None:
+            observer.after_step()
+
+    def before_scaled_step(self, optimizer: Optimizer) -> None:
+        if (observer := self._observer_of(optimizer)) is not None:
+            observer.before_scaled_step()
+
+    def after_scaled_step(self, optimizer: Optimizer) -> None:
+        if (observer := self._observer_of(optimizer)) is not None:
+            observer.after_scaled_step()
+
+    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None:
+        for observer in self._observers:
+            if gradients and observer.has(gradients[0]):
+                observer.clipped(kind, limit)
+
+    def autocast(self, dtype: torch.dtype) -> None:
+        for observer in self._observers:
+            observer.dtype = dtype
+
+    # ---- what observers see
+
+    def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None:
+        if (before := self._running.pop(observer, None)) is not None:
+            before.end("finished", "other parameters are trained from here on; they are a run of their own")
+        self._running[observer] = WatchedRun(self.script, known, observer)
+
+    def take(self, observer: Observer, row: Row) -> None:
+        found = self._running[observer]
+        if found.run is None:
+            self._writer.follow(found.begin(row))
+            self.runs.append(found)
+        found.take(row)
+        if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
+            self._tell(found, row)
+
+    def explain(self, observer: Observer, provenance: Provenance) -> None:
+        self._running[observer].explain(provenance)
+
+    def _tell(self, found: WatchedRun, row: Row) -> None:
+        """Say that a run has diverged, and stop the script where that was asked for."""
+        text = f"step {row.step:,}: loss {number(row.loss)}, {row.nonfinite:,} gradient entries are NaN or Inf"
+        if found.provenance is not None:
+            text += f". {found.provenance.cause}"
+        if self.on_nonfinite == "raise":
+            raise Stop(FloatingPointError(text))
+        say(text)
+
+    # ---- the end
+
+    def give_up(self, why: str) -> None:
+        """Take the watch off after a fault; the script goes on."""
+        if not self.closed:
+            self._hooks.remove()
+            say(f"watching ended, the script goes on: {why}")
+            self._finish("stopped", f"watching ended: {why}")
+
+    def close(self, status: Status | None = None, message: str = "") -> None:
+        """End all runs and write what is left of them. Done at the exit by itself."""
+        if self.closed or os.getpid() != self._process:
+            return
+        self._hooks.remove()
+        fault = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if status is None:
+            status, message = outcome_of(fault)
+        for observer in list(self._observers):
+            self._guard(observer.close)()
+        self._finish(status, message)
+
+    def _finish(self, status: Status, message: str) -> None:
+        self.closed = True
+        atexit.unregister(self.close)
+        for observer in list(self._observers):
+            self._end(observer, status, message)
+        if not self._writer.close(PATIENCE):
+            say(self._writer.problem or "the run library was not written to its end")
+        elif self._writer.notice:
+            say(self._writer.notice)
+
+    def _end(self, observer: Observer, status: Status = "finished", message: str = "") -> None:
+        found = self._running.pop(observer, None)
+        if found is not None:
+            found.end(status, message)
+        self._observers = [other for other in self._observers if other is not observer]
+
+
+def outcome_of(fault: BaseException | None) -> tuple[Status, str]:
+    """Return how runs ended whose script ended with this exception."""
+    if fault is None or isinstance(fault, SystemExit):
+        return "finished", ""
+    if isinstance(fault, KeyboardInterrupt):
+        return "stopped", ""
+    return "failed", f"the script ended with {type(fault).__name__}: {' '.join(str(fault).split())[:300]}"
