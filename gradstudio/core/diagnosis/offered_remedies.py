@@ -39,9 +39,9 @@ _OF_DEEP_CONVOLUTIONS = (
 )  # fmt: skip
 # Remedies for a game of two networks under momentum, which drives them apart at any rate (Gidel 2019).
 _OF_THE_GAME = ("optimizer.momentum=0",)
-_OF_LARGE_STEPS = (
+_OF_ITS_STEPS = (
     "exploding_gradient", "update_ratio_high", "dead_units", "nothing_learned", "nonfinite_loss", "nonfinite_gradient",
-    "loss_oscillating",
+    "loss_oscillating", "loss_not_decreasing", "vanishing_gradient",
 )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
     """Return the remedies of a finding, in the order in which they are offered with these values."""
     remedies, grave = finding.remedies, finding.severity != "info"
     game = knobs.model.kind == "gan" and knobs.applies("optimizer.momentum") and knobs.optimizer.momentum > 0
-    if game and grave and finding.rule in _OF_LARGE_STEPS:
+    if game and grave and finding.rule in _OF_ITS_STEPS:
         return _OF_THE_GAME
     match finding.rule:
         case "nonfinite_loss" | "nonfinite_gradient":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradstudio.core.diagnosis.clipping_limit import knob_of
+from gradstudio.core.diagnosis import clipping_limit
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
@@ -34,16 +34,18 @@ class ClippingNever(Looking):
         if not len(finite) or (coefs[np.isfinite(norms)] < 1).any() or (len(coefs) < self.after and not state.broken):
             return
         largest = float(finite.max())
+        if largest > 1.001 * clipping_limit.largest(settings, history):
+            return  # it is called where it cannot act: see clip_without_effect
         useless = state.failing and largest > self.times * float(finite.min()) and largest > 1
-        knob = knob_of(settings.clipping)
+        knob = clipping_limit.knob_of(settings.clipping)
         self.tell(
             history,
             "warning" if useless else "info",
             "Clipping never acts",
             f"No step was clipped with a limit of {number(settings.limit)}; the largest gradient norm was "
             f"{number(largest)}.",
-            "The limit is above every gradient norm, so clipping could not help. Lower it."
+            "No gradient reached the limit, so clipping could not help. Lower it."
             if useless
-            else "The limit is above every gradient norm so far, so nothing is clipped. This does no harm.",
+            else "No gradient has reached the limit so far, so nothing is clipped. This does no harm.",
             (f"{knob}={min(1.0, settings.limit / 10):.3g}",) if useless and knob == "clipping.max_norm" else (),
         )

@@ -56,13 +56,19 @@ class DeadUnits(Looking):
         since = 0 if born else self._since(history, found)
         decay = "" if born else weight_decay.shrunk(history, since)
         known = {layer.name for layer in history.layers}
+        meaning = (
+            "No gradient reaches these weights: the slope of their units is 0 for every example, as that of a relu "
+            "below 0, or a factor of the gradient became too small for a number."
+            if "gradient" in what
+            else "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the "
+            "unit back."
+        )
         self.tell(
             history,
             "critical" if worst[1] > 0.9 else "warning",
             "Dead units",
             f"{least}{number(100 * worst[1])} % of the {what.format(worst[0])}.",
-            "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the unit "
-            f"back.{decay}",
+            meaning + decay,
             ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
             if born
             else (

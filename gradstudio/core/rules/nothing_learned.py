@@ -32,7 +32,12 @@ class NothingLearned(OnTestSet):
             self._forgive(history, step, accuracy)
             return
         began = f", and was {percent(start)} before the first update" if math.isfinite(start) else ""
-        right = f" Of the last training batches {percent(state.accuracy)} were right." * math.isfinite(state.accuracy)
+        trained = (
+            f"In training it is {percent(state.accuracy)}"
+            if state.by_accuracy
+            else (f"Of the last training batches {percent(state.accuracy)} were right")
+        )
+        right = f" {trained}." * math.isfinite(state.accuracy)
         self.tell(
             history, "critical", "No better than guessing" if above <= MOVED else "Hardly better than guessing",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}{began}."

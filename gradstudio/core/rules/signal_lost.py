@@ -10,6 +10,8 @@ from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
+_LEAST = 1e-6  # share below which rounding is as large
+
 
 @dataclass
 class SignalLost(Looking):
@@ -34,6 +36,8 @@ class SignalLost(Looking):
         if not len(steps) or not cosines[-1] > self.cosine or (normed and not steps[-1]):
             return  # before its first step, a batch norm in evaluation does not normalize
         step, cosine = int(steps[-1]), float(cosines[-1])
+        apart = (1 - cosine) / cosine
+        share = f"about {number(apart, 2)}" if apart > _LEAST else f"less than {number(_LEAST)}"
         norm = history.value("grad_norm", len(history) - 1)
         above = len(cosines) - 1
         while above and cosines[above - 1] > self.cosine:
@@ -43,8 +47,7 @@ class SignalLost(Looking):
             f"At step {step:,} the output layer saw nearly the same for every test example: the mean cosine between "
             f"two of them was {number(cosine, 4)}. The gradient norm is {number(norm)}.",
             "The common part of the signal gets nearly all of each update; the differences between the examples get "
-            f"about {number((1 - cosine) / cosine, 2)} of that. What reaches the output layer hardly "
-            "depends on the example.",
+            f"{share} of that. What reaches the output layer hardly depends on the example.",
             (
                 "model.norm=batch model.residual=true model.norm_position=post",
                 "model.residual=true model.norm=layer",
