@@ -95,7 +95,7 @@ def test_a_healthy_run_must_not_be_critical_and_may_have_a_warning() -> None:
 
 def test_a_real_case_counts_where_the_twin_learns_and_the_fault_harms() -> None:
     def raised(to: float) -> Kind:
-        part = since(30, f"optimizer.lr={to}", named=("update_ratio_high", "exploding_gradient"))
+        part = since(30, f"optimizer.lr={to}", named=("rate_raised", "exploding_gradient"))
         return Kind("from mid-run", "rate", lambda random: Drawn(NET, (part,)))
 
     broken, harmless = case(raised(300), 1), case(raised(0.12), 1)

@@ -18,7 +18,7 @@ from benchmarks.faults.drawing_runs import (
 )
 from benchmarks.faults.kinds import Drawn, Kind, Part, since
 
-_RATE = ("update_ratio_high", "exploding_gradient", "dead_units")
+_RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 _FREEZE = (3, 12)  # steps at which a run that stands still from then on has learned nothing
 
 

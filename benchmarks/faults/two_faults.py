@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks.faults.drawing_runs import Random, Texts, between, lr_of, one_of, plain, small_batches, trained_by
 from benchmarks.faults.kinds import Drawn, Kind, Part, since
 
-_RATE = ("update_ratio_high", "exploding_gradient", "dead_units")
+_RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 _JUMP = ("exploding_gradient", "loss_spike")
 _MISMATCH = ("accumulation_mismatch", "loop_order")
 

@@ -54,3 +54,5 @@ class Provenance:
     growth_along: str = ""
     growth: tuple[tuple[str, float], ...] = ()
     led_up: str = ""  # what happened in the steps before: norms, updates, knob changes
+    source: str = ""  # of a watched script: the line of code, with its file and number
+    taken: str = ""  # of a watched script: the values that went into the operation

@@ -3,179 +3,18 @@ Inf which reached the loss, the gradient or the weights."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
-from gradstudio.core.text import number, plural
+from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.engine import torch_internals
 from gradstudio.engine.models.rnn import RecurrentStack
-from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
+from gradstudio.engine.operation_watcher import LONGEST, Watched, Watcher, cause_of, chain_to, told, values_of
+from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.trainer import Trainer
-
-LONGEST = 12  # operations of a chain that are kept
-MOST_BYTES = 1 << 30  # that the results of a watched step may take: all of them are held until it is over
-MOST_OPERATIONS = 400_000  # of a watched step; each takes some 1.5 kB and a tenth of a millisecond
-# Operations that make an Inf on purpose, such as a mask: nothing is born there.
-_FILLS = {
-    "masked_fill",
-    "masked_fill_",
-    "full",
-    "full_like",
-    "fill",
-    "fill_",
-    "where",
-    "scalar_tensor",
-    "new_full",
-    "_local_scalar_dense",
-    "lift_fresh",
-}
-
-
-class Values(NamedTuple):
-    """The values of one or several tensors: extremes of the finite ones (NaN without any), and counts of the others."""
-
-    low: float
-    high: float
-    nan: int
-    inf: int
-    zeros: int
-
-    @property
-    def finite(self) -> bool:
-        return not (self.nan or self.inf)
-
-    @property
-    def largest(self) -> float:
-        return max(abs(self.low), abs(self.high)) if self.low == self.low else math.nan
-
-
-class Watched(NamedTuple):
-    """An operation, with its tensors as they were then. `sources` are the numbers of the operations that wrote those
-    inputs of it that are not finite, `into` the flat tensors of the trainer that it wrote to."""
-
-    name: str
-    phase: Phase
-    module: str
-    node: str
-    micro_batch: int
-    dtype: torch.dtype
-    taken: list[Values]
-    given: Values
-    sources: list[int]
-    into: set[str]
-
-    @property
-    def kind(self) -> str:
-        return self.name.split(".")[1] if self.name.count(".") else self.name
-
-
-class Watcher(SeesOperations):
-    """Keeps every operation of a trainer's step."""
-
-    def __init__(self, trainer: Trainer, stopped: Callable[[], bool]) -> None:
-        super().__init__()
-        self.operations: list[Watched] = []
-        self._stopped = stopped
-        self._bytes = 0
-        self._node_at_work = torch_internals.node_at_work()
-        self.phase: Phase = "update"
-        self.micro_batch = -1
-        self.states: dict[str, Tensor] = {}  # the latest output of each module, by its name, in the order of their ends
-        self._model = trainer.model
-        self._flat = {storage_of(trainer.flat.gradients): "gradients", storage_of(trainer.flat.weights.data): "weights"}
-        self._made: dict[int, int] = {}  # which operation wrote to a storage last
-        self._held: list[Any] = []  # so that no storage is used twice
-        self._modules: list[str] = []
-        self._names = {module: name for name, module in trainer.model.named_modules()}
-
-    def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do the operation and keep what it took and gave. ProvenanceUnknown where that is too much, or is stopped."""
-        self._check()
-        taken = tensors_in((args, kwargs))
-        before = [values_of(tensor) for tensor in taken]  # an operation may write to what it takes
-        sources = [
-            self._made.get(storage_of(tensor), -1)
-            for tensor, values in zip(taken, before, strict=True)
-            if not values.finite
-        ]
-        results = function(*args, **kwargs)
-        written = list(Call(function, args, kwargs, []).written)
-        given = [*written, *(tensor for tensor in tensors_in(results) if not any(tensor is other for other in written))]
-        places = {storage_of(tensor) for tensor in given}
-        if not written and places <= {storage_of(tensor) for tensor in taken}:
-            return results  # another view of what was there
-        node = self._node_at_work()
-        module = self._modules[-1] if self._modules else "" if node is None else node.metadata.get("module", "")
-        self.operations.append(
-            Watched(
-                str(function),
-                self.phase if node is None else "backward",
-                module,
-                "" if node is None else node.name(),
-                self.micro_batch,
-                given[0].dtype if given else torch.float32,
-                before,
-                _together([values_of(tensor) for tensor in given]),
-                [source for source in sources if source >= 0],
-                {self._flat[place] for place in places if place in self._flat},
-            )
-        )
-        for tensor in given:
-            if storage_of(tensor) not in self._made:
-                self._bytes += tensor.untyped_storage().nbytes()
-            self._made[storage_of(tensor)] = len(self.operations) - 1
-        self._held.append(given)
-        return results
-
-    def _check(self) -> None:
-        """Raise ProvenanceUnknown where the step is not to be watched any further."""
-        if self._stopped():
-            raise ProvenanceUnknown("the search was stopped")
-        if self._bytes > MOST_BYTES or len(self.operations) > MOST_OPERATIONS:
-            raise ProvenanceUnknown(
-                f"the step is too large to be made again under watch: it takes more than "
-                f"{MOST_BYTES / 1e9:.1f} GB or {MOST_OPERATIONS:,} operations"
-            )
-
-    def maker(self, tensor: Tensor) -> int:
-        """Return the number of the operation that wrote to a tensor last."""
-        return self._made.get(storage_of(tensor), -1)
-
-    @contextmanager
-    def hooked(self) -> Iterator[None]:
-        """Keep track of the module at work in here, in the forward pass and in the backward pass."""
-
-        def begin(module: nn.Module, inputs: Any) -> None:
-            if module is self._model:
-                self.phase = "forward"
-                self.micro_batch += module.training
-            self._modules.append(self._names[module])
-
-        def end(module: nn.Module, inputs: Any, outputs: Any) -> None:
-            self._modules.pop()
-            found = tensors_in(outputs)
-            for tensor in found:
-                _sign(tensor.grad_fn, self._names[module])
-            if found:
-                self.states[self._names[module]] = found[0].detach()
-            if module is self._model:
-                self.phase = "loss"
-
-        hooks = []
-        for module in self._names:
-            hooks += [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 class _Witness(Observer):
@@ -202,7 +41,8 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     if not torch_internals.seeing_possible():
         return None
     trainer.pass_over(stopped)  # not under watch, which would hold every batch
-    watcher = Watcher(trainer, stopped)
+    flat = {storage_of(trainer.flat.gradients): "gradients", storage_of(trainer.flat.weights.data): "weights"}
+    watcher = Watcher(trainer.model, flat, stopped)
     witness, observer = _Witness(watcher), trainer.observer
     step, micro_batches = trainer.step, trainer.experiment.accumulation.steps
     trainer.observer = witness
@@ -215,7 +55,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     sinks = [number for number in (*witness.losses[:1], *reached[:1]) if number >= 0]
     if not sinks:
         return None
-    chain = _chain(watcher.operations, min(sinks))
+    chain = chain_to(watcher.operations, min(sinks))
     born = watcher.operations[chain[0]]
     along, growth = _growth(watcher, born, trainer)
     return Provenance(
@@ -223,94 +63,17 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
         phase=born.phase,
         module=born.module,
         operation=born.name,
-        cause=_cause(born),
+        cause=cause_of(born),
         micro_batch=max(born.micro_batch, 0),
         micro_batches=micro_batches,
         time_step=_time_step(watcher, chain[0], trainer),
         layers=tuple(
             layer.name for layer in trainer.layers if born.module and f"{layer.name}.".startswith(f"{born.module}.")
         ),
-        chain=tuple(_told(watcher.operations[number]) for number in chain[:LONGEST]),
+        chain=tuple(told(watcher.operations[number]) for number in chain[:LONGEST]),
         growth_along=along,
         growth=growth,
     )
-
-
-def values_of(tensor: Tensor) -> Values:
-    """Return what a tensor holds; a tensor of integers counts as finite."""
-    if not tensor.is_floating_point() or not tensor.numel():
-        return _NOTHING
-    tensor = tensor.detach()
-    finite = torch.isfinite(tensor)
-    count, nan = int(finite.sum()), int(torch.isnan(tensor).sum())
-    low, high = (float(value) for value in torch.aminmax(tensor[finite])) if count else (math.nan, math.nan)
-    return Values(low, high, nan, tensor.numel() - count - nan, int((tensor == 0).sum()))
-
-
-def _together(parts: list[Values]) -> Values:
-    """Return the values of several tensors as if they were one."""
-    some = [part for part in parts if part.low == part.low]  # those with finite values
-    return Values(
-        min((part.low for part in some), default=math.nan),
-        max((part.high for part in some), default=math.nan),
-        sum(part.nan for part in parts),
-        sum(part.inf for part in parts),
-        sum(part.zeros for part in parts),
-    )
-
-
-def _chain(operations: list[Watched], sink: int) -> list[int]:
-    """Return the operations from the birth of a value to `sink`. The search goes back along what was not finite, a NaN
-    before an Inf, to the operation that made it from finite values."""
-    chain = [sink]
-    while True:
-        sources = [source for source in operations[chain[-1]].sources if not operations[source].given.finite]
-        sources = [source for source in sources if source < chain[-1] and operations[source].kind not in _FILLS]
-        if not sources:
-            return chain[::-1]
-        chain.append(min(sources, key=lambda source: (operations[source].given.nan == 0, source)))
-
-
-def _told(made: Watched) -> Operation:
-    taken = _together(made.taken)
-    return Operation(
-        made.phase, made.module, made.name, made.node, str(made.dtype).removeprefix("torch."), taken.largest, taken.nan,
-        taken.inf,
-        made.given.largest, made.given.nan, made.given.inf,
-    )  # fmt: skip
-
-
-def _cause(born: Watched) -> str:
-    """Return why an operation gave what is not finite, as a sentence."""
-    taken, dtype = _together(born.taken), str(born.dtype).removeprefix("torch.")
-    most = torch.finfo(born.dtype).max if born.dtype.is_floating_point else math.inf
-    where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
-    first = born.taken[0] if born.taken else _NOTHING
-    if not taken.finite:
-        return f"it was given {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite{where}"
-    match born.kind:
-        case "log" | "log2" | "log10" if first.low < 0:
-            return f"the logarithm of a negative number, {number(first.low)}, is NaN"
-        case "log" | "log2" | "log10":
-            return "the logarithm of 0 is -Inf"
-        case "sqrt" if first.low < 0:
-            return f"the root of a negative number, {number(first.low)}, is NaN"
-        case "exp":
-            return f"exp({number(first.high)}) is beyond {number(most)}, the largest {dtype} number"
-        case "div" | "div_" if len(born.taken) > 1 and born.taken[1].zeros:
-            return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
-        case "reciprocal" | "rsqrt" | "pow" if first.zeros:
-            return f"a division by 0 is Inf{where}"
-        case "_to_copy":
-            return f"{number(taken.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
-    if born.given.inf or taken.largest > math.sqrt(most) / 100:
-        sums = (
-            "Inf - Inf, which is NaN"
-            if born.given.nan and not born.given.inf
-            else f"a result beyond {number(most)}, the largest {dtype} number"
-        )
-        return f"inputs up to {number(taken.largest)} gave {sums}{where}"
-    return f"it made {plural(born.given.nan, 'NaN', 'NaN')} of finite values up to {number(taken.largest)}{where}"
 
 
 def _time_steps(trainer: Trainer, module: str) -> int:
@@ -362,16 +125,3 @@ def _growth(watcher: Watcher, born: Watched, trainer: Trainer) -> tuple[str, tup
                 found.get(made.module, 0.0), made.given.largest if made.given.largest == made.given.largest else 0.0
             )
     return "layers", tuple(found.items())
-
-
-def _sign(node: Any, name: str) -> None:
-    """Write a module's name to the part of autograd's graph that it has made."""
-    waiting = [node]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and "module" not in node.metadata:
-            node.metadata["module"] = name
-            waiting += [following for following, _ in node.next_functions]
-
-
-_NOTHING = Values(math.nan, math.nan, 0, 0, 0)

@@ -63,7 +63,6 @@ class Observer:
         self.gone = False  # True once there is nothing left that could be trained
         self.births: BirthSearch | None = None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
-        self.stepping = False
         self.clipping = ("none", 0.0)
         self.dtype: torch.dtype | None = None
         self._rows = 0
@@ -134,7 +133,10 @@ class Observer:
     # ---- what is heard
 
     def before_backward(self, roots: Roots) -> None:
-        if not self.stepping and self.optimizer is None and self._gradient is not None:
+        self._marks: list[int] | None = None
+        if self._ready:
+            return  # a further evaluation within a step, as LBFGS makes: the row describes the first
+        if self.optimizer is None and self._gradient is not None:
             self._step_by_hand()
         if self._trained is None:
             self._clock = time.perf_counter()
@@ -147,7 +149,7 @@ class Observer:
             self._sink.explain(self, found)
 
     def after_backward(self, roots: Roots) -> None:
-        if self._trained is None or self.parameters.marks() == self._marks:
+        if self._marks is None or self._trained is None or self.parameters.marks() == self._marks:
             return  # the loss of another model
         self.micro_batches += 1
         self.scale = roots.scale
@@ -161,7 +163,8 @@ class Observer:
 
     def before_step(self, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
-        self.stepping = True
+        if self._ready:  # the step before ended with an exception
+            self._anew()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
         if not callable(closure):
             self.make_ready()
@@ -201,7 +204,6 @@ class Observer:
         return self.scale != 1
 
     def after_step(self) -> None:
-        self.stepping = False
         if self._ready:
             skips = getattr(self.optimizer, "found_inf", None)
             self._finish(skipped=skips is not None and bool(float(skips)))
@@ -238,6 +240,7 @@ class Observer:
         gradient = self._gradient
         assert gradient is not None
         change = self.parameters.measure_change()
+        self.parameters.let_go()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         clipped, coef = self._clipping(gradient)

@@ -40,6 +40,8 @@ class Parameters:
         self._shares = np.maximum(layout.sizes, 1)  # of an empty tensor all shares are 0
         self._starts = layout.starts
         self._before = np.zeros(layout.length, np.float32)  # the weights before the update
+        self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
+        self._held: list[Tensor | None] = []
         self._copies: dict[tuple[int, str], Tensor] = {}
 
     def marks(self) -> list[int]:
@@ -71,34 +73,45 @@ class Parameters:
         """Copy the weights, before an update."""
         scattered.copy(self._weights(), self._starts, self.sizes, self._before)
 
+    def let_go(self) -> None:
+        """Hold the gradients no longer."""
+        self._held = []
+
     def measure_change(self) -> Change:
-        """Measure the weights that were kept, and what has happened to them since."""
+        """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
+        measured last."""
         norms, moves = np.empty(len(self.sizes)), np.empty(len(self.sizes))
         norm, move, along = scattered.change(
-            self._before, self._weights(), self._gradients(), self._starts, self.sizes, norms, moves
+            self._before, self._weights(), self._at["gradient"][1], self._starts, self.sizes, norms, moves
         )
         return Change(norm, move, along, float(ratio(move, norm)), norms, ratio(moves, norms))
 
     def _weights(self) -> np.ndarray:
-        return self._addresses(self.tensors, "weight")
+        self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
+        return found[1]
 
     def _gradients(self) -> np.ndarray:
-        return self._addresses([tensor.grad for tensor in self.tensors], "gradient")
+        # held, so that they lie where they lie until they are asked for again
+        self._held = [tensor.grad for tensor in self.tensors]
+        self._at["gradient"] = found = self._addresses(self._held, self._at["gradient"], "gradient")
+        return found[1]
 
-    def _addresses(self, tensors: Sequence[Tensor | None], what: str) -> np.ndarray:
-        """Return where each tensor lies, or a copy of it."""
+    def _addresses(
+        self, tensors: Sequence[Tensor | None], before: tuple[list[int], np.ndarray], what: str
+    ) -> tuple[list[int], np.ndarray]:
+        """Return where each tensor lies, or a copy of it. Tensors that lie where they lay `before` are not looked at
+        again, which is most of the time."""
+        try:
+            where = [0 if tensor is None else tensor.data_ptr() if tensor.is_contiguous() else -1 for tensor in tensors]
+        except RuntimeError:  # a sparse tensor lies in several places
+            where = []
+        if where and where == before[0]:
+            return before
         found = [
-            0
-            if tensor is None
-            else tensor.data_ptr()
-            if tensor.dtype is torch.float32
-            and tensor.layout is torch.strided
-            and tensor.is_cpu
-            and tensor.is_contiguous()
-            else self._copied(index, tensor, what)
+            0 if tensor is None else tensor.data_ptr() if _is_readable(tensor) else self._copied(index, tensor, what)
             for index, tensor in enumerate(tensors)
         ]
-        return np.array(found, np.int64)
+        return (where if found == where else []), np.array(found, np.int64)
 
     def _copied(self, index: int, tensor: Tensor, what: str) -> int:
         """Return where a copy lies that the loops can read."""
@@ -110,3 +123,14 @@ class Parameters:
         with torch.no_grad():
             copy.copy_(tensor.detach())
         return copy.data_ptr()
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    """Return whether the compiled loops can read a tensor where it lies."""
+    return (
+        tensor.dtype is torch.float32
+        and tensor.layout is torch.strided
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+    )

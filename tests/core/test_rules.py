@@ -347,7 +347,13 @@ def remembered(losses: Iterable[float], optimizer: str) -> list[Row]:
     ]  # fmt: skip
 
 
+def raised(losses: Iterable[float], to: float = 1.0) -> list[Row]:
+    """A learning rate of 0.1, and another from step 100 on."""
+    return [replace(each, lr=0.1 if each.step < 100 else to) for each in rows(losses)]
+
+
 FIRES: dict[str, tuple[list[Row], str]] = {
+    "rate_raised": (raised([*fall(100), *[2.9] * 150]), "critical"),
     "momentum_high": (rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)), "critical"),
     "updates_after_spike": (remembered([2.3 - step / 1000 for step in range(300)], "adam"), "warning"),
     "weight_decay_high": (shrinking(rows(STANDING, settings=DECAYED)), "critical"),
@@ -388,6 +394,13 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     ),
 }
 SILENT: dict[str, tuple[str, list[Row]]] = {
+    "a rate that was raised while the loss falls": ("rate_raised", raised(fall(300))),
+    "a rate that was doubled": ("rate_raised", raised([*fall(100), *[2.9] * 150], to=0.2)),
+    "a warmup": (
+        "rate_raised",
+        [replace(each, lr=0.001 * (each.step + 1)) for each in rows([*fall(100), *[2.9] * 150])],
+    ),
+    "a fault long after the rate was raised": ("rate_raised", raised([*fall(200), *[2.9] * 150])),
     "momentum of 1 in a run that learns": (
         "momentum_high",
         rows(fall(300), settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)),
@@ -573,7 +586,7 @@ def test_a_loss_of_the_bad_batch_itself_is_no_harm() -> None:
     finding = held["exploding_gradient"]
     assert (finding.severity, finding.title, finding.remedies) == ("info", "Gradient spike, held by clipping", ())
     assert finding.meaning.startswith("It is over: the loss is 0.6 at step 119")
-    assert "The weights were sound" in held["loss_spike"].meaning
+    assert "this batch was unlike the others" in held["loss_spike"].meaning
     gone = diagnose([*calm, row(100, 5e4, 3e4), *[row(step, 9.0, 1.0) for step in range(101, 121)]])
     assert gone["exploding_gradient"].severity == "critical"
 
@@ -639,6 +652,16 @@ def test_clipping_that_was_switched_off_is_no_cause_of_what_came_after_it() -> N
     assert found["clipping_always"].severity == "info" and "off since step 120" in found["clipping_always"].meaning
     assert cause_ranking.ordered(found.values())[0].rule == "exploding_gradient"
     assert "Nothing is clipped since step 120; the limit was 1 before." in found["exploding_gradient"].evidence
+
+
+def test_a_rate_that_was_raised_is_told_with_the_numbers_before_and_after() -> None:
+    calm = rows([0.5] * 100, update_ratio=1e-3)
+    worse = [replace(row(100 + n, 0.9, 1.0), lr=2.0, update_ratio=0.02) for n in range(60)]
+    finding = diagnose([*calm, *worse])["rate_raised"]
+    assert "rose from 0.1 to 2 at step 100" in finding.evidence and "median loss was 0.5" in finding.evidence
+    assert "is 0.9 in the last ones up to step 159" in finding.evidence and finding.first_step == 100
+    assert "0.001 times as large as the weights before, and 0.02" in finding.meaning
+    assert finding.remedies == ("optimizer.lr=0.1",)
 
 
 @pytest.mark.parametrize("changed", [80, 0])

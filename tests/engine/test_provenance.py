@@ -11,8 +11,9 @@ import torch
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
-from gradstudio.engine import provenance_search
-from gradstudio.engine.provenance_search import explain, values_of
+from gradstudio.engine import operation_watcher
+from gradstudio.engine.operation_watcher import values_of
+from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.tasks.task import Batch
 from gradstudio.engine.trainer import Trainer
@@ -202,7 +203,7 @@ def test_batches_that_are_passed_over_are_not_watched(monkeypatch: pytest.Monkey
     trainer = trainer_of(problem__skip_batches=40, accumulation__steps=2)
     watched, draw = [], trainer.task.next_batch
     monkeypatch.setattr(trainer.task, "next_batch", lambda *asked: watched.append(trainer.passed) or draw(*asked))
-    monkeypatch.setattr(provenance_search, "MOST_OPERATIONS", 400)  # of which two batches take 8, eighty 320
+    monkeypatch.setattr(operation_watcher, "MOST_OPERATIONS", 400)  # of which two batches take 8, eighty 320
     for parameter in trainer.model.parameters():
         parameter.data.fill_(3e38)
     assert explain(trainer).phase == "forward"
@@ -215,7 +216,7 @@ def test_a_step_that_is_too_large_to_be_watched_is_left(
 ) -> None:
     trainer = trainer_of()
     before = Snapshot.take(trainer)
-    monkeypatch.setattr(provenance_search, limit, value)
+    monkeypatch.setattr(operation_watcher, limit, value)
     with pytest.raises(ProvenanceUnknown, match="too large to be made again under watch"):
         explain(trainer)
     before.restore(trainer)

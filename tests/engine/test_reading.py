@@ -226,7 +226,7 @@ def test_the_host_never_looks_at_what_is_on_the_device(build, monkeypatch, knobs
         monkeypatch.setattr(
             kind, "sample", lambda *_: None
         )  # nothing can be read of it for the start, as nothing else can
-    monkeypatch.setattr("gradstudio.engine.trainer.initialize", lambda *_: None)
+    monkeypatch.setattr("gradstudio.engine.subject.initialize", lambda *_: None)
     monkeypatch.setattr(devices, "available", lambda: [devices.Device("cpu", "CPU"), devices.Device("meta", "no data")])
     monkeypatch.setitem(reading.LAG, "meta", LAG)
     made = build("run.device=auto", "problem.seq_len=8", *knobs.split())

@@ -9,9 +9,10 @@ from PySide6.QtCore import QMimeData, Qt
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
-from gradstudio.core.text import storable
+from gradstudio.core.text import LONGEST_LINE, storable
+from gradstudio.gui.knobs.preset_text import LONGEST_PASTED, PastedPreset
 from gradstudio.gui.runs.notes_editor import NotesEditor
-from gradstudio.gui.services.message_bar import LONGEST, MessageBar
+from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.window import Window
 from gradstudio.session.library.store import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS
@@ -24,7 +25,7 @@ def test_a_message_is_one_line_and_ends(qtbot: QtBot) -> None:
     bar = MessageBar()
     qtbot.addWidget(bar)
     bar._show("bad", VERY_LONG, VERY_LONG, bar._file)
-    assert len(bar.text.text()) <= LONGEST and "…" in bar.text.text()
+    assert len(bar.text.text()) <= LONGEST_LINE and "…" in bar.text.text()
     assert bar._details == VERY_LONG
     bar._show("bad", HOSTILE, "", bar._file)
     assert bar.text.text() == "[31m<b>red</b>" and bar.text.textFormat() == Qt.TextFormat.PlainText
@@ -48,6 +49,18 @@ def test_a_note_is_cut_before_it_is_broken_into_lines(qtbot: QtBot, make_window:
         assert editor.note.toPlainText() == letter * LONGEST_NOTE
     editor.tags.setText(VERY_LONG)
     assert len(editor.tags.text()) <= (LONGEST_TAG + 2) * MOST_TAGS
+
+
+def test_a_text_too_long_for_a_preset_is_refused_when_it_is_pasted(window: Window) -> None:
+    dialog, pasted = PastedPreset(window.context), QMimeData()
+    pasted.setText(VERY_LONG)
+    dialog.text.insertFromMimeData(pasted)
+    assert not dialog.text.toPlainText() and "100,000 characters" in dialog.problem.text()
+    pasted.setText(VERY_LONG[:LONGEST_PASTED])
+    dialog.text.insertFromMimeData(pasted)
+    assert len(dialog.text.toPlainText()) == LONGEST_PASTED and not dialog.problem.text()
+    dialog.text.insertFromMimeData(pasted)
+    assert len(dialog.text.toPlainText()) == LONGEST_PASTED and dialog.problem.text()
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])

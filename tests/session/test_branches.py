@@ -20,7 +20,7 @@ from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
-from gradstudio.engine import provenance_search
+from gradstudio.engine import operation_watcher
 from gradstudio.engine.passes import forward_backward
 from gradstudio.session.files.run_files import as_preset
 from gradstudio.session.library.store import Library
@@ -379,16 +379,16 @@ def test_looking_for_the_birth_of_a_nan_leaves_no_trace_even_where_it_fails(
     planned = tuple(Change(4, *change) for change in changes)
     plain = trained(of, *planned, snapshots=Often(0))
     assert plain.provenance is not None and len(plain.history) == 12
-    values_of, made = provenance_search.values_of, 0
+    values_of, made = operation_watcher.values_of, 0
 
-    def broken(tensor: Tensor) -> provenance_search.Values:
+    def broken(tensor: Tensor) -> operation_watcher.Values:
         nonlocal made
         made += 1
         if calls is not None and made > calls:
             raise RuntimeError("the watch broke")
         return values_of(tensor)
 
-    monkeypatch.setattr(provenance_search, "values_of", broken)
+    monkeypatch.setattr(operation_watcher, "values_of", broken)
     run = Run(of, of.experiment, planned)
     driver = RunDriver(run, Often(0))
     driver.begin(None, lambda: calls is None and len(run.history) == plain.first_nonfinite_step + 1)

@@ -63,6 +63,13 @@ def test_without_a_header_columns_are_numbered(tmp_path: Path) -> None:
     assert read(table(tmp_path, "3,1e-3\n2,nan\n"))["column 1"] == ([0, 1], [3, 2])
 
 
+def test_columns_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    curves = read(table(tmp_path, "step,loss,loss,loss (2),loss\n1,2,3,4,5\n"))
+    assert {name: values for name, (_, values) in curves.items()} == {
+        "loss": [2], "loss (2)": [3], "loss (2) (2)": [4], "loss (3)": [5],
+    }  # fmt: skip
+
+
 def test_a_tensorboard_download_is_named_by_its_file(tmp_path: Path) -> None:
     path = table(tmp_path, "Wall time,Step,Value\n1700000000.1,0,2.5\n1700000001.1,100,NaN\n", "run-a-tag-loss.csv")
     [found] = curve_import.read(path)

@@ -187,9 +187,9 @@ def test_what_would_be_no_twin_is_refused(knob: str, value: float) -> None:
 
 
 def test_a_step_that_is_too_large_to_be_made_again_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradstudio.engine import provenance_search
+    from gradstudio.engine import operation_watcher
 
-    monkeypatch.setattr(provenance_search, "MOST_OPERATIONS", 5)
+    monkeypatch.setattr(operation_watcher, "MOST_OPERATIONS", 5)
     run = trained(small(optimizer__lr=1e6, problem__input_scale=1e20, run__steps=3))
     assert run.status == "nonfinite" and run.provenance is None
     (told,) = [event.text for event in run.events if event.kind == "notice"]

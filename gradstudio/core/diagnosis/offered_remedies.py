@@ -14,14 +14,14 @@ from gradstudio.core.provenance import Provenance
 # Remedies for a NaN that is born in a loss written by hand, before there is a gradient to clip.
 _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
     "naive_log": ("loss.eps=1e-7", "loss.kind=auto"),
-    "naive_division": ("loss.eps=0.1", "loss.kind=auto"),
+    "naive_division": ("loss.kind=auto", "loss.eps=0.1"),
     "naive_sqrt": ("loss.eps=1e-7", "loss.kind=auto"),
     "naive_exp": (
         "loss.kind=auto",
         "loss.kind=auto clipping.kind=norm",
         "clipping.kind=norm",
     ),  # large weights overflow it too, and clipping keeps them small
-    "naive_variance": ("loss.eps=0.01", "loss.kind=auto"),
+    "naive_variance": ("loss.kind=auto", "loss.eps=0.01"),
 }
 
 

@@ -27,6 +27,7 @@ from gradstudio.core.rules.momentum_high import MomentumHigh
 from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
 from gradstudio.core.rules.nothing_learned import NothingLearned
 from gradstudio.core.rules.poor_initialization import PoorInitialization
+from gradstudio.core.rules.rate_raised import RateRaised
 from gradstudio.core.rules.saturated_activation import SaturatedActivation
 from gradstudio.core.rules.scale_collapse import ScaleCollapse
 from gradstudio.core.rules.signal_lost import SignalLost
@@ -44,8 +45,8 @@ def makers() -> dict[str, Callable[..., Rule]]:
     made = (
         NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient, LossNotDecreasing, LossOscillating,
         LossSpike, DeadUnits,
-        SaturatedActivation, WeightDecayHigh, MomentumHigh, UpdateRatioHigh, UpdateRatioLow, UpdatesAfterSpike,
-        PoorInitialization, ClippingAlways, ClippingNever,
+        SaturatedActivation, WeightDecayHigh, MomentumHigh, RateRaised, UpdateRatioHigh, UpdateRatioLow,
+        UpdatesAfterSpike, PoorInitialization, ClippingAlways, ClippingNever,
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,

@@ -15,6 +15,8 @@ from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import History
 from gradstudio.core.text import number, plural
 
+_LOW = 3.0  # times the least norm: from the last such step on it has risen
+
 
 @dataclass
 class ExplodingGradient:
@@ -173,7 +175,7 @@ class ExplodingGradient:
     def _describe(self, history: History, step: int, severity: Severity) -> Finding:
         start = max(step - 20, 0)
         norms = history.column("grad_norm", start, step + 1)
-        low = int((norms == np.fmin.reduce(norms)).argmax())  # NaN aside
+        low = int(np.flatnonzero(norms <= _LOW * np.fmin.reduce(norms))[-1])  # NaN aside
         squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
         layer, share = "", 0.0
         if squares.sum() > 0 and math.isfinite(squares.sum()):

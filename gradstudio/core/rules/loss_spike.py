@@ -40,6 +40,7 @@ class LossSpike(Looking):
     _since: int = -1  # the first step above the line
     _told_at: int = -1  # the peak whose five next losses were told
     _before: float = math.nan  # what was usual then
+    _calm: float = math.inf  # and before the first spike
 
     def look(self, history: History, state: Progress) -> None:
         if state.by_accuracy:  # a loss that grows with the reward is no spike
@@ -51,6 +52,7 @@ class LossSpike(Looking):
             peak = float(losses[high][np.isfinite(losses[high])].max(initial=0.0))
             if peak > self._peak:
                 self._peak, self._since, self._before = peak, self._seen + at, self._median
+                self._calm = min(self._calm, self._median)
                 self._peak_step = self._seen + int(high[losses[high] == peak][0])
         if self._since >= 0:
             harmful = (state.failing or state.worse) and not self._passed(history)
@@ -67,9 +69,10 @@ class LossSpike(Looking):
                 )
 
     def _passed(self, history: History) -> bool:
-        """Return whether the loss came back after its peak: what became of the run later has another cause."""
+        """Return whether the loss came back after its peak to what it was before the first spike: what became of the
+        run later has another cause."""
         after = history.column("loss", self._peak_step + 1, self._peak_step + 1 + self.least)
-        return len(after) == self.least and median(after) <= self._before
+        return len(after) == self.least and median(after) <= self._calm
 
     def _say(self, history: History, severity: Severity) -> None:
         """Tell of the highest loss, and of what followed it: the loss of a step is that of the weights before its
@@ -81,7 +84,7 @@ class LossSpike(Looking):
         usual = 2 * self._before
         follows = f" The next loss was {number(float(after[0]))}." if len(after) else ""
         if finite and after[0] <= usual and history.value("loss", self._peak_step - 1) <= usual:
-            meaning = "The weights were sound: this batch was different from the others."
+            meaning = "The loss was as usual one step before and one step after, so this batch was unlike the others."
             if severity != "info":
                 now = history.value("loss", len(history) - 1)
                 meaning += (

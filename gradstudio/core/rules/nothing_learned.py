@@ -34,12 +34,13 @@ class NothingLearned(OnTestSet):
         began = f", and was {percent(start)} before the first update" if math.isfinite(start) else ""
         right = f" Of the last training batches {percent(state.accuracy)} were right." * math.isfinite(state.accuracy)
         self.tell(
-            history, "critical", "No better than guessing",
+            history, "critical", "No better than guessing" if above <= MOVED else "Hardly better than guessing",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}{began}."
                 f"{self._guess(state)}{right}",
             mechanism.apart(history, state.batch_normed)
             if apart
-            else "The run is about where it began: the model is of no use for its task.",
+            else f"The run is {'about' if above <= MOVED else 'not far from'} where it began: the model is of "
+                f"{'no' if above <= MOVED else 'little'} use for its task.",
         )  # fmt: skip
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:

@@ -43,7 +43,8 @@ class SignalLost(Looking):
             f"At step {step:,} the output layer saw nearly the same for every test example: the mean cosine between "
             f"two of them was {number(cosine, 4)}. The gradient norm is {number(norm)}.",
             "The common part of the signal gets nearly all of each update; the differences between the examples get "
-            f"about {number((1 - cosine) / cosine, 2)} of that. Each layer makes the examples more alike.",
+            f"about {number((1 - cosine) / cosine, 2)} of that. What reaches the output layer hardly "
+            "depends on the example.",
             (
                 "model.norm=batch model.residual=true model.norm_position=post",
                 "model.residual=true model.norm=layer",

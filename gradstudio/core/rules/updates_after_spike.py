@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradstudio.core.diagnosis.mechanism import in_force
+from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
@@ -54,7 +54,7 @@ class UpdatesAfterSpike(Looking):
             self._say(history, before, after)
 
     def _say(self, history: History, before: float, after: float) -> None:
-        settings = in_force(history, self._spike)
+        settings = mechanism.in_force(history, self._spike)
         kept = settings.beta2 if settings and settings.optimizer != "rmsprop" else 0.99
         memory = f" for about {number(1 / (1 - kept))} steps" if kept < 1 else ""
         last = len(history) - 1
@@ -65,7 +65,7 @@ class UpdatesAfterSpike(Looking):
                 f"{number(before)} times as large as the weights before it, and {number(after)} in the last "
                 f"{min(last - self._spike - self.rested, self.window)} steps up to step {last:,}.",
             f"The optimizer divides by the root of its running mean of squared gradients. It keeps the spike{memory}, "
-                "so the updates stay small.",
+                f"so the updates stay small.{mechanism.turned(history, self._spike)}",
             ("clipping.kind=norm",), first=self._spike,
         )  # fmt: skip
 

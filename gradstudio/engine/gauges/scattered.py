@@ -51,17 +51,23 @@ def measure(
             continue
         entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
         all_bits = carray(_int32_at(addresses[tensor]), sizes[tensor])
-        squares, most, none, bad = 0.0, np.int32(0), 0, 0
+        squares, most, none, bad = 0.0, np.int32(0), 0.0, 0.0
         for start in range(0, sizes[tensor], _BLOCK):
             stop = min(start + _BLOCK, sizes[tensor])
             for index in range(start, stop):
                 entry = np.float64(entries[index])
                 squares += entry * entry
+            zero, broken = (
+                np.float32(0),
+                np.float32(0),
+            )  # of one width with the entries, which is faster; exact to 2**24
             for index in range(start, stop):
                 bits = all_bits[index] & np.int32(0x7FFFFFFF)
                 most = max(most, bits)
-                none += bits == 0
-                bad += bits >= 0x7F800000
+                zero += np.float32(bits == 0)
+                broken += np.float32(bits >= np.int32(0x7F800000))
+            none += zero
+            bad += broken
         norms[tensor], largest[tensor], zeros[tensor], nonfinite[tensor] = np.sqrt(squares), most, none, bad
         whole += squares
     return np.sqrt(whole)

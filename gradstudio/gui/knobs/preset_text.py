@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMimeData, Qt, Signal
+from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QApplication, QDialogButtonBox, QLabel, QPlainTextEdit, QVBoxLayout
 
 from gradstudio.core import preset_as_text
 from gradstudio.core.presets import Preset, PresetError
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+
+LONGEST_PASTED = 30_000  # characters, some twenty times a preset's: to break more into lines takes Qt long
 
 
 def copy(context: Context) -> None:
@@ -34,6 +37,23 @@ def ask(context: Context) -> None:
     PastedPreset(context).open()
 
 
+class PastedLines(QPlainTextEdit):
+    """The lines that were pasted. They are one long word, which Qt may break anywhere, as that takes it least."""
+
+    refused = Signal(int)  # characters of a text that is too long
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)
+
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        there = len(self.toPlainText()) - len(self.textCursor().selectedText())
+        if there + len(source.text()) > LONGEST_PASTED:
+            self.refused.emit(there + len(source.text()))
+        else:
+            self.insertPlainText(source.text())
+
+
 class PastedPreset(TemporaryDialog):
     """Stays open until its text can be read, and says what is wrong with it."""
 
@@ -41,7 +61,7 @@ class PastedPreset(TemporaryDialog):
         super().__init__(context.parent, "Open preset from text")
         self._controls = context.controls
         about = QLabel(f"Paste the text here. It begins with {preset_as_text.PREFIX}")
-        self.text = QPlainTextEdit()
+        self.text = PastedLines()
         self.text.setObjectName("note")
         self.text.setAccessibleName("Text of the preset")
         self.text.setTabChangesFocus(True)
@@ -50,17 +70,24 @@ class PastedPreset(TemporaryDialog):
         self.problem.setWordWrap(True)
         self.problem.setProperty("role", "error")
         clipboard = QApplication.clipboard().text()
-        if clipboard.strip().startswith(preset_as_text.PREFIX) and len(clipboard) <= preset_as_text.LONGEST:
+        if clipboard.strip().startswith(preset_as_text.PREFIX) and len(clipboard) <= LONGEST_PASTED:
             self.text.setPlainText(clipboard.strip())
             self.text.selectAll()
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Open | QDialogButtonBox.StandardButton.Cancel)
         buttons.accepted.connect(self.accept)
         buttons.rejected.connect(self.reject)
         self.text.textChanged.connect(self.problem.clear)
+        self.text.refused.connect(self._refuse)
         column = QVBoxLayout(self)
         for widget in (about, self.text, self.problem, buttons):
             column.addWidget(widget)
         self.resize(520, 260)
+
+    def _refuse(self, characters: int) -> None:
+        self.problem.setText(
+            f"This would be a text of {characters:,} characters; allowed: at most {LONGEST_PASTED:,}. A longer preset "
+            "can be opened from its file."
+        )
 
     def accept(self) -> None:
         try:

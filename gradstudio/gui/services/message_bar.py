@@ -12,11 +12,11 @@ from PySide6.QtCore import QEvent, QObject, Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QHideEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
-from gradstudio.core.text import brief, one_line
+from gradstudio.core.text import LONGEST_LINE, brief, one_line
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.roles import set_styled
 
-LONGEST = 600  # letters of a message: to break very long words into lines takes Qt seconds
+LONGEST = 600  # letters of news: to break very long words into lines takes Qt seconds
 NEWS_STAY = 8000  # ms
 Action = tuple[str, Callable[[], object]]  # label of a button, and what it does
 TITLE = 28  # px of the title of a plot
@@ -105,7 +105,7 @@ class MessageBar(QFrame):
         act()
 
     def _show(self, tone: str, text: str, details: str, file: Path, action: Action | None = None) -> None:
-        text = brief(one_line(text), LONGEST)
+        text = brief(one_line(text), LONGEST_LINE if tone == "bad" else LONGEST)
         self._leaving.stop()
         self.action.setVisible(action is not None)
         name, self._act = action or ("", self.hide)

@@ -15,7 +15,7 @@ from gradstudio.core.text import plural
 from gradstudio.session.library import schema
 from gradstudio.session.library.open_files import other_name
 
-_TABLES = (("runs", "id"), ("rows", "run"), ("entries", "run"), ("snapshots", "run"))  # and what names a run there
+_TABLES = (("runs", "id"), ("rows", "run"), ("entries", "run"))  # and what names a run there
 _ENDINGS = ("", "-wal", "-shm")
 # Where SQLite's header has what belongs to one file, not to all of one schema. Source: sqlite.org/fileformat2.html
 _COUNTER, _PAGES, _FREE, _VALID_FOR = slice(24, 28), slice(28, 32), slice(32, 40), slice(92, 96)
@@ -97,12 +97,18 @@ def _runs(old: sqlite3.Connection) -> set[str]:
 
 def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> bool:
     """Copy one run with all its parts, or nothing of it. Return whether it has its checksums: those that cannot be read
-    whole are left out, for a run with a part of them would not be read. A library of version 1 has none."""
+    whole are left out, for a run with a part of them would not be read. A library of version 1 has none. Snapshots that
+    cannot be read are left out too: they are as large as all else together, and can be made again."""
     new.execute("BEGIN IMMEDIATE")
     try:
         for table, key in _TABLES:
             for line in _lines(old, table, key, run):
                 _put(new, table, line)
+        snapshots: list[Sequence[Any]] = []
+        with suppress(sqlite3.Error):
+            snapshots = list(_lines(old, "snapshots", "run", run))
+        for line in snapshots:
+            _put(new, "snapshots", line)
         checked = True
         try:
             sums = list(_lines(old, "checksums", "run", run))

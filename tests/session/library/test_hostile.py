@@ -282,6 +282,19 @@ def test_a_view_in_place_of_a_table_is_never_asked(path: Path) -> None:
         assert {entry.id for entry in library.entries()} <= {"bad", "good"}
 
 
+def test_runs_are_saved_without_snapshots_that_cannot_be_read(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as library:
+        size = library.execute("PRAGMA page_size").fetchone()[0]
+        [page] = library.execute("SELECT rootpage FROM sqlite_master WHERE name = 'snapshots'").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = b"\x55" * size
+    path.write_bytes(data)
+    with contextlib.closing(Library(path)) as library:
+        library.set_aside()
+        assert "; 2 runs could be saved. The" in library.notice and library.snapshots(["bad", "good"]) == []
+        assert len(library.load("bad").history) == len(library.load("good").history) == STEPS
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Linux and macOS have pipes with a name")
 def test_what_is_no_file_is_no_library_and_gets_no_journal(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from gradstudio.session.files.curve_import.imported_curve import LARGEST_STEP, Curve, CurveError
@@ -21,4 +23,15 @@ def read(path: Path) -> list[Curve]:
     for curve in curves:
         if max(abs(curve.steps[0]), abs(curve.steps[-1])) > LARGEST_STEP:
             raise CurveError(path, f"{curve.name}: a step beyond {LARGEST_STEP:,}, the most that is read")
+    return _told_apart(curves)
+
+
+def _told_apart(curves: list[Curve]) -> list[Curve]:
+    """Return the curves with a name each: the second of a name gets a number."""
+    taken: set[str] = set()
+    for place, curve in enumerate(curves):
+        names = (curve.name if number == 1 else f"{curve.name} ({number})" for number in count(1))
+        name = next(name for name in names if name not in taken)
+        taken.add(name)
+        curves[place] = replace(curve, name=name)
     return curves

@@ -1,0 +1,64 @@
+"""What a terminal says of the birth of a value that is not finite, in five lines, and what is done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from gradstudio.core.history import Row
+from gradstudio.core.provenance import Provenance
+from gradstudio.core.text import brief, number
+
+OnNonfinite = Literal["explain", "raise", "ignore"]
+LONGEST = 160  # letters of a line
+
+_PHASES = {
+    "forward": "forward pass", "loss": "loss code", "backward": "backward pass", "unscale": "unscaling",
+    "update": "update of the weights",
+}  # fmt: skip
+
+
+def birth_lines(found: Provenance, step: int, row: Row | None = None) -> list[str]:
+    """Return five lines: what is not finite, where it was born, why, the values that went in, the line of code."""
+    of = found.chain[0].of if found.chain else ""
+    derivative = f", the derivative of {of}" if of and of != found.operation else ""
+    where = _where(found)
+    batch = f", micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
+    lines = (
+        f"step {step:,}: {_what(row)} is not finite{batch}",
+        f"  born in  {where}, {_PHASES[found.phase]}: {found.operation}{derivative}",
+        f"  because  {found.cause}",
+        f"  went in  {found.taken or 'not known'}",
+        f"  source   {found.source or 'not known; the module and the operation above name the place'}",
+    )
+    return [line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…" for line in map(_printable, lines)]
+
+
+def _where(found: Provenance) -> str:
+    if found.module:
+        return f"module {found.module}"
+    return "the model itself" if found.phase == "forward" else "the script"
+
+
+def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
+    """Return the lines for a value of which it is not known where it was born."""
+    return [f"step {step:,}: {_what(row)} is not finite", f"  where that was born is unknown: {brief(why, LONGEST)}"]
+
+
+def act(lines: Sequence[str], on_nonfinite: OnNonfinite, say: Callable[[str], None]) -> None:
+    """Say the lines and go on, or raise a FloatingPointError that has them, or do nothing."""
+    if on_nonfinite == "raise":
+        raise FloatingPointError("\n".join(lines))
+    if on_nonfinite == "explain":
+        for line in lines:
+            say(line)
+
+
+def _printable(line: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in line)
+
+
+def _what(row: Row | None) -> str:
+    if row is None:
+        return "a value of this step"
+    return f"a value of this step (loss {number(row.loss)}, gradient norm {number(row.grad_norm)})"

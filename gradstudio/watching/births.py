@@ -1,0 +1,188 @@
+"""Where the first NaN or Inf of somebody's own training was born: in their model, found by making the pass again; in
+their loss code, found in autograd's graph; or in what the model was given."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.provenance import Provenance, ProvenanceUnknown
+from gradstudio.engine import torch_internals
+from gradstudio.engine.operation_watcher import values_of
+from gradstudio.watching import loss_code, model_code
+from gradstudio.watching.kept_pass import KeptPass, version
+from gradstudio.watching.replay import replay
+from gradstudio.watching.trees import tensors_of
+
+MOST_PASSES = 1024  # of a step that are kept
+
+
+class Births:
+    """Keeps what is needed to make the passes of a step of `model` again, and finds where a value was born that is not
+    finite. Nothing is copied, and the model computes as before. No method raises for a fault of its own: `unknown`
+    says in a sentence why nothing was found."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.unknown = ""
+        self._model = weakref.ref(model)
+        self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of the model
+        self._begun: list[KeptPass] = []  # of forward passes within forward passes
+        self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
+        self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
+        self._passes = 0
+        self._told = self._busy = False
+        self._node_at_work = torch_internals.node_at_work()
+        self._hooks = [
+            model.register_forward_pre_hook(_Hook(self._begin), with_kwargs=True),
+            model.register_forward_hook(_Hook(self._end)),
+        ]
+
+    def before_backward(self, roots: Sequence[Tensor]) -> Provenance | None:
+        """Hear that a backward pass begins. Where its loss is not finite, return where that was born; None else, or
+        where it is unknown."""
+        if self._busy:
+            return None
+        self._roots += [root.grad_fn for root in roots if root.grad_fn is not None]
+        if self._told or all(_is_finite(root) for root in roots):
+            return None
+        return self._search(lambda: self._of_the_loss(roots))
+
+    def explain(self) -> Provenance | None:
+        """Return where the first value of this step's gradients was born that is not finite; None where that is
+        unknown, or was returned in this step already. The weights must be those that made the gradients."""
+        return None if self._told or self._busy else self._search(self._of_the_gradients)
+
+    def clear(self) -> None:
+        """Begin with a new step."""
+        self._back.clear()
+        self._roots.clear()
+        self._passes = 0
+        self._told, self.unknown = False, ""
+
+    def remove(self) -> None:
+        """Take the hooks off the model."""
+        for hook in self._hooks:
+            hook.remove()
+        self._begun.clear()
+        self.clear()
+
+    # ---- what is kept
+
+    def _begin(self, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
+        if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
+            return  # a replay, an evaluation, or a checkpoint that is computed again
+        self._begun.append(KeptPass.begin(inputs, named_inputs, module.training))
+
+    def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if self._busy or not self._begun or not torch.is_grad_enabled() or self._node_at_work() is not None:
+            return
+        kept = self._begun.pop()
+        self._begun.clear()  # of passes that ended with an exception
+        for place, tensor in enumerate(each for each in tensors_of(outputs) if each.requires_grad):
+            kept.given.append((tensor.detach(), version(tensor)))
+            kept.gradients.append(None)
+            tensor.register_hook(self._keeper(kept, place))
+            node: Any = tensor.grad_fn
+            if node is not None:
+                node.metadata[self.mark] = kept
+
+    def _keeper(self, kept: KeptPass, place: int) -> Callable[[Tensor], None]:
+        """Return the hook of an output. The graph holds it, so a pass without a backward pass is forgotten."""
+
+        def keep(gradient: Tensor) -> None:
+            if self._busy:
+                return
+            if gradient.requires_grad or kept.gradients[place] is not None:
+                self.unknown = "more than one backward pass went through the same forward pass"
+            kept.gradients[place] = gradient.detach()
+            if kept not in self._back:
+                self._passes += 1
+                if self._passes > MOST_PASSES:
+                    self._back.clear()
+                    self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
+                else:
+                    self._back[kept] = None
+
+        return keep
+
+    # ---- the search
+
+    def _search(self, search: Callable[[], Provenance | None]) -> Provenance | None:
+        self._busy = True
+        try:
+            found = None if self.unknown else search()
+        except ProvenanceUnknown as fault:
+            found, self.unknown = None, str(fault)
+        except Exception as fault:  # of somebody's code, which was not made to be run again
+            found, self.unknown = None, f"the step cannot be made again: {type(fault).__name__}: {fault}"
+        finally:
+            self._busy = False
+        self._told = found is not None
+        return found
+
+    def _of_the_loss(self, roots: Sequence[Tensor]) -> Provenance | None:
+        for kept in loss_code.passes_before(roots, self.mark):
+            if not _all_finite(_results(kept)):
+                return self._made_again(kept, 0, 1)
+        return loss_code.born_in(roots, self.mark, self._inner())
+
+    def _of_the_gradients(self) -> Provenance | None:
+        if not torch_internals.seeing_possible():
+            raise ProvenanceUnknown("this version of torch cannot be watched")
+        if not self._back:
+            raise ProvenanceUnknown("no forward pass of the model was seen")
+        for number, kept in enumerate(self._back):
+            if _all_finite(_results(kept)) and not _all_finite(kept.gradients):
+                return loss_code.born_behind(self._roots, self.mark, self._inner(), number, len(self._back))
+            if found := self._made_again(kept, number, len(self._back)):
+                return found
+        raise ProvenanceUnknown("all was finite when the step was made again")
+
+    def _made_again(self, kept: KeptPass, number: int, of: int) -> Provenance | None:
+        model = self._inner()
+        made = replay(model, kept)
+        return None if made.sink is None else model_code.provenance(model, made.watcher, made.sink, number, of)
+
+    def _inner(self) -> nn.Module:
+        """Return the model without what torch.compile and DistributedDataParallel put around it."""
+        model = self._model()
+        if model is None:
+            raise ProvenanceUnknown("the model is gone")
+        while type(model).__name__ in _AROUND:
+            model = getattr(model, _AROUND[type(model).__name__])
+        return model
+
+
+_AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
+
+
+def _is_finite(root: Tensor) -> bool:
+    return math.isfinite(root.item()) if root.numel() == 1 else values_of(root).finite
+
+
+def _results(kept: KeptPass) -> list[Tensor | None]:
+    return [kept.result(place) for place in range(len(kept.given))]
+
+
+def _all_finite(tensors: Sequence[Tensor | None]) -> bool:
+    return all(tensor is None or values_of(tensor).finite for tensor in tensors)
+
+
+class _Hook:
+    """A hook of a model that is not copied or saved with it: its copy does nothing, and needs no GradStudio."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        if not torch.compiler.is_compiling() and not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+            self._call(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")

@@ -1,0 +1,85 @@
+"""One forward pass of somebody's model, kept so that it can be made again: its inputs, the random numbers and the
+number format that it began with, what it gave, and the gradients that came back. References, no copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradstudio.watching.trees import tensors_of
+
+
+class Autocast(NamedTuple):
+    """What autocast was set to for a kind of device."""
+
+    device: str
+    enabled: bool
+    dtype: torch.dtype
+
+
+class Randomness(NamedTuple):
+    """State of torch's own generators; `cuda` by device."""
+
+    cpu: Tensor
+    cuda: tuple[tuple[int, Tensor], ...]
+
+    @classmethod
+    def now(cls) -> Randomness:
+        """Return the state as it is. No device is woken for that."""
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        return cls(torch.get_rng_state(), tuple((index, torch.cuda.get_rng_state(index)) for index in devices))
+
+    def put_back(self) -> None:
+        """Let torch draw the same numbers again."""
+        torch.set_rng_state(self.cpu)
+        for index, state in self.cuda:
+            torch.cuda.set_rng_state(state, index)
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class KeptPass:
+    """One forward pass. `given` are the outputs that need a gradient, without their graph; `gradients` what came back
+    to each of them, None before that. Versions tell a tensor that is changed in place."""
+
+    inputs: tuple[Any, ...]
+    named_inputs: dict[str, Any]
+    taken: list[tuple[Tensor, int]]
+    randomness: Randomness
+    autocast: tuple[Autocast, ...]
+    training: bool
+    given: list[tuple[Tensor, int]] = field(default_factory=list)
+    gradients: list[Tensor | None] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool) -> KeptPass:
+        """Return a pass that is about to be made."""
+        return cls(
+            inputs,
+            named_inputs,
+            [(tensor, version(tensor)) for tensor in tensors_of((inputs, named_inputs))],
+            Randomness.now(),
+            tuple(Autocast(device, *_autocast(device)) for device in ("cpu", "cuda")),
+            training,
+        )
+
+    @property
+    def inputs_changed(self) -> bool:
+        """Whether an input was changed in place since."""
+        return any(version(tensor) != before for tensor, before in self.taken)
+
+    def result(self, place: int) -> Tensor | None:
+        """Return an output as it was; None where it was changed in place since."""
+        tensor, before = self.given[place]
+        return tensor if version(tensor) == before else None
+
+
+def version(tensor: Tensor) -> int:
+    """Return a number that changes with every change in place; always 0 for a tensor that torch does not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _autocast(device: str) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)

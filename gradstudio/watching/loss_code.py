@@ -1,0 +1,231 @@
+"""Where a value that is not finite was born in loss code: the part of autograd's graph between the outputs of a model
+and the loss. Its operations were not watched, so only what autograd has saved of them is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
+from gradstudio.core.text import number, plural
+from gradstudio.engine.operation_watcher import Values, together, values_of
+from gradstudio.watching import source_lines
+from gradstudio.watching.kept_pass import KeptPass
+from gradstudio.watching.model_code import taken_by
+
+MOST_NODES = 10_000  # of autograd's graph that are looked at
+
+# The operations that autograd saves the inputs of, to be computed again.
+_AGAIN: dict[str, Callable[..., Tensor]] = {
+    "log": lambda saved: saved["self"].log(),
+    "log2": lambda saved: saved["self"].log2(),
+    "log10": lambda saved: saved["self"].log10(),
+    "log1p": lambda saved: saved["self"].log1p(),
+    "div": lambda saved: saved.get("self", torch.ones(())) / saved["other"],  # 0 or not, it is not finite by 0
+    "mul": lambda saved: saved["self"] * saved["other"],
+    "mse_loss": lambda saved: (saved["self"] - saved["target"]).square(),
+    "acos": lambda saved: saved["self"].acos(),
+    "asin": lambda saved: saved["self"].asin(),
+    "cosh": lambda saved: saved["self"].cosh(),
+    "sinh": lambda saved: saved["self"].sinh(),
+}
+_WHY: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "log": (lambda tensor: tensor <= 0, "the logarithm of 0 is -Inf, and of a negative number NaN"),
+    "log2": (lambda tensor: tensor <= 0, "the logarithm of 0 is -Inf, and of a negative number NaN"),
+    "log10": (lambda tensor: tensor <= 0, "the logarithm of 0 is -Inf, and of a negative number NaN"),
+    "log1p": (lambda tensor: tensor <= -1, "log1p of -1 is -Inf, and of less NaN"),
+}
+# Operations whose derivative can be infinite, or NaN, although their result is finite.
+_STEEP = ("sqrt", "rsqrt", "pow", "div", "log", "log2", "log10", "log1p", "reciprocal", "exp", "norm", "acos", "asin",
+    "linalg_vector_norm", "atan2", "std", "prod", "cumprod", "mul")  # fmt: skip
+_RESULTS = {"result", "result0", "result1"}
+
+
+class _Node(NamedTuple):
+    """A node of autograd's graph, with what it has saved of its inputs and results."""
+
+    node: Any
+    saved: dict[str, Tensor]
+
+    @property
+    def name(self) -> str:
+        return self.node.name()
+
+    @property
+    def operation(self) -> str:
+        """As torch calls it, such as 'mse_loss' for MseLossBackward0."""
+        return operation_of(self.name)
+
+    @property
+    def taken(self) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in self.saved.items() if name not in _RESULTS}
+
+    @property
+    def given(self) -> Tensor | None:
+        """The result, where it was saved or can be computed again."""
+        for name in _RESULTS & self.saved.keys():
+            return self.saved[name]
+        again = _AGAIN.get(self.operation)
+        try:
+            with torch.no_grad():
+                return again(self.saved) if again else None
+        except (KeyError, RuntimeError):
+            return None
+
+
+def operation_of(node: str) -> str:
+    """Return the name of an operation from that of its node in autograd's graph."""
+    words = re.sub(r"Backward\d*$", "", node.rpartition("::")[2])
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words).lower()
+
+
+def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
+    """Return the passes of the model from which a loss was computed, the first one first."""
+    found = [node.metadata[mark] for node in _nodes([root.grad_fn for root in roots], mark) if mark in node.metadata]
+    return list(dict.fromkeys(found))
+
+
+def born_in(roots: Sequence[Tensor], mark: str, model: nn.Module) -> Provenance | None:
+    """Return the operation of the loss code with the first result that is not finite. The outputs of the model are."""
+    nodes = [
+        _Node(node, _saved(node))
+        for node in _nodes([root.grad_fn for root in roots], mark)
+        if mark not in node.metadata and not _is_leaf(node)
+    ]
+    for each in nodes:
+        taken = {name: values_of(tensor) for name, tensor in each.taken.items()}
+        given = each.given
+        if all(values.finite for values in taken.values()):
+            if given is not None and not values_of(given).finite:
+                return _provenance("loss", [each], list(taken.values()), _why(each, values_of(given)), given, model)
+            continue
+        broken = next(name for name, values in taken.items() if not values.finite)
+        maker = _maker(each, broken)
+        if maker is None or mark in maker.metadata or _is_leaf(maker):
+            cause = f"its {_ROLES.get(broken, broken)} holds {_count(taken[broken])}, which the model did not compute"
+            return _provenance("loss", [each], list(taken.values()), cause, given, model)
+        result = each.saved[broken]
+        cause = f"its result holds {_count(values_of(result))}; what went in is not known, as autograd has not saved it"
+        return _provenance("loss", [_Node(maker, _saved(maker))], [], cause, result, model)
+    if not nodes:
+        return None
+    cause = "the outputs of the model are finite and the loss is not; autograd has saved too little to tell more"
+    return _provenance("loss", nodes, [], cause, None, model)
+
+
+def born_behind(roots: Sequence[Any], mark: str, model: nn.Module, micro_batch: int, micro_batches: int) -> Provenance:
+    """Return the operations of the loss code in whose derivative a gradient may have become infinite or NaN, after a
+    backward pass. ProvenanceUnknown where there is none."""
+    nodes = [_Node(node, {}) for node in _nodes(roots, mark) if mark not in node.metadata and not _is_leaf(node)]
+    steep = [each for each in nodes if each.operation in _STEEP] or nodes
+    if not steep:
+        raise ProvenanceUnknown("the gradient that came back to the model is not finite, and its graph is gone")
+    which = " or ".join(dict.fromkeys(each.operation for each in steep))
+    cause = f"the gradient that the loss code gave the model is not finite: the derivative of {which} is not"
+    return _provenance("backward", steep, [], cause, None, model, micro_batch, micro_batches)
+
+
+def _nodes(roots: Sequence[Any], mark: str) -> list[Any]:
+    """Return the graph behind the roots, inputs first, as far as the outputs of the model, which are in it too."""
+    found: dict[Any, None] = {}
+    waiting = [(node, False) for node in roots if node is not None]
+    seen: set[Any] = set()
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            found[node] = None
+        elif node not in seen:
+            seen.add(node)
+            waiting.append((node, True))
+            if mark not in node.metadata:
+                waiting += [(following, False) for following, _ in node.next_functions if following is not None]
+        if len(seen) > MOST_NODES:
+            raise ProvenanceUnknown(f"the loss code has more than {MOST_NODES:,} operations")
+    return list(found)
+
+
+def _saved(node: Any) -> dict[str, Tensor]:
+    """Return the tensors that autograd has saved for a node; nothing after the backward pass has freed them."""
+    found: dict[str, Tensor] = {}
+    for name in dir(node):
+        if name.startswith("_saved_"):
+            try:
+                value = getattr(node, name)
+            except RuntimeError:  # freed, or changed in place since
+                continue
+            if isinstance(value, Tensor) and value.is_floating_point():
+                found[name.removeprefix("_saved_")] = value.detach()
+    return found
+
+
+_ROLES = {"target": "target", "other": "second operand", "self": "input", "weight": "weight"}
+
+
+def _maker(each: _Node, saved: str) -> Any:
+    """Return the node that gave an input; None where that takes no gradient, or cannot be told."""
+    following = [node for node, _ in each.node.next_functions]
+    place = {"self": 0, "input": 0, "other": 1, "target": 1}.get(saved)
+    return following[place] if place is not None and place < len(following) else None
+
+
+def _is_leaf(node: Any) -> bool:
+    return node.name().endswith("AccumulateGrad")
+
+
+def _why(each: _Node, given: Values) -> str:
+    operand = each.saved.get("self")
+    if each.operation in _WHY and operand is not None:
+        meets, why = _WHY[each.operation]
+        count = int(meets(operand).sum())
+        return f"{why}; {plural(count, 'value', 'values')} of {operand.numel():,} {'is' if count == 1 else 'are'} such"
+    if each.operation == "div" and (other := each.saved.get("other")) is not None and bool((other == 0).any()):
+        return f"a division by 0: {plural(int((other == 0).sum()), 'zero', 'zeros')} of {other.numel():,}"
+    taken = together([values_of(tensor) for tensor in each.taken.values()])
+    into = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
+    return f"it made {_count(given)}{into}"
+
+
+def _count(values: Values) -> str:
+    parts = ([f"{values.nan:,} NaN"] if values.nan else []) + ([f"{values.inf:,} Inf"] if values.inf else [])
+    return " and ".join(parts) or "values that are not finite"
+
+
+def _provenance(
+    phase: Phase, born: Sequence[_Node], taken: list[Values], cause: str, given: Tensor | None, model: nn.Module,
+    micro_batch: int = 0, micro_batches: int = 1,
+) -> Provenance:  # fmt: skip
+    """Return what is known of an operation, or of those of which it may be one."""
+    names = " or ".join(dict.fromkeys(each.name for each in born))
+    went_in = together(taken)
+    came_out = values_of(given) if given is not None else together([])
+    dtype = str(given.dtype).removeprefix("torch.") if given is not None else ""
+    return Provenance(
+        step=0, phase=phase, module="", operation=names, cause=cause, micro_batch=micro_batch,
+        micro_batches=micro_batches, time_step=None, layers=(),
+        chain=(
+            Operation(
+                phase, "", names, "" if phase == "loss" else names, dtype, went_in.largest, went_in.nan, went_in.inf,
+                came_out.largest, came_out.nan, came_out.inf,
+            ),
+        ),
+        source=_source(list(dict.fromkeys(each.operation for each in born)), model),
+        taken=taken_by(taken),
+    )  # fmt: skip
+
+
+def _source(operations: Sequence[str], model: nn.Module) -> str:
+    """Return the line of the script that calls one of the operations, where there is only one; else the line that is at
+    work, which is that of the backward pass."""
+    frame = source_lines.calling_frame()
+    if frame is None:
+        return ""
+    file = frame.f_code.co_filename
+    ranges = source_lines.lines_of_classes({type(module) for module in model.modules()}, file)
+    lines = {place for each in operations for place in source_lines.calls_of(each, file, ranges)}
+    if len(lines) == 1:
+        return lines.pop().text
+    return f"the backward pass began at {source_lines.Place(file, frame.f_lineno).text}"

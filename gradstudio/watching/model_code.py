@@ -1,0 +1,104 @@
+"""Where a value that is not finite was born within a pass of somebody's model that was made again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import nn
+
+from gradstudio.core.provenance import Phase, Provenance
+from gradstudio.core.text import number, plural
+from gradstudio.engine.operation_watcher import LONGEST, Values, Watched, Watcher, cause_of, chain_to, told, values_of
+
+
+class _Given(NamedTuple):
+    """What held a value that is not finite before the pass began."""
+
+    phase: Phase
+    module: str
+    what: str
+    cause: str
+
+
+def provenance(model: nn.Module, watcher: Watcher, sink: int, micro_batch: int, micro_batches: int) -> Provenance:
+    """Return where that was born which reached the operation `sink`."""
+    operations = watcher.operations
+    chain = _without_masks(operations, chain_to(operations, sink))
+    born = operations[chain[0]]
+    given = _given(model, watcher, born)
+    module = given.module if given else born.module
+    return Provenance(
+        step=0,
+        phase=given.phase if given else born.phase,
+        module=module,
+        operation=given.what if given else born.name,
+        cause=given.cause if given else cause_of(born),
+        micro_batch=micro_batch,
+        micro_batches=micro_batches,
+        time_step=None,
+        layers=tuple(name for name, _ in model.named_parameters() if module and f"{name}.".startswith(f"{module}.")),
+        chain=tuple(told(operations[number]) for number in chain[:LONGEST]),
+        growth_along="layers",
+        growth=_growth(watcher, "backward" if born.phase == "backward" else "forward"),
+        source="" if born.place is None else born.place.text,
+        taken=taken_by(born.taken),
+    )
+
+
+def taken_by(taken: list[Values]) -> str:
+    """Return what went into an operation, as half a sentence."""
+    return "; ".join(_values_told(values) for values in taken if values.low == values.low or not values.finite)
+
+
+def _values_told(values: Values) -> str:
+    parts = [f"{number(values.low)} to {number(values.high)}"] if values.low == values.low else []
+    parts += [plural(values.zeros, "zero", "zeros")] if values.zeros else []
+    parts += [f"{values.nan:,} NaN"] if values.nan else []
+    parts += [f"{values.inf:,} Inf"] if values.inf else []
+    return ", ".join(parts)
+
+
+def _without_masks(operations: list[Watched], chain: list[int]) -> list[int]:
+    """Return the chain from its first NaN on where all before it is Inf that the pass was given, as by a mask."""
+    first = operations[chain[0]]
+    if first.given.nan or not first.taken or any(values.nan for values in first.taken) or not first.origins:
+        return chain
+    if any(origin.startswith("weight ") for origin in first.origins):
+        return chain
+    for place, made in enumerate(chain):
+        if operations[made].given.nan:
+            return chain[place:]
+    return chain
+
+
+def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
+    """Return what an operation was given that was not finite from the start; None where it was not that."""
+    if all(values.finite for values in born.taken) or not born.origins:
+        return None
+    order = [f"weight {name}" for name, _ in model.named_parameters()]
+    first = min(born.origins, key=lambda origin: order.index(origin) if origin in order else -1)
+    kind, _, name = first.partition(" ")
+    if kind == "input":
+        return _Given("forward", "", "input", f"input {name} of the model holds {_counted(born)} before the pass")
+    table = dict(model.named_parameters()) if kind == "weight" else dict(model.named_buffers())
+    broken = values_of(table[name]) if name in table else None
+    held = "values that are not finite" if broken is None else _count(broken.nan, broken.inf)
+    cause = f"{name} holds {held} before the pass" + (", so an earlier update made them" if kind == "weight" else "")
+    return _Given("update" if kind == "weight" else "forward", name.rpartition(".")[0], name, cause)
+
+
+def _counted(born: Watched) -> str:
+    return _count(sum(values.nan for values in born.taken), sum(values.inf for values in born.taken))
+
+
+def _count(nan: int, inf: int) -> str:
+    return " and ".join(([f"{nan:,} NaN"] if nan else []) + ([f"{inf:,} Inf"] if inf else []))
+
+
+def _growth(watcher: Watcher, phase: Phase) -> tuple[tuple[str, float], ...]:
+    """Return the largest absolute value of each module, in the direction of the pass."""
+    found: dict[str, float] = {}
+    for made in watcher.operations:
+        if made.phase == phase and made.module and made.given.largest == made.given.largest:
+            found[made.module] = max(found.get(made.module, 0.0), made.given.largest)
+    return tuple(found.items())

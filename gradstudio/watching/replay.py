@@ -1,0 +1,204 @@
+"""A kept forward pass and its backward pass, made again with every operation watched. Nothing is left of it: the model,
+its buffers, the gradients and all random numbers are put back as they were, and what it prints is not shown."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.engine.operation_watcher import Watcher, values_of
+from gradstudio.engine.passes.watching import storage_of
+from gradstudio.watching import source_lines
+from gradstudio.watching.kept_pass import KeptPass, Randomness
+from gradstudio.watching.trees import tensors_of, with_tensors
+
+NEAR = 0.01  # largest difference, relative to the largest value, between what was given and what is given again
+
+
+class Replayed(NamedTuple):
+    """A pass that was made again: what was seen, and the operation by which what is not finite reached its results;
+    None where all of them are finite."""
+
+    watcher: Watcher
+    sink: int | None
+
+
+def replay(model: nn.Module, kept: KeptPass) -> Replayed:
+    """Make a pass again. ProvenanceUnknown where it cannot be told to be the same pass."""
+    if kept.inputs_changed:
+        raise ProvenanceUnknown("an input of the model was changed in place after the forward pass")
+    if kept.training != model.training:
+        raise ProvenanceUnknown("the model was set to another mode after the forward pass")
+    inputs, named_inputs, leaves = _without_graph(kept)
+    watcher = Watcher(model, _names(model, kept), where=_place)
+    with _nothing_left(model), _as_it_was(kept), watcher.hooked(), watcher:
+        given = [tensor for tensor in tensors_of(model(*inputs, **named_inputs)) if tensor.requires_grad]
+        _check_same(kept, given)
+        watcher.phase = "backward"
+        broken = [watcher.maker(tensor) for tensor in given if not values_of(tensor).finite]
+        if not broken:
+            parameters = [tensor for tensor in model.parameters() if tensor.requires_grad]
+            found = _gradients(kept, given, [*parameters, *leaves])
+            broken = [watcher.maker(gradient) for gradient in found if not values_of(gradient).finite]
+    return Replayed(watcher, min((sink for sink in broken if sink >= 0), default=None))
+
+
+def _place(node: Any) -> source_lines.Place | None:
+    found = source_lines.at_work(__file__)
+    return source_lines.of_node(node, __file__) if found is None and node is not None else found
+
+
+def _names(model: nn.Module, kept: KeptPass) -> dict[int, str]:
+    """Return what lies in each storage that is there before the pass."""
+    named = {storage_of(tensor): f"input {place}" for place, (tensor, _) in enumerate(kept.taken)}
+    named |= {storage_of(tensor): f"buffer {name}" for name, tensor in model.named_buffers()}
+    return named | {storage_of(tensor): f"weight {name}" for name, tensor in model.named_parameters()}
+
+
+def _without_graph(kept: KeptPass) -> tuple[Any, Any, list[Tensor]]:
+    """Return the inputs without what was computed before them, and those of them that take a gradient."""
+    leaves: list[Tensor] = []
+    if not any(tensor.requires_grad for tensor, _ in kept.taken):
+        return kept.inputs, kept.named_inputs, leaves
+
+    def cut(tensor: Tensor) -> Tensor:
+        if not tensor.requires_grad:
+            return tensor
+        leaves.append(tensor.detach().requires_grad_())
+        return leaves[-1]
+
+    try:
+        return with_tensors(kept.inputs, cut), with_tensors(kept.named_inputs, cut), leaves
+    except TypeError as fault:
+        raise ProvenanceUnknown(f"the inputs of the model cannot be given again: {fault}") from None
+
+
+def _check_same(kept: KeptPass, given: list[Tensor]) -> None:
+    """Raise ProvenanceUnknown where the pass gives something else than it did."""
+    same = len(given) == len(kept.given)
+    for place, tensor in enumerate(given if same else ()):
+        before = kept.result(place)
+        same = same and (before is None or _is_near(before, tensor.detach()))
+    if not same:
+        raise ProvenanceUnknown("the model gave something else when the forward pass was made again")
+
+
+def _is_near(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    finite = torch.isfinite(one)
+    if not torch.equal(finite, torch.isfinite(other)):
+        return False
+    one, other = one[finite].double(), other[finite].double()
+    return not one.numel() or bool((one - other).abs().max() <= NEAR * one.abs().max())
+
+
+def _gradients(kept: KeptPass, given: list[Tensor], towards: list[Tensor]) -> list[Tensor]:
+    """Return the gradients that come of those that came back to the outputs."""
+    back = {place: gradient for place, gradient in enumerate(kept.gradients) if gradient is not None}
+    inner = _inner(given, list(back))
+    roots = [(given[place], gradient) for place, gradient in back.items() if place not in inner]
+    wanted = [tensor for tensor in towards if tensor.requires_grad]
+    try:
+        found = torch.autograd.grad(
+            [root for root, _ in roots], wanted, [gradient for _, gradient in roots], allow_unused=True
+        )
+    except RuntimeError as fault:
+        if "use_reentrant" not in str(fault):
+            raise
+        found = _through_checkpoints(roots, wanted)
+    return [gradient for gradient in found if gradient is not None]
+
+
+def _through_checkpoints(roots: list[tuple[Tensor, Tensor]], wanted: list[Tensor]) -> list[Tensor | None]:
+    """Return the gradients of a model with reentrant checkpoints, which write to `grad` and nowhere else."""
+    held = [tensor.grad for tensor in wanted]
+    try:
+        for tensor in wanted:
+            tensor.grad = None
+        torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
+        return [tensor.grad for tensor in wanted]
+    finally:
+        for tensor, gradient in zip(wanted, held, strict=True):
+            tensor.grad = gradient
+
+
+def _inner(given: list[Tensor], places: list[int]) -> set[int]:
+    """Return the outputs from which another output was computed, such as the logits of a model that gives its loss too:
+    what came back to them came by way of the other one."""
+    nodes = {given[place].grad_fn: place for place in places}
+    found: set[int] = set()
+    seen: set[Any] = set()
+    waiting = [node for node in nodes if node is not None]
+    while waiting:
+        for following, _ in waiting.pop().next_functions:
+            if following is None or following in seen:
+                continue
+            seen.add(following)
+            waiting.append(following)
+            if following in nodes:
+                found.add(nodes[following])
+    return found
+
+
+@contextmanager
+def _as_it_was(kept: KeptPass) -> Iterator[None]:
+    """Set random numbers, autocast and autograd to what they were at the pass; torch notes the line of each node."""
+    kept.randomness.put_back()
+    with ExitStack() as stack:
+        for state in kept.autocast:
+            stack.enter_context(torch.autocast(state.device, state.dtype, state.enabled, cache_enabled=False))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
+        if "torch._dynamo" in sys.modules:  # a part that is compiled runs as it is written
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+@contextmanager
+def _nothing_left(model: nn.Module) -> Iterator[None]:
+    """Put back whatever is changed in here: attributes and buffers of the modules, random numbers, what is printed."""
+    modules = list(model.modules())
+    containers = [each for module in modules for each in _containers(module)]
+    copies = [each.copy() for each in containers]
+    tensors = {tensor: tensor.clone() for tensor in _state_of(modules)}
+    numbers, of_python, of_numpy = Randomness.now(), random.getstate(), np.random.get_state()
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of what it does to note the lines
+            yield
+    finally:
+        for container, before in zip(containers, copies, strict=True):
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(before)
+        for tensor, before in tensors.items():
+            tensor.data.copy_(before)
+        numbers.put_back()
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+def _containers(module: nn.Module) -> list[Any]:
+    """Return the table of a module's attributes, and those attributes that are containers themselves."""
+    table = vars(module)
+    return [table, *(value for value in table.values() if type(value) in (dict, list, set))]
+
+
+def _state_of(modules: list[nn.Module]) -> list[Tensor]:
+    """Return the buffers of modules, and other tensors that are their attributes."""
+    found: list[Tensor] = []
+    for module in modules:
+        found += [tensor for tensor in module._buffers.values() if tensor is not None]
+        found += [value.detach() for value in vars(module).values() if isinstance(value, Tensor)]
+    return found

@@ -1,0 +1,440 @@
+"""Where the NaN of somebody's own training was born: planted, and named."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from gradstudio.core.provenance import Provenance
+from gradstudio.watching.births import Births
+
+
+class Odd(nn.Module):
+    """A layer, then an operation, then a layer."""
+
+    def __init__(self, operation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.operation = nn.Linear(4, 4), nn.Linear(4, 2), operation
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        hidden = self.operation(hidden)
+        return self.last(hidden)
+
+
+def root(hidden: Tensor) -> Tensor:
+    """Give 0, whose derivative is not finite."""
+    return (hidden * 0).sqrt()
+
+
+class Inner(nn.Module):
+    """Holds a module as one part of a whole."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.part(inputs)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+
+
+def trained(
+    model: nn.Module, inputs: Tensor, loss_of: Callable[[Tensor], Tensor] = lambda outputs: outputs.square().sum()
+) -> tuple[Births, Provenance | None]:
+    """Make one step up to the gradients, and have what is not finite explained."""
+    births = Births(model)
+    loss = loss_of(model(inputs))
+    found = births.before_backward([loss])
+    loss.backward()
+    return births, found or births.explain()
+
+
+def known(model: nn.Module, inputs: Tensor, *loss_of: Callable[[Tensor], Tensor]) -> Provenance:
+    births, found = trained(model, inputs, *loss_of)
+    assert found is not None, births.unknown
+    return found
+
+
+# ---- in the model
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "cause"),
+    [
+        (lambda hidden: (hidden - hidden) / (hidden - hidden), "aten.div.Tensor", "0 divided by 0 is NaN"),
+        (lambda hidden: (-hidden.abs() - 1).log(), "aten.log.default", "the logarithm of a negative number"),
+        (lambda hidden: (hidden.abs() + 100).exp(), "aten.exp.default", "the largest float32 number"),
+        (lambda hidden: (hidden.abs() + 9e4).half().float(), "aten._to_copy.default", "does not fit into float16"),
+    ],
+)
+def test_an_operation_of_the_forward_pass_is_named(operation: Any, name: str, cause: str) -> None:
+    found = known(Inner(Odd(operation)), torch.randn(3, 4))
+    assert (found.phase, found.module, found.operation) == ("forward", "part", name) and cause in found.cause
+    assert found.chain[0].produced and "test_births.py:" in found.source and "lambda hidden" in found.source
+
+
+def test_overflow_under_autocast_is_made_again_in_its_number_format() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    births = Births(model)
+    with torch.autocast("cpu", torch.float16):
+        outputs = model(torch.full((2, 4), 3e4))
+        model[1].weight.data.fill_(1.0)
+    assert births.explain() is None and "no forward pass" in births.unknown
+    births.clear()
+    model[0].weight.data.fill_(50.0)
+    with torch.autocast("cpu", torch.float16):
+        outputs = model(torch.full((2, 4), 3e4))
+    loss = outputs.float().sum()
+    found = births.before_backward([loss])
+    assert found is not None and (found.phase, found.module, found.chain[0].dtype) == ("forward", "0", "float16")
+
+
+class Attention(nn.Module):
+    """Scores that are taken through a root, whose derivative at 0 is infinite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores = self.query(inputs) @ self.key(inputs).transpose(1, 2)
+        roots = torch.sqrt(scores.square())
+        return roots.softmax(2) @ inputs
+
+
+def test_a_derivative_is_named_with_the_line_that_it_is_of() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Attention(), nn.Linear(4, 2))
+    model[1].query.weight.data.zero_()
+    model[1].query.bias.data.zero_()
+    found = known(model, torch.randn(2, 3, 4))
+    assert (found.phase, found.module, found.operation) == ("backward", "1", "aten.div.Tensor")
+    assert found.chain[0].of == "SqrtBackward0" and "a division by 0" in found.cause and "zeros" in found.taken
+    assert found.source.endswith("roots = torch.sqrt(scores.square())")
+
+
+def test_a_mask_of_minus_infinity_is_no_birth() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = nn.Linear(4, 4)
+            self.register_buffer("mask", torch.full((4, 4), -math.inf))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return (self.scores(inputs) + self.mask).softmax(1)
+
+    found = known(Masked(), torch.randn(4, 4))
+    assert (found.phase, found.operation) == ("forward", "aten._softmax.default")
+
+
+# ---- outside of the model
+
+
+def test_the_loss_code_is_named_with_its_line() -> None:
+    def loss_of(outputs: Tensor) -> Tensor:
+        probabilities = outputs.relu()
+        return -probabilities.log().mean()
+
+    model = nn.Linear(4, 2)
+    model.weight.data.zero_()
+    model.bias.data.zero_()
+    found = known(model, torch.randn(8, 4), loss_of)
+    assert (found.phase, found.module, found.operation) == ("loss", "", "LogBackward0")
+    assert "the logarithm of 0 is -Inf" in found.cause and "16 values of 16" in found.cause
+    assert "16 zeros" in found.taken and "test_births.py:" in found.source
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "name", "cause"),
+    [
+        (lambda given: (given / torch.zeros(8, 2)).sum(), "DivBackward0", "16 zeros of 16"),
+        (lambda given: given.abs().add(100).exp().sum(), "ExpBackward0", "16 Inf"),
+        (
+            lambda given: functional.mse_loss(given, torch.full((8, 2), math.nan)),
+            "MseLossBackward0",
+            "its target holds 16 NaN",
+        ),
+        (
+            lambda given: (given - torch.full((8, 2), math.nan)).square().sum(),
+            "SubBackward0",
+            "its result holds 16 NaN",
+        ),
+    ],
+)
+def test_other_operations_of_the_loss_code_are_named(loss_of: Any, name: str, cause: str) -> None:
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
+    assert (found.phase, found.operation) == ("loss", name) and cause in found.cause
+
+
+def test_of_a_derivative_in_the_loss_code_those_are_named_that_it_can_be() -> None:
+    model = nn.Linear(4, 2)
+    model.weight.data.zero_()
+    model.bias.data.zero_()
+    found = known(model, torch.randn(8, 4), lambda given: given.square().sum().sqrt())
+    assert (found.phase, found.module) == ("backward", "") and "SqrtBackward0" in found.operation
+
+
+# ---- in what the model was given
+
+
+def test_the_input_is_named() -> None:
+    inputs = torch.randn(8, 4)
+    inputs[3, 1] = math.nan
+    found = known(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), inputs)
+    assert (found.phase, found.operation) == ("forward", "input") and "input 0 of the model holds 1 NaN" in found.cause
+
+
+def test_weights_that_an_update_has_broken_are_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=math.inf)
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    found = known(model, torch.randn(8, 4))
+    assert (found.phase, found.module, found.operation) == ("update", "0", "0.weight")
+    assert "so an earlier update made them" in found.cause
+
+
+# ---- several forward passes in a step
+
+
+def test_the_micro_batch_is_told() -> None:
+    model = Odd(lambda hidden: hidden.square().sqrt())
+    model.first.bias.data.zero_()
+    births = Births(model)
+    for inputs in (torch.ones(2, 4), torch.zeros(2, 4), torch.ones(2, 4)):
+        model(inputs).sum().backward()
+    found = births.explain()
+    assert found is not None, births.unknown
+    assert (found.micro_batch, found.micro_batches, found.phase) == (1, 3, "backward")
+
+
+def test_weights_that_are_not_those_of_the_pass_are_noticed() -> None:
+    model = Odd(lambda hidden: root(hidden) + hidden)
+    births = Births(model)
+    model(torch.ones(2, 4)).sum().backward()
+    model.first.bias.data.fill_(9.0)
+    assert births.explain() is None and "something else" in births.unknown
+
+
+def test_a_model_that_takes_its_own_output_is_explained() -> None:
+    """The gradient of the later pass goes on through the earlier one."""
+    cell = Odd(root)
+    cell.last = nn.Linear(4, 4)
+    births = Births(cell)
+    state = torch.ones(2, 4)
+    for _ in range(3):
+        state = cell(state)
+    state.sum().backward()
+    found = births.explain()
+    assert found is not None and found.phase == "backward" and found.chain[0].of == "SqrtBackward0"
+    assert (found.micro_batch, found.micro_batches) == (0, 3)  # the one that the gradient reached first
+
+
+def test_both_models_of_a_gan_are_explained() -> None:
+    generator, judge = nn.Linear(2, 4), Odd(root)
+    of_generator, of_judge = Births(generator), Births(judge)
+    judge(generator(torch.randn(3, 2))).sum().backward()
+    found = of_judge.explain()
+    assert found is not None and found.chain[0].of == "SqrtBackward0"
+    behind = of_generator.explain()
+    assert behind is None and "its graph is gone" in of_generator.unknown  # nobody said that a backward pass began
+
+
+def test_a_model_that_gives_its_loss_too_is_explained() -> None:
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = Odd(root)
+
+        def forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+            logits = self.head(inputs)
+            return logits, functional.cross_entropy(logits, targets)
+
+    model = WithLoss()
+    births = Births(model)
+    _, loss = model(torch.randn(3, 4), targets=torch.tensor([0, 1, 0]))
+    loss.backward()
+    found = births.explain()
+    assert found is not None and (found.module, found.chain[0].of) == ("head", "SqrtBackward0")
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_are_explained(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.odd = nn.Linear(4, 4), Odd(root)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return checkpoint(self.odd, self.first(inputs), use_reentrant=reentrant)
+
+    model = Checkpointed()
+    births = Births(model)
+    model(torch.randn(3, 4)).sum().backward()
+    before = [parameter.grad for parameter in model.parameters()]
+    found = births.explain()
+    assert found is not None, births.unknown
+    assert (found.phase, found.module) == ("backward", "odd")
+    assert all(one is parameter.grad for one, parameter in zip(before, model.parameters(), strict=True))
+
+
+# ---- nothing is changed
+
+
+class Stateful(nn.Module):
+    """Draws random numbers, counts, and keeps a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(4), nn.Dropout(0.5)
+        self.odd = Odd(root)
+        self.calls, self.seen = 0, []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen.append(self.calls)
+        print("pass", self.calls)
+        return self.odd(self.drop(self.norm(inputs)))
+
+
+def test_a_replay_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Stateful()
+    births = Births(model)
+    model(torch.randn(5, 4)).sum().backward()
+    state = copy.deepcopy(model.state_dict())
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    numbers = (torch.get_rng_state(), random.getstate())
+    found = births.explain()
+    assert found is not None and found.module == "odd", births.unknown
+    assert all(torch.equal(one, other) for one, other in zip(state.values(), model.state_dict().values(), strict=True))
+    for before, parameter in zip(gradients, model.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, before, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(torch.get_rng_state(), numbers[0]) and random.getstate() == numbers[1]
+    assert (model.calls, model.seen) == (1, [1]) and capsys.readouterr().out == "pass 1\n"
+
+
+def test_training_has_the_same_bits() -> None:
+    def losses(watched: bool) -> list[str]:
+        torch.manual_seed(3)
+        model = Stateful()
+        model.odd.operation = torch.tanh
+        births = Births(model) if watched else None
+        optimizer, found = torch.optim.Adam(model.parameters()), []
+        for _ in range(5):
+            loss = model(torch.randn(5, 4)).square().mean()
+            if births:
+                births.before_backward([loss])
+            optimizer.zero_grad()
+            loss.backward()
+            if births:
+                assert births.explain() is None and births.unknown == "all was finite when the step was made again"
+            optimizer.step()
+            if births:
+                births.clear()
+            found.append(repr(loss.item()))
+        return found
+
+    assert losses(True) == losses(False)
+
+
+def test_models_are_saved_and_copied_without_the_hooks(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 2))
+    births = Births(model)
+    whole, copied = io.BytesIO(), copy.deepcopy(model)
+    torch.save(model, whole)
+    (tmp_path / "model.pt").write_bytes(whole.getvalue())
+    assert torch.equal(copied(torch.ones(1, 4)), model(torch.ones(1, 4)))
+    assert b"gradstudio" not in whole.getvalue()
+    births.remove()
+    assert not model._forward_hooks and not model._forward_pre_hooks
+
+
+def test_a_pass_without_a_backward_pass_is_forgotten() -> None:
+    import weakref
+
+    model = nn.Linear(4, 2)
+    births = Births(model)
+    outputs = model(torch.randn(3, 4))
+    kept = weakref.ref(outputs.grad_fn.metadata[births.mark])
+    assert kept() is not None
+    del outputs
+    assert kept() is None
+    with torch.no_grad():
+        model(torch.randn(3, 4))
+    assert births.explain() is None and births.unknown == "no forward pass of the model was seen"
+
+
+# ---- what cannot be known is unknown
+
+
+def test_inputs_changed_afterwards_are_said_to_be() -> None:
+    model, inputs = Odd(root), torch.randn(3, 4)
+    births = Births(model)
+    model(inputs).sum().backward()
+    inputs.zero_()
+    assert births.explain() is None and "changed in place" in births.unknown
+
+
+def test_a_model_that_is_not_deterministic_is_said_to_be() -> None:
+    births, found = trained(Odd(lambda hidden: root(hidden) + random.random()), torch.randn(3, 4))
+    assert found is None and "something else when the forward pass was made again" in births.unknown
+
+
+def test_a_model_that_cannot_be_called_again_is_said_to_be() -> None:
+    answers = iter([torch.tensor(0.0)])
+    births, found = trained(Odd(lambda hidden: (hidden * next(answers)).sqrt()), torch.randn(3, 4))
+    assert found is None and "the step cannot be made again: StopIteration" in births.unknown
+
+
+def test_gradients_of_gradients_are_said_to_be_unknown() -> None:
+    model = Odd(root)
+    births = Births(model)
+    inputs = torch.randn(3, 4, requires_grad=True)
+    outputs = model(inputs)
+    (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+    (outputs.sum() + slope.square().sum()).backward()
+    assert births.explain() is None and "more than one backward pass" in births.unknown
+
+
+def test_a_compiled_model_is_explained_as_it_is_written() -> None:
+    model = Odd(root)
+    births, found = trained(torch.compile(model, backend="eager"), torch.randn(3, 4))
+    assert found is not None, births.unknown
+    assert (found.phase, found.chain[0].of) == ("backward", "SqrtBackward0")
+
+
+def test_a_model_loads_where_gradstudio_is_not(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 2))
+    Births(model)
+    torch.save(model, tmp_path / "model.pt")
+    code = (
+        "import sys, torch; sys.modules['gradstudio'] = None\n"
+        "print(torch.load(sys.argv[1], weights_only=False)(torch.ones(1, 4)).shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "model.pt")],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout == "torch.Size([1, 2])\n", done.stderr
