@@ -23,6 +23,7 @@ from gradstudio.core.studio_file import SECTION, StudioFileError, digest
 
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
+ENDING = 5.0  # seconds that a process may take to end after its answer
 LOOK = 0.1  # seconds between two looks whether it is stopped
 _LONGEST = 10_000  # characters of an answer
 # The package of this very program, but nothing else of its folder before what the system has.
@@ -71,17 +72,18 @@ def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> s
         [sys.executable, "-P", "-c", _CHILD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
-    answers = queue.SimpleQueue[str]()
+    answers, code = queue.SimpleQueue[str](), None
     threading.Thread(target=_talk, args=(child, text, answers), daemon=True).start()
     try:
         _next(answers, START, stopped)
         answer = _next(answers, limit, stopped)
+        code = _waited_for(child)
     except queue.Empty:
         if stopped():
             return ""
         return f"{name}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
     finally:
-        code = _end(child)
+        _end(child)
     try:
         return str(json.loads(answer))
     except ValueError:
@@ -114,18 +116,21 @@ def _talk(child: subprocess.Popen[bytes], text: str, answers: queue.SimpleQueue[
         answers.put(line.decode(errors="replace").strip())
 
 
-def _end(child: subprocess.Popen[bytes]) -> int | None:
-    """End the child and what it has started. Return its exit code, None where it had not come to its end."""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        child.wait(timeout=0.2)
-    code = child.poll()
+def _waited_for(child: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code of a child that has answered, None where it does not come to its end."""
+    with suppress(subprocess.TimeoutExpired):
+        return child.wait(timeout=ENDING)
+    return None
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and what it has started."""
     with suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
     child.wait()
-    return code
 
 
 def _how_it_ended(code: int | None) -> str:

@@ -297,6 +297,7 @@ def test_a_hostile_file_ends_its_own_process_at_most(
     child, told = ENDS[case]
     monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
     monkeypatch.setattr(own_model, "_CHILD", child)
+    monkeypatch.setattr(own_model, "ENDING", 0.2 if case == "talks" else PATIENCE)
     limit = 0.2 if case == "hangs" else PATIENCE
     with pytest.raises(StudioFileError, match=told):
         own_model.check(preset(tmp_path).experiment, limit=limit)

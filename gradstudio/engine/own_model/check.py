@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -119,9 +120,9 @@ def limit_memory() -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return
-    most = pages * resource.getpagesize() + int(ROOM * memory.free())
-    if most < 1 << 62:
-        resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    most, hard = pages * resource.getpagesize() + int(ROOM * memory.free()), resource.getrlimit(resource.RLIMIT_AS)[1]
+    with suppress(OSError, ValueError):  # somebody has set a lower limit
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 def _answer_apart() -> TextIO:
