@@ -36,7 +36,8 @@ class Watcher:
         self, library: Path, script: Script, *, every_optimizer: bool, on_nonfinite: OnNonfinite = "explain"
     ) -> None:
         prepare()
-        self.script, self.on_nonfinite, self.library = script, on_nonfinite, library
+        self.script, self.library = script, library
+        self.on_nonfinite: OnNonfinite = on_nonfinite
         self.runs: list[WatchedRun] = []
         self.closed = False
         self._every_optimizer = every_optimizer
@@ -154,9 +155,7 @@ class Watcher:
         if found.provenance is not None:
             lines = birth_lines(found.provenance, row.step, row)
         else:
-            lines = unknown_lines(
-                found.unknown or "the weights became so in an update, or no model was seen", row.step, row
-            )
+            lines = unknown_lines(found.unknown or "no pass of a model was seen", row.step, row)
         try:
             act(lines, self.on_nonfinite, say)
         except FloatingPointError as fault:
