@@ -25,7 +25,7 @@ def birth_lines(found: Provenance, step: int, row: Row | None = None) -> list[st
     where = _where(found)
     batch = f", micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
     lines = (
-        f"step {step:,}: {_what(row)} is not finite{batch}",
+        f"step {step:,} is not finite{_what(row)}{batch}",
         f"  born in  {where}, {_PHASES[found.phase]}: {found.operation}{derivative}",
         f"  because  {found.cause}",
         f"  went in  {found.taken or 'not known'}",
@@ -42,7 +42,7 @@ def _where(found: Provenance) -> str:
 
 def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
     """Return the lines for a value of which it is not known where it was born."""
-    return [f"step {step:,}: {_what(row)} is not finite", f"  where that was born is unknown: {brief(why, LONGEST)}"]
+    return [f"step {step:,} is not finite{_what(row)}", f"  where that was born is unknown: {brief(why, LONGEST)}"]
 
 
 def act(lines: Sequence[str], on_nonfinite: OnNonfinite, say: Callable[[str], None]) -> None:
@@ -59,6 +59,4 @@ def _printable(line: str) -> str:
 
 
 def _what(row: Row | None) -> str:
-    if row is None:
-        return "a value of this step"
-    return f"a value of this step (loss {number(row.loss)}, gradient norm {number(row.grad_norm)})"
+    return "" if row is None else f": loss {number(row.loss)}, gradient norm {number(row.grad_norm)}"

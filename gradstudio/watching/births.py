@@ -43,13 +43,13 @@ class Births:
             model.register_forward_hook(_Hook(self._end)),
         ]
 
-    def before_backward(self, roots: Sequence[Tensor]) -> Provenance | None:
+    def before_backward(self, roots: Sequence[Tensor], *, scaled: bool = False) -> Provenance | None:
         """Hear that a backward pass begins. Where its loss is not finite, return where that was born; None else, or
-        where it is unknown."""
+        where it is unknown. The Inf of a loss that a scaler has `scaled` is that of the scale."""
         if self._busy:
             return None
         self._roots += [root.grad_fn for root in roots if root.grad_fn is not None]
-        if self._told or all(_is_finite(root) for root in roots):
+        if self._told or not any(_is_nan(root) if scaled else not _is_finite(root) for root in roots):
             return None
         return self._search(lambda: self._of_the_loss(roots))
 
@@ -164,6 +164,10 @@ _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
 
 def _is_finite(root: Tensor) -> bool:
     return math.isfinite(root.item()) if root.numel() == 1 else values_of(root).finite
+
+
+def _is_nan(root: Tensor) -> bool:
+    return math.isnan(root.item()) if root.numel() == 1 else values_of(root).nan > 0
 
 
 def _results(kept: KeptPass) -> list[Tensor | None]:

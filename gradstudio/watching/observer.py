@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +18,7 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import Gradient, by_layer, coefficient, cosine
 from gradstudio.watching import layers
+from gradstudio.watching.births import Births
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.reading import loss_of, settings_of
@@ -25,21 +26,12 @@ from gradstudio.watching.reading import loss_of, settings_of
 ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
 
 
-class BirthSearch(Protocol):
-    """Finds where the first value was born that is not finite."""
-
-    def before_backward(self, roots: Sequence[Tensor]) -> Provenance | None: ...
-    def explain(self) -> Provenance | None: ...
-    def clear(self) -> None: ...
-    def remove(self) -> None: ...
-
-
 class Sink(Protocol):
     """Takes what an observer sees."""
 
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
     def take(self, observer: Observer, row: Row) -> None: ...
-    def explain(self, observer: Observer, provenance: Provenance) -> None: ...
+    def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
 
 
 class Observer:
@@ -61,7 +53,7 @@ class Observer:
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
         self._model = weakref.ref(model, self._on_gone) if model is not None else None
         self.gone = False  # True once there is nothing left that could be trained
-        self.births: BirthSearch | None = None
+        self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
         self.clipping = ("none", 0.0)
         self.dtype: torch.dtype | None = None
@@ -117,6 +109,7 @@ class Observer:
         if model is None:
             model = layers.module_with(held) or layers.module_with(trained)
             self._model = weakref.ref(model, self._on_gone) if model is not None else None
+            self.births = Births(model) if model is not None else None
         ordered = layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = layers.names(model, optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
@@ -145,8 +138,10 @@ class Observer:
         if self.parameters.all_gone():
             self._anew()
         self._marks = self.parameters.marks()
-        if self.births is not None and (found := self.births.before_backward(roots.tensors)) is not None:
-            self._sink.explain(self, found)
+        if self.births is not None:
+            found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1)
+            if found is not None:
+                self._sink.explain(self, found, "")
 
     def after_backward(self, roots: Roots) -> None:
         if self._marks is None or self._trained is None or self.parameters.marks() == self._marks:
@@ -191,9 +186,7 @@ class Observer:
         self._clipped_norm = self._unscaled(self.parameters.gradient_norm())
         self.parameters.keep_weights()
         if self._gradient.nonfinite and self.births is not None and not self._is_scaled():
-            found = self.births.explain()
-            if found is not None:
-                self._sink.explain(self, found)
+            self._sink.explain(self, self.births.explain(), self.births.unknown)
 
     def _unscaled(self, norm: float) -> float:
         """Return the norm without the scale that a fused optimizer divides out by itself."""

@@ -69,6 +69,7 @@ class WatchedRun:
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
         self.run: Run | None = None
         self.provenance: Provenance | None = None
+        self.unknown = ""  # why it is not known, a sentence
         self.diverges_now = False  # whether its latest row is the first that is not finite
         self._steps = 0
 
@@ -136,9 +137,10 @@ class WatchedRun:
         self._writer.record(replace(row, step=len(self.run.history)) if self._script.every > 1 else row)
         self.diverges_now = before is None and self.run.first_nonfinite_step is not None
 
-    def explain(self, provenance: Provenance) -> None:
-        """Keep where the first value was born that is not finite."""
-        if self.provenance is None:
+    def explain(self, provenance: Provenance | None, unknown: str) -> None:
+        """Keep where the first value was born that is not finite, or why that is unknown."""
+        self.unknown = unknown
+        if self.provenance is None and provenance is not None:
             self.provenance = provenance
             if self.run is not None:
                 self._writer.explain(provenance)

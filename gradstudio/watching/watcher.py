@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +17,15 @@ from torch.optim import Optimizer
 
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
-from gradstudio.core.text import number
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
+from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, unknown_lines
 from gradstudio.watching.guard import Stop, guarded, say
 from gradstudio.watching.hooks import Hooks, Roots
 from gradstudio.watching.observer import Observer
 from gradstudio.watching.parameters import prepare
 from gradstudio.watching.watched_run import Script, WatchedRun
 
-OnNonfinite = Literal["explain", "raise", "ignore"]
 PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
 
 
@@ -37,7 +36,8 @@ class Watcher:
         self, library: Path, script: Script, *, every_optimizer: bool, on_nonfinite: OnNonfinite = "explain"
     ) -> None:
         prepare()
-        self.script, self.on_nonfinite, self.library = script, on_nonfinite, library
+        self.script, self.library = script, library
+        self.on_nonfinite: OnNonfinite = on_nonfinite
         self.runs: list[WatchedRun] = []
         self.closed = False
         self._every_optimizer = every_optimizer
@@ -147,17 +147,19 @@ class Watcher:
         if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
             self._tell(found, row)
 
-    def explain(self, observer: Observer, provenance: Provenance) -> None:
-        self._running[observer].explain(provenance)
+    def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None:
+        self._running[observer].explain(provenance, unknown)
 
     def _tell(self, found: WatchedRun, row: Row) -> None:
         """Say that a run has diverged, and stop the script where that was asked for."""
-        text = f"step {row.step:,}: loss {number(row.loss)}, {row.nonfinite:,} gradient entries are NaN or Inf"
         if found.provenance is not None:
-            text += f". {found.provenance.cause}"
-        if self.on_nonfinite == "raise":
-            raise Stop(FloatingPointError(text))
-        say(text)
+            lines = birth_lines(found.provenance, row.step, row)
+        else:
+            lines = unknown_lines(found.unknown or "no pass of a model was seen", row.step, row)
+        try:
+            act(lines, self.on_nonfinite, say)
+        except FloatingPointError as fault:
+            raise Stop(fault) from None
 
     # ---- the end
 

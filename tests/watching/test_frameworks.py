@@ -1,0 +1,103 @@
+"""Trainings that frameworks make are watched. Each test is skipped where its framework is not installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from gradstudio.watching import frameworks
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks, about themselves
+
+
+def data() -> TensorDataset:
+    torch.manual_seed(0)
+    return TensorDataset(torch.randn(24, 4), torch.randn(24, 2))
+
+
+def test_lightning(tmp_path: Path) -> None:
+    lightning: Any = pytest.importorskip("lightning.pytorch")
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 2)
+            self.seen: list[float] = []
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            loss = functional.mse_loss(self.net(batch[0]), batch[1])
+            self.seen.append(loss.item())
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    callback = frameworks.lightning_callback(name="by Lightning")
+    module = Module()
+    lightning.Trainer(
+        max_epochs=1, callbacks=[callback], logger=False, enable_checkpointing=False, accelerator="cpu",
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+    ).fit(module, DataLoader(data(), batch_size=8))  # fmt: skip
+    assert rows(callback.watched) == pytest.approx(module.seen, rel=1e-6) and len(module.seen) == 3
+
+
+def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 2)
+            self.seen: list[float] = []
+
+        def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            outputs = self.net(inputs)
+            loss = functional.mse_loss(outputs, labels)
+            self.seen.append(loss.item())
+            return {"loss": loss, "logits": outputs}
+
+    callback, model = frameworks.huggingface_callback(), Model()
+    samples: Any = [{"inputs": one, "labels": other} for one, other in data()]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=1, per_device_train_batch_size=8, use_cpu=True, report_to=[],
+        save_strategy="no", disable_tqdm=True, max_grad_norm=0.5,
+    )  # fmt: skip
+    transformers.Trainer(model=model, args=arguments, train_dataset=samples, callbacks=[callback]).train()
+    assert rows(callback.watched) == pytest.approx(model.seen, rel=1e-6) and len(model.seen) == 3
+
+
+@pytest.mark.parametrize("framework", ["accelerate", "lightning.fabric"])
+def test_accelerate_and_fabric(framework: str) -> None:
+    found: Any = pytest.importorskip(framework)
+    model: Any = nn.Linear(4, 2)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    if framework == "accelerate":
+        maker = found.Accelerator(cpu=True)
+        model, optimizer = maker.prepare(model, optimizer)
+    else:
+        maker = found.Fabric(accelerator="cpu", devices=1)
+        model, optimizer = maker.setup(model, optimizer)
+    watched = frameworks.watch_prepared(model, optimizer)
+    seen = []
+    for inputs, labels in DataLoader(data(), batch_size=8):
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(inputs), labels)
+        maker.backward(loss)
+        optimizer.step()
+        seen.append(loss.item())
+    watched.close()
+    assert rows([watched]) == pytest.approx(seen, rel=1e-6)
+
+
+def rows(watched: list[Any]) -> list[float]:
+    """The losses of the only run."""
+    (one,) = watched
+    (run,) = [found.run for found in one._watcher.runs if found.run is not None and found.run.id == one.run]
+    return list(run.history.column("loss"))
