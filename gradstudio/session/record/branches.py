@@ -37,6 +37,8 @@ def fork(
 
     `experiment` is what the parent began with, where `parent` was made again with another number of steps; `steps` is
     how many steps the branch will have. `asked` and `compare_at` are the branch's own changes and comparisons."""
+    if parent.watched is not None:
+        raise KnobError(f"{parent.id} was made by a script of yours: it has no branches")
     if not 0 <= step <= len(parent.history):
         raise KnobError(f"step {step:,} is not among the steps 0 to {len(parent.history):,} of {parent.id}")
     start = experiment or parent.experiment

@@ -12,6 +12,7 @@ from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_figures import figures
+from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.words import names
 
 
@@ -26,13 +27,17 @@ def headline(run: Run) -> str:
         critical = any(finding.severity == "critical" for finding in list(run.findings.values()))
         return f"finished {steps}, but training was unhealthy" if critical else f"finished {steps}"
     if run.status == "interrupted":
-        return (
-            f"interrupted after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}: "
-            f"{names.CUT_OFF}"
-        )
+        return f"interrupted after {_of_all(run)}: {names.CUT_OFF}"
     if not run.over:
         return f"still training, {steps} so far"
-    return f"stopped after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
+    return f"stopped after {_of_all(run)}"
+
+
+def _of_all(run: Run) -> str:
+    """Return how many steps were made, of how many where that is known."""
+    if run.watched is not None:
+        return plural(len(run.history), "step", "steps")
+    return f"{len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
 
 
 def tone(run: Run) -> Literal["good", "bad", "warning"]:
@@ -51,6 +56,8 @@ def tell(run: Run) -> str:
 
 
 def _setup(run: Run) -> str:
+    if run.watched is not None:
+        return _watched(run.watched)
     knobs = run.experiment
     network, device = names.network(knobs), run.environment.get("device", "")
     where = f" on {device}" if device else ""
@@ -61,6 +68,13 @@ def _setup(run: Run) -> str:
         f"in {knobs.precision.dtype}{where}, with "
         f"seed {knobs.run.seed}."
     )
+
+
+def _watched(script: WatchedScript) -> str:
+    """Return what was watched."""
+    facts = "; ".join(f"{name}: {text}" for name, text in script.facts)
+    every = f" One of {script.every} steps is recorded." if script.every > 1 else ""
+    return f"The training of {script.script or 'a program'} was watched ({facts}).{every}"
 
 
 def _branch(run: Run) -> str:
@@ -155,13 +169,22 @@ def _end(run: Run) -> str:
     if run.status == "interrupted":
         return (
             "The program ended while it trained. The rows that were measured by then, except at most the last second, "
-            "are kept, and the run can be repeated."
+            f"are kept{'' if run.watched else ', and the run can be repeated'}."
         )
     if run.accuracy is None:
         return ""
     if not np.isfinite(run.accuracy):
         return "The weights are not finite, so the model has no test accuracy."
     return measure(run.experiment).story.format(percent(run.accuracy))
+
+
+def _accuracy(run: Run, accuracy: float | None) -> list[str]:
+    """Return the line of the accuracy; none for a watched run, whose accuracy nobody knows."""
+    if run.watched is not None:
+        return []
+    if accuracy != accuracy:
+        return ["  accuracy   none: the weights are not finite"]
+    return [f"  accuracy   {percent(accuracy)} {measure(run.experiment).label}"]
 
 
 def loss_scale(scale: float | None) -> str:
@@ -175,9 +198,7 @@ def in_words(run: Run) -> str:
     lines = [
         f"{one_line(run.title)}: {headline(run)}",
         f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
-        f"  accuracy   {percent(found.accuracy)} {measure(run.experiment).label}"
-        if found.accuracy == found.accuracy
-        else "  accuracy   none: the weights are not finite",
+        *_accuracy(run, found.accuracy),
         f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the "
         "steps",
     ]
@@ -201,5 +222,6 @@ def in_words(run: Run) -> str:
     for finding in ranked(run):
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
         if finding.remedies:
-            lines.append(f"  try: {', or '.join(finding.remedies)}")
+            said = "change in the script" if run.watched else "try"
+            lines.append(f"  {said}: {', or '.join(finding.remedies)}")
     return "\n".join(lines)

@@ -143,8 +143,22 @@ def timeline(run: Run) -> Section:
     )
 
 
-def knobs(run: Run) -> Section:
-    """Return every knob: first those that were set, then those at their default."""
+def watched(run: Run) -> Section | None:
+    """Return the script that was watched, and what was read off it; None for a run of the studio."""
+    script = run.watched
+    if script is None:
+        return None
+    every = [("recorded", f"one of {script.every} steps")] if script.every > 1 else []
+    rows = [("script", script.script), ("arguments", shlex.join(script.arguments)), ("sha256", script.sha256)]
+    told = tuple(row for row in (*rows, *every, *script.facts) if row[1])
+    return Section("watched", "The script", (Table(("fact", "value"), told, (0.25, 0.75), code=(1,)),))
+
+
+def knobs(run: Run) -> Section | None:
+    """Return every knob: first those that were set, then those at their default. None for a watched run, which has
+    none."""
+    if run.watched is not None:
+        return None
     set_rows, default_rows = [], []
     groups: set[str] = set()
     for knob, value in run.experiment.items():
@@ -210,8 +224,10 @@ def environment(run: Run) -> Section:
     return Section("environment", "Environment", (Table(("fact", "value"), tuple(rows), (0.25, 0.75), code=(1,)),))
 
 
-def repeat(run: Run) -> Section:
-    """Return how to repeat the run."""
+def repeat(run: Run) -> Section | None:
+    """Return how to repeat the run; None for a watched run, which only its script can repeat."""
+    if run.watched is not None:
+        return None
     blocks: list[Block] = []
     if run.preset.bundled:
         blocks += [Prose("From the bundled preset:"), Code(command(run))]
@@ -229,8 +245,10 @@ def repeat(run: Run) -> Section:
     return Section("repeat", "How to repeat it", tuple(blocks))
 
 
-def script(run: Run) -> Section:
-    """Return the program that repeats the run without GradStudio."""
+def script(run: Run) -> Section | None:
+    """Return the program that repeats the run without GradStudio; None for a watched run."""
+    if run.watched is not None:
+        return None
     about = "Plain PyTorch, without GradStudio. It prints step, loss and gradient norm, and repeats this run."
     listing = Fold(
         "train.py",
@@ -274,6 +292,7 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     findings,
     curves,
     timeline,
+    watched,
     knobs,
     environment,
     repeat,
