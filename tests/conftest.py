@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import os
 import shutil
@@ -110,6 +112,21 @@ def gradstudio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         return Answer(int(end.value.code or 0), told.out, told.err)
 
     return call
+
+
+@pytest.fixture
+def checked_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check studio files here: a process of its own would have to import torch for each."""
+    from gradstudio.core import presets
+    from gradstudio.session import own_model
+
+    def fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> str:
+        from gradstudio.engine.own_model import check
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            return check.fault(presets.parse(text, Path(name)).experiment)
+
+    monkeypatch.setattr(own_model, "_fault", fault)
 
 
 @pytest.fixture

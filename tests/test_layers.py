@@ -39,7 +39,8 @@ ONLY_IN_FUNCTIONS = {
 FEATURES = ("knobs", "diagnosis", "runs", "branches", "code", "gauges", "export")
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "session": tuple(
-        (room,) for room in ("record", "library", "machine", "running", "words", "script", "files", "simulator")
+        (room,)
+        for room in ("record", "library", "machine", "own_model", "running", "words", "script", "files", "simulator")
     ),
     "gui": (
         ("dressing", "theme", "widgets", "frame_budget", "heartbeat"),

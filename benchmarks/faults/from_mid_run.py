@@ -121,7 +121,7 @@ def _decayed(random: Random) -> Drawn:
     base = [*stack(random, 3), *trained_by(random, "sgd", "adamw")]
     share = between(random, 0.2, 0.9)  # of the weights, at each step
     pull = f"optimizer.weight_decay={min(share / lr_of(base), 1000):.3g}"
-    return _one(base, since(_middle(random), pull, named=("update_ratio_high",)))
+    return _one(base, since(_middle(random), pull, named=("weight_decay_high",)))
 
 
 def _noise(random: Random) -> Drawn:
@@ -133,7 +133,7 @@ def _noise(random: Random) -> Drawn:
 def _momentum(random: Random) -> Drawn:
     """Velocity that is never lost, so the steps add up without end."""
     base = [*stack(random, 3), "optimizer.kind=sgd", f"optimizer.lr={between(random, 0.03, 0.1)}", "run.steps=300"]
-    named = ("update_ratio_high", "exploding_gradient", "loss_oscillating", "dead_units")
+    named = ("momentum_high", "update_ratio_high", "exploding_gradient", "loss_oscillating", "dead_units")
     return _one(base, since(_middle(random), "optimizer.momentum=1", named=named))
 
 

@@ -35,6 +35,14 @@ def _rate_too_low(random: Random) -> tuple[Texts, Texts]:
     return texts, [f"optimizer.lr={lr_of(texts) * between(random, 1e-6, 3e-4):.3g}"]
 
 
+def _decay_too_strong(random: Random) -> tuple[Texts, Texts]:
+    """SGD and AdamW take a share of the weights at each step; Adam and RMSprop add them to the gradient."""
+    texts = [*stack(random, 3), *trained_by(random)]
+    direct = "optimizer.kind=sgd" in texts or "optimizer.kind=adamw" in texts
+    decay = min(between(random, 0.02, 0.6) / lr_of(texts), 1000) if direct else between(random, 1, 30)
+    return texts, [f"optimizer.weight_decay={decay:.3g}"]
+
+
 def _drawn_too_large(random: Random) -> tuple[Texts, Texts]:
     deep = plain(random, str(one_of(random, "relu", "leaky_relu", "gelu")), 5, 14, "he")
     return [*deep, "optimizer.momentum=0.9", f"optimizer.lr={between(random, 0.003, 0.01)}"], [
@@ -279,6 +287,7 @@ KINDS = (
     _kind("rate too high, other tasks", _other_too_high, *_TOO_LARGE),
     _kind("rate too low", _rate_too_low, "update_ratio_low"),
     _kind("rate too low, other tasks", _other_too_low, "update_ratio_low"),
+    _kind("weight decay too strong", _decay_too_strong, "weight_decay_high"),
     _kind("drawn too large", _drawn_too_large, "poor_initialization"),
     _kind("drawn too small", _drawn_too_small, "poor_initialization"),
     _kind("drawn as zero", _drawn_as_zero, "poor_initialization"),
@@ -288,7 +297,7 @@ KINDS = (
     _kind("saturated", _inputs_saturate, "saturated_activation"),
     _kind("recurrent explosion", _recurrent_explosion, "exploding_gradient"),
     _kind("outlier batch", _outlier, "exploding_gradient", "loss_spike"),
-    _kind("outlier batch, not SGD", _outlier_elsewhere, "exploding_gradient", "loss_spike"),
+    _kind("outlier batch, not SGD", _outlier_elsewhere, "exploding_gradient", "loss_spike", "updates_after_spike"),
     _kind("batch statistics poisoned", _poisoned_statistics, "nothing_learned", "test_gap", "loss_spike"),
     _kind("NaN of the loss itself", _naive_loss, "nonfinite_loss", "nonfinite_gradient"),
     _kind("0 / 0 in the loss", _division, "nonfinite_loss", "nonfinite_gradient"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from gradstudio.commands import exit_codes
+from gradstudio.commands.agreement import Trust, agree
 from gradstudio.commands.options import (
     Compared,
     Json,
@@ -91,6 +92,7 @@ def branch(
     library: LibraryFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    trust: Trust = False,
 ) -> None:
     """Continue a run from one of its steps with live knobs changed. The steps before are those of the run, to the last
     bit. Changes that were planned for later still come; those made by hand do not. Exit codes as for run."""
@@ -107,6 +109,7 @@ def branch(
     asked = _asked(parent.run, step, total, assignments or [], changes)
     compare_at = compared_steps(compare, step, total)
     wanted.check()
+    agree(parent.run.experiment, trusted=trust)
     hint_at_threads(threads.of(parent.environment), wanted)
     snapshots = Snapshots(stored=partial(stored_snapshots.read, library_file(library)))
     stood = parent.run if step <= len(parent.run.history) else _repeated(parent.run, step, wanted, snapshots)
@@ -176,18 +179,19 @@ def _asked(run: Run, step: int, total: int, assignments: list[str], changes: lis
     from gradstudio.core.presets import read_timeline
     from gradstudio.session.record.branches import fork
 
+    experiment = run.experiment
     course = (fork(run, step) if step <= len(run.history) else run).course
     at_once = [
         {"step": step, "knob": name, "value": value}
-        for name, value in dict(parse_assignment(text) for text in assignments).items()
+        for name, value in dict(parse_assignment(text, experiment) for text in assignments).items()
     ]
     entries = [
         *({"step": change.step, "knob": change.knob, "value": change.value} for change in course),
         *at_once,
-        *asked_changes(changes, step, total),
+        *asked_changes(changes, step, experiment.with_value("run.steps", total)),
     ]
     for entry in entries:
-        if not (knob := KNOBS[entry["knob"]]).live:
+        if not (knob := experiment.find_knob(entry["knob"])).live:
             live = ", ".join(other.name for other in KNOBS.values() if other.live and other.section == knob.section)
             raise WrongRequest(f"{knob.name} acts on restart and cannot change in a branch; allowed: a live "
                 f"knob{f', such as {live}' if live else ''}; "

@@ -142,8 +142,9 @@ def requested(
 
     preset, threads = _loaded(source, library, beginning=beginning)
     given = {name: value for name, value in flags.items() if value is not None}
-    experiment = preset.experiment.with_values({**dict(parse_assignment(text) for text in assignments or []), **given})
-    planned = _planned(preset, experiment.run.steps, changes or [], experiment)
+    values = dict(parse_assignment(text, preset.experiment) for text in assignments or [])
+    experiment = preset.experiment.with_values({**values, **given})
+    planned = _planned(preset, changes or [], experiment)
     tell_unseen()
     return Request(preset, experiment, planned, threads)
 
@@ -156,12 +157,12 @@ def tell_unseen() -> None:
         complain(f"left out: {'; '.join(unseen)}")
 
 
-def asked_changes(changes: list[str] | None, first: int, steps: int) -> list[dict[str, Any]]:
+def asked_changes(changes: list[str] | None, first: int, experiment: Experiment) -> list[dict[str, Any]]:
     """Return the changes of --at as entries of a timeline; WrongRequest for one before the step `first` or after the
     end of the run."""
     from gradstudio.core.experiment import parse_assignment
 
-    entries = []
+    entries, steps = [], experiment.run.steps
     for text in changes or []:
         step, colon, assignment = text.partition(":")
         if not colon or not (step.isascii() and step.isdecimal() and len(step) <= LONGEST_STEP):
@@ -172,7 +173,7 @@ def asked_changes(changes: list[str] | None, first: int, steps: int) -> list[dic
             raise WrongRequest(f"--at {text[:80]} comes before the branch begins; its first step is {first}")
         if int(step) >= steps:
             raise WrongRequest(f"--at {text[:80]} comes after the end of the run; its last step is {steps - 1}")
-        name, value = parse_assignment(assignment)
+        name, value = parse_assignment(assignment, experiment)
         entries.append({"step": int(step), "knob": name, "value": value})
     return entries
 
@@ -214,7 +215,7 @@ def _loaded(source: str, library: Path | None, *, beginning: bool) -> tuple[Pres
         return presets.load(source), ""
     if os.path.isfile(os.path.join(source, "experiment.toml")):
         return presets.load(Path(source, "experiment.toml")), threads_of_folder(Path(source))
-    if source.endswith(".toml") or os.path.isfile(source):
+    if source.endswith((".toml", ".py")) or os.path.isfile(source):
         return presets.load(source), ""
     if found := _kept(source, library, beginning=beginning):
         return found
@@ -260,14 +261,14 @@ def check_own(run: Run) -> None:
         )
 
 
-def _planned(preset: Preset, steps: int, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
+def _planned(preset: Preset, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:
     """Return the preset's own changes and those of --at, in the order of their steps."""
     from gradstudio.core import presets
     from gradstudio.core.knobs import KnobError
 
     entries = [{"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline]
     try:
-        return presets.read_timeline([*entries, *asked_changes(changes, 0, steps)], experiment)
+        return presets.read_timeline([*entries, *asked_changes(changes, 0, experiment)], experiment)
     except KnobError as fault:
         raise WrongRequest(re.sub(r"^timeline\.\d+: ", "--at: ", str(fault))) from None
 

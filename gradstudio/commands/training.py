@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 import typer
 
 from gradstudio.commands import exit_codes
+from gradstudio.commands.agreement import Trust, agree
 from gradstudio.commands.options import (
     Assignments,
     Changes,
@@ -72,7 +73,9 @@ def run(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="A preset's id, a TOML file, or a run to repeat: its whole id, its folder, or last."
+            metavar="SOURCE",
+            help="A preset's id, a TOML file, a studio file (FILE.py), or a run to repeat: its whole id, its folder, "
+            "or last.",
         ),
     ],
     assignments: Assignments = None,
@@ -87,6 +90,7 @@ def run(
     library: LibraryFile = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    trust: Trust = False,
 ) -> None:
     """Train without a window. Exit code: 0 finished, 1 failed, 2 wrong request, 3 diverged, 4 critical finding, 130
     interrupted."""
@@ -99,6 +103,7 @@ def run(
     compare_at = compared_steps(compare, 0, request.experiment.run.steps)
     wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
     wanted.check()
+    agree(request.experiment, trusted=trust)
     hint_at_threads(request.threads, wanted)
     carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), wanted)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from gradstudio.core import combinations
-from gradstudio.core.knobs import Knob, KnobError, Section, Value, knob, read_knobs
+from gradstudio.core.knobs import Knob, KnobError, Section, Value, format_value, knob, read_knobs
+from gradstudio.core.studio_file import SECTION, StudioFile
 
 # Models whose layers take an activation, norms and residuals as the knobs say; the others bring their own.
 LAYERED = ("mlp", "rnn", "cnn", "gan", "policy")
@@ -384,11 +385,24 @@ TITLES = {
     "loss": "Loss",
     "mistakes": "Mistakes",
     "run": "Run",
+    SECTION: "Model file",
 }
+
+# What a studio file brings itself: beside one these knobs have no effect, and keep their defaults.
+BROUGHT = frozenset(
+    {
+        "model.kind", "model.depth", "model.width", "model.activation", "model.norm", "model.norm_position",
+        "model.residual", "model.checkpointing", "problem.task", "problem.seq_len", "problem.scaling",
+        "problem.input_scale", "loss.kind", "loss.eps",
+    }
+)  # fmt: skip
+# Values that need to know the layers of a network, which a studio file does not tell.
+NOT_BESIDE_A_FILE: Mapping[str, tuple[Value, ...]] = {"model.init": ("lsuv",)}
 
 
 class Experiment(BaseModel):
-    """One value for every knob. The sections are in the order in which people use them."""
+    """One value for every knob, and the studio file whose model, data and loss are trained, if there is one. The
+    sections are in the order in which people use them."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -403,9 +417,31 @@ class Experiment(BaseModel):
     loss: Loss = Loss()
     mistakes: Mistakes = Mistakes()
     run: Run = Run()
+    model_file: dict[str, Value] = {}  # knobs of the studio file that differ from their defaults
+    studio_file: StudioFile | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knobs_of_the_file(cls, given: Any) -> Any:
+        """Check the knobs of a studio file, which only the file declares."""
+        values = given.get(SECTION) if isinstance(given, dict) else None
+        if not values:
+            return given
+        if not isinstance(values, dict):
+            raise KnobError(_no_section(SECTION))
+        file = given.get("studio_file")
+        if file is None:
+            raise KnobError(_unknown(f"{SECTION}.{next(iter(values))}"))
+        if not isinstance(file, StudioFile):
+            try:
+                file = StudioFile.model_validate(file)
+            except ValidationError:
+                return given  # the file is checked by itself, and its error told
+        return {**given, "studio_file": file, SECTION: file.values(values)}
 
     @model_validator(mode="after")
     def _values_that_go_together(self) -> Experiment:
+        self._check_beside_a_file()
         problem, model = self.problem, self.model
         combinations.check(
             task=problem.task, seq_len=problem.seq_len, batch_size=problem.batch_size, model=model.kind,
@@ -418,13 +454,39 @@ class Experiment(BaseModel):
             )
         return self
 
+    def _check_beside_a_file(self) -> None:
+        """Raise KnobError for a value that cannot act beside a studio file."""
+        if self.studio_file is None:
+            return
+        for name in sorted(BROUGHT):
+            if self[name] != KNOBS[name].default:
+                raise KnobError(
+                    f"{name} = {format_value(self[name])} is not allowed with the studio file {self.studio_file.name}, "
+                    f"which brings its own {_WHAT[KNOBS[name].section]}"
+                )
+        for name, values in NOT_BESIDE_A_FILE.items():
+            if self[name] in values:
+                others = ", ".join(choice for choice in KNOBS[name].choices if choice not in values)
+                raise KnobError(
+                    f"{name} = {format_value(self[name])} is not allowed with the studio file {self.studio_file.name}; "
+                    f"allowed: {others}"
+                )
+
     def __getitem__(self, name: str) -> Value:
         """Return the value of the knob with this dotted name; KnobError for an unknown name."""
-        found = find_knob(name)
+        found = self.find_knob(name)
+        if found.section == SECTION:
+            return self.model_file.get(found.field, found.default)
         return getattr(getattr(self, found.section), found.field)
 
+    def find_knob(self, name: str) -> Knob:
+        """Return the knob with this dotted name, also one of the studio file; KnobError where there is none."""
+        if self.studio_file is not None and str(name).startswith(f"{SECTION}."):
+            return self.studio_file.knob(name)
+        return find_knob(name)
+
     def items(self) -> Iterator[tuple[Knob, Value]]:
-        for found in KNOBS.values():
+        for found in (*KNOBS.values(), *(self.studio_file.knobs.values() if self.studio_file else ())):
             yield found, self[found.name]
 
     def with_value(self, name: str, value: Value) -> Experiment:
@@ -433,15 +495,15 @@ class Experiment(BaseModel):
 
     def with_values(self, values: Mapping[str, Value]) -> Experiment:
         """Return a copy with these knobs changed at once, so that values that only go together can be set together."""
-        sections = self.model_dump()
+        sections = self.model_dump(exclude={"studio_file"})
         for name, value in values.items():
-            found = find_knob(name)
+            found = self.find_knob(name)
             sections[found.section][found.field] = value
-        return experiment_from(sections)
+        return experiment_from({**sections, "studio_file": self.studio_file})
 
     def with_texts(self, assignments: list[str]) -> Experiment:
         """Return a copy with `knob=value` assignments made, as they are written on a command line."""
-        return self.with_values(dict(parse_assignment(text) for text in assignments))
+        return self.with_values(dict(parse_assignment(text, self) for text in assignments))
 
     def changed(self) -> dict[str, Value]:
         """Return the knobs that differ from their default."""
@@ -449,7 +511,9 @@ class Experiment(BaseModel):
 
     def applies(self, name: str, changed: Mapping[str, Value] | None = None) -> bool:
         """Return whether the knob has an effect, given the other values, of which some may be `changed`."""
-        when, given = find_knob(name).when, changed or {}
+        when, given = self.find_knob(name).when, changed or {}
+        if self.studio_file is not None and name in BROUGHT:
+            return False
         return not when or any(
             all((given[other] if other in given else self[other]) in values for other, values in condition.items())
             for condition in when
@@ -460,8 +524,11 @@ KNOBS: dict[str, Knob] = read_knobs(Experiment, TITLES)
 
 
 def differing(before: Experiment, after: Experiment) -> dict[str, Value]:
-    """Return the knobs that differ, with their values afterwards."""
-    return {} if before is after else {knob.name: value for knob, value in after.items() if before[knob.name] != value}
+    """Return the knobs that differ, with their values afterwards; of two studio files, those that both have."""
+    if before is after:
+        return {}
+    values = {knob.name: value for knob, value in before.items()}
+    return {knob.name: value for knob, value in after.items() if values.get(knob.name, value) != value}
 
 
 def find_knob(name: str) -> Knob:
@@ -483,12 +550,13 @@ def check_passed(wanted: Experiment, passed: int) -> None:
         )
 
 
-def parse_assignment(text: str) -> tuple[str, Value]:
-    """Return the name and the value in 'clipping.kind=norm'; the range of the value is not checked."""
+def parse_assignment(text: str, experiment: Experiment | None = None) -> tuple[str, Value]:
+    """Return the name and the value in 'clipping.kind=norm'; the range of the value is not checked. A knob of a studio
+    file is known to its `experiment` alone."""
     name, equals, value = text.partition("=")
     if not equals:
         raise KnobError(f"{text[:60]!r} is not allowed; allowed: knob=value, such as clipping.kind=norm")
-    found = find_knob(name.strip())
+    found = (experiment.find_knob if experiment else find_knob)(name.strip())
     return found.name, of_today(found.name, found.parse(value))
 
 
@@ -509,15 +577,26 @@ def _explain(fault: ValidationError) -> KnobError:
     if where in KNOBS:
         return KNOBS[where].error(first["input"])
     if where in TITLES:
-        return KnobError(f"{where} must be a section with knobs in it, such as [{where}]")
+        return KnobError(_no_section(where))
+    if where.startswith("studio_file.") and "error" not in first.get("ctx", {}):
+        return KnobError(f"{where} is not allowed; {first['msg'].lower()}")
     return first.get("ctx", {}).get("error") or KnobError(first["msg"])
+
+
+_WHAT = {"model": "model", "problem": "data", "loss": "loss"}
+
+
+def _no_section(name: str) -> str:
+    return f"{name} must be a section with knobs in it, such as [{name}]"
 
 
 def _unknown(name: str) -> str:
     name = name if len(name) <= 60 else name[:57] + "..."
     section = name.partition(".")[0]
+    if section == SECTION:
+        return f"unknown knob {name}; the section {SECTION} has knobs beside a studio file only"
     if section not in TITLES:
-        known = ", ".join(TITLES)
+        known = ", ".join(title for title in TITLES if title != SECTION)
         if "." not in name and (near := difflib.get_close_matches(section, TITLES, n=1, cutoff=0.7)):
             return f"unknown section {section}; did you mean {near[0]}?"
         close = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.5)

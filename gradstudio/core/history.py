@@ -73,7 +73,7 @@ ALIKE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
 
 class Settings(NamedTuple):
     """The way in which a step was asked to treat its gradient. `limit` is the limit of the clipping in use, 0 without
-    clipping. Rows of older versions do not know their optimizer: it is "" then."""
+    clipping. Rows of older versions do not know their optimizer: it is "" then; nor their weight decay: None."""
 
     clipping: str
     limit: float
@@ -82,6 +82,7 @@ class Settings(NamedTuple):
     momentum: float = 0.0  # of SGD and RMSprop
     beta1: float = 0.0  # of Adam and AdamW
     beta2: float = 0.0
+    weight_decay: float | None = None
 
 
 class Accumulated(NamedTuple):

@@ -137,6 +137,8 @@ def read_knobs(experiment: type[BaseModel], titles: Mapping[str, str]) -> dict[s
     found = {}
     for section, holder in experiment.model_fields.items():
         of_section: type[BaseModel] = cast(Any, holder.annotation)
+        if not (isinstance(of_section, type) and issubclass(of_section, Section)):
+            continue  # it holds no knobs that are declared here
         for name, info in of_section.model_fields.items():
             found[f"{section}.{name}"] = _read(f"{section}.{name}", info, titles[section])
     return found

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gradstudio.core import files, strict_toml
+from gradstudio.core import files, strict_toml, studio_file
 from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
@@ -109,7 +109,7 @@ def load(source: str | Path) -> Preset:
     if str(source) in known:
         return read(known[str(source)])
     path = Path(source)
-    if path.suffix == ".toml" or os.path.exists(path):
+    if path.suffix in (".toml", studio_file.SUFFIX) or os.path.exists(path):
         return read(path)
     raise PresetError(
         f"no preset {str(source)[:80]}; there are: {', '.join(sorted(known))}, or the path of a .toml file"
@@ -117,12 +117,24 @@ def load(source: str | Path) -> Preset:
 
 
 def read(path: Path) -> Preset:
-    """Return the preset in a file; PresetError names the file, the line or knob, the value and what is allowed."""
+    """Return the preset in a file, or the studio file in one that ends in .py; PresetError names the file, the line or
+    knob, the value and what is allowed."""
+    if path.suffix == studio_file.SUFFIX:
+        return of_studio_file(path)
     try:
         text = strict_toml.read(path)
     except TomlError as fault:
         raise PresetError(f"{path}{fault}") from None
     return parse(text, path)
+
+
+def of_studio_file(path: Path) -> Preset:
+    """Return a studio file as a preset, with every knob at its default. None of it is run."""
+    try:
+        file = studio_file.load(path)
+    except KnobError as fault:
+        raise PresetError(str(fault)) from None
+    return Preset(id=clean(path.stem), title=file.title, experiment=Experiment(studio_file=file), path=path)
 
 
 def parse(text: str, path: Path) -> Preset:
@@ -177,7 +189,7 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
         raise KnobError(f"timeline: {len(entries):,} changes are not allowed; allowed: at most {MOST_CHANGES:,}")
     for index, entry in enumerate(entries):
         with _naming(f"timeline.{index}"):
-            changes.append((index, _change(entry)))
+            changes.append((index, _change(entry, experiment)))
     changes.sort(key=lambda made: made[1].step)
     at, passed = 0, 0  # a step, and the batches that were skipped when its changes come
     for index, change in changes:
@@ -189,7 +201,7 @@ def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, 
     return tuple(Change(change.step, change.knob, _as_declared(change)) for _, change in changes)
 
 
-def _change(entry: dict) -> Change:
+def _change(entry: dict, experiment: Experiment) -> Change:
     """Return an entry of a timeline as a Change; its value is not yet checked."""
     if set(entry) != {"step", "knob", "value"}:
         raise KnobError("each entry has exactly step, knob and value")
@@ -199,10 +211,9 @@ def _change(entry: dict) -> Change:
             f"step = {quote(step)} is not allowed; allowed: a whole number at least 0, at most "
             f"{KNOBS['run.steps'].maximum:g}"
         )
-    if not find_knob(name).live:
-        live = ", ".join(
-            found.name for found in KNOBS.values() if found.live and found.section == find_knob(name).section
-        )
+    knob = experiment.find_knob(name)
+    if not knob.live:
+        live = ", ".join(found.name for found in KNOBS.values() if found.live and found.section == knob.section)
         raise KnobError(
             f"{name} acts on restart and cannot change at step {step}; live in its section: {live or 'none'}"
         )
@@ -226,6 +237,8 @@ def to_toml(preset: Preset) -> str:
     for name, value in preset.experiment.changed().items():
         section, _, field = name.partition(".")
         table.setdefault(section, {})[field] = value
+    if file := preset.experiment.studio_file:
+        table["studio_file"] = {"name": file.name, "sha256": file.sha256, "text": file.lines}
     if preset.promise:
         table["promise"] = preset.promise.model_dump(exclude_defaults=True)
     if preset.lesson:

@@ -45,6 +45,11 @@ _HIT = Measure(
 _MEASURES = {"adding": _CLOSE, "pole": _UP, "ring": _HIT}
 
 
+def has_test_set(knobs: Experiment) -> bool:
+    """Return whether there is an accuracy: a studio file tells a loss alone."""
+    return knobs.studio_file is None
+
+
 def measure(knobs: Experiment) -> Measure:
     """Return what accuracy means with these knobs."""
     return _NEIGHBOUR if knobs.loss.kind == "naive_sqrt" else _MEASURES.get(knobs.problem.task, _RIGHT)
@@ -74,7 +79,9 @@ _FALL = 9.36  # time steps that the pole stays up where it is always pushed to t
 
 
 def guessing(knobs: Experiment) -> float:
-    """Return the accuracy that is reached without looking at the input."""
+    """Return the accuracy that is reached without looking at the input; NaN where there is none."""
+    if not has_test_set(knobs):
+        return math.nan
     task = knobs.problem.task
     return min(_FALL / knobs.problem.seq_len, 1.0) if task == "pole" else _GUESSING[task]
 
@@ -87,8 +94,8 @@ _PROMISED = {
 
 
 def promised(knobs: Experiment) -> float:
-    """Return the accuracy below which a run has missed what its task is for."""
-    return _PROMISED[knobs.problem.task]
+    """Return the accuracy below which a run has missed what its task is for; NaN where there is none."""
+    return _PROMISED[knobs.problem.task] if has_test_set(knobs) else math.nan
 
 
 _CLASSES = {"digits": 10, "sequential_digits": 10, "copy": 8, "characters": 41, "spirals": 2}
@@ -97,6 +104,8 @@ _CLASSES = {"digits": 10, "sequential_digits": 10, "copy": 8, "characters": 41, 
 def loss_of_guessing(knobs: Experiment) -> float:
     """Return the loss of an answer that gives every class the same odds, or the mean of all sums; NaN where the task or
     its loss has no such answer."""
+    if not has_test_set(knobs):
+        return math.nan
     task, kind = knobs.problem.task, knobs.loss.kind
     if task in _CLASSES and kind in ("auto", "naive_log", "naive_exp"):
         return math.log(_CLASSES[task]) * knobs.loss.weight
@@ -105,4 +114,4 @@ def loss_of_guessing(knobs: Experiment) -> float:
 
 def loss_may_be_negative(knobs: Experiment) -> bool:
     """Return whether the loss can be negative, so that it cannot be drawn on a log axis."""
-    return knobs.problem.task == "pole" or knobs.loss.kind == "naive_variance"
+    return knobs.problem.task == "pole" or knobs.loss.kind == "naive_variance" or knobs.studio_file is not None

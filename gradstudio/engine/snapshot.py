@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine.step import loss_scale, optimizers
 from gradstudio.engine.tasks.task import Dataset
 from gradstudio.engine.trainer import Trainer
@@ -42,6 +43,7 @@ class Snapshot:
     order: Tensor  # of the epoch
     position: int
     generators: list[Tensor]
+    chance: list[Tensor] = field(default_factory=list)  # torch's global generators, where the run draws from them
 
     @classmethod
     def take(cls, trainer: Trainer) -> Snapshot:
@@ -57,6 +59,7 @@ class Snapshot:
             # an order is never written to
             order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),
             generators=[generator.get_state() for generator in generators],
+            chance=trainer.subject.chance_state(),
         )  # fmt: skip
 
     def restore(self, trainer: Trainer) -> None:
@@ -88,38 +91,43 @@ class Snapshot:
         for name, state in zip(_GENERATORS, self.generators, strict=False):
             getattr(task, name).set_state(state)
         trainer.gradient_noise.set_state(self.generators[-1])
+        trainer.subject.set_chance(self.chance)
 
     def fits(self, trainer: Trainer) -> bool:
         """Return whether a trainer of the same kind of experiment can be brought to this state, which may come from
         another device."""
         other = Snapshot.take(trainer)
-        parts = [[each.weights, each.gradients, *each.buffers, *each.generators] for each in (self, other)]
+        parts = [
+            [each.weights, each.gradients, *each.buffers, *each.generators, *each.chance] for each in (self, other)
+        ]
         return [(part.shape, part.dtype) for part in parts[0]] == [(part.shape, part.dtype) for part in parts[1]]
 
     @cached_property
     def nbytes(self) -> int:
         """Memory of the snapshot in bytes. The order of an epoch counts in each of its snapshots, though they share
         it."""
-        held = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.optimizer.values()]
+        held = [self.weights, self.gradients, *self.buffers, self.order, *self.generators, *self.chance]
+        held += self.optimizer.values()
         return sum(tensor.nbytes for tensor in held if isinstance(tensor, Tensor))
 
     def pack(self) -> bytes:
         """Return the snapshot as bytes of tensors and plain values only; `unpack` reads them."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
         content["experiment"] = self.experiment.changed()
         buffer = io.BytesIO()
         torch.save(content, buffer)
         return buffer.getvalue()
 
     @classmethod
-    def unpack(cls, data: bytes, device: str) -> Snapshot:
-        """Return the snapshot that was packed, on a device. Raises SnapshotError where the bytes are damaged, or would
-        take more memory than they are."""
+    def unpack(cls, data: bytes, device: str, file: StudioFile | None = None) -> Snapshot:
+        """Return the snapshot that was packed, on a device. `file` is the studio file that the run trains. Raises
+        SnapshotError where the bytes are damaged, or would take more memory than they are."""
         try:
             _check_sizes(data)
             content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
-            in_force = Experiment().with_values(content.pop("experiment"))
-            content["generators"] = [state.cpu() for state in content["generators"]]
+            in_force = Experiment(studio_file=file).with_values(content.pop("experiment"))
+            for name in ("generators", "chance"):
+                content[name] = [state.cpu() for state in content.get(name, [])]
             content["order"] = content["order"].cpu()
             snapshot = cls(**content, experiment=in_force)
             if snapshot.nbytes > len(data):  # a tensor may show one number at many places

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Experiment, Mistakes, Precision, check_passed, find_knob
-from gradstudio.core.history import ALIKE, Activations, Row, Settings
+from gradstudio.core.history import ALIKE, LOOK_EVERY, Activations, Row, Settings
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_calls import Loop
-from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine import devices, environment, memory, models, runtime
-from gradstudio.engine.gauges import activations, head
+from gradstudio.engine import chance, devices, environment, memory, runtime
 from gradstudio.engine.generators import generator
-from gradstudio.engine.models.initialization import initialize
+from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
-from gradstudio.engine.step import loss_scale, losses, optimizers, precision, schedules, testing
+from gradstudio.engine.step import loss_scale, optimizers, schedules, testing
 from gradstudio.engine.step.accumulation import UnclippedSum, kept
-from gradstudio.engine.step.checks import DOES_NOT_FIT, NO_CHECKS, Checks
+from gradstudio.engine.step.checks import DOES_NOT_FIT, NO_CHECKS, NOBODY_JOINS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.step.reading import Made, ReadAtOnce, Reading, late_reading
 from gradstudio.engine.step.testing import OnTestSet
-from gradstudio.engine.tasks import TASKS
-from gradstudio.engine.tasks.task import Batch
-
-_WEIGHTS_ARE_DRAWN = threading.Lock()  # from torch's one global generator, which the threads of a process share
+from gradstudio.engine.subject import BuiltIn, Subject
 
 
 class Trainer:
@@ -49,23 +44,17 @@ class Trainer:
         self.device = devices.resolve(knobs.run.device)
         runtime.prepare(knobs.run.deterministic)
         self.environment = environment.describe(self.device, knobs.run.deterministic)
-        self.task = TASKS[knobs.problem.task](knobs.problem, knobs.run.seed, self.device)
-        self.loss = losses.choose(knobs.loss.kind, self.task.goal)
-        shape = self.task.shape._replace(outputs=self.task.shape.outputs * self.loss.outputs)
-        if self.device == "cpu":
-            memory.check_weights(knobs, shape)
-        with _WEIGHTS_ARE_DRAWN, torch.random.fork_rng(devices=[]):
+        with chance.kept("cpu"):
             torch.manual_seed(knobs.run.seed)
-            model = models.MODELS[knobs.model.kind](knobs.model, shape)
-            initialize(model, knobs.model, self.task.sample())
+            self.subject = _subject(knobs, self.device)
+            model = self.subject.build(knobs)
+        self.task = self.subject.task
         self.model = model.to(self.device)
-        self.layers = models.layers(model)
-        self.flat = Flat(models.named_parameters(model))
-        self.passes = Passes(self.flat, list(model.buffers()))
+        self.layers = self.subject.layers(model)
+        self.flat = Flat(self.subject.parameters(model))
+        self.passes = Passes(self.flat, list(model.buffers()), recorded=self.subject.recorded)
         self.check(experiment)
-        self._kept = 0  # bytes that a pass keeps of a micro-batch, where they are many and the CPU makes it
-        if self.device == "cpu":
-            self._kept = memory.check_step(knobs, shape, self.model, self.task.sample(2))
+        self._kept = self.subject.kept(self.model, knobs)  # bytes of a micro-batch, where they are many
         self.optimizer = optimizers.build(self.flat.weights, knobs.optimizer)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = loss_scale.build(knobs.precision, self.device)
@@ -86,7 +75,7 @@ class Trainer:
 
     def check(self, experiment: Experiment) -> None:
         """Raise KnobError where the device cannot train this model with these live values, though each is allowed."""
-        precision.check(self.model, self.task.sample(2), experiment.precision, self.device, experiment.model.kind)
+        self.subject.check(self.model, experiment)
 
     def change(self, name: str, value: Value) -> None:
         """Give a live knob a new value, between two steps. Raises KnobError where the knob, the value or the device
@@ -96,7 +85,7 @@ class Trainer:
             raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
         wanted = self.experiment.with_value(name, value)
         check_passed(wanted, self.passed)
-        if name == "precision.dtype":
+        if name == "precision.dtype" or (name.startswith("problem.outlier") and not self.subject.judged):
             self.check(wanted)
         if name == "accumulation.steps" and self.device == "cpu":
             memory.check_batches(wanted, self.task.shape)
@@ -129,41 +118,39 @@ class Trainer:
     def advance(self) -> list[Row]:
         """Make one step, and return the rows that are there by then. On the CPU this is the row of the step. On a
         device whose rows are read later it is that of an earlier step, or none, or all that were not read yet."""
-        if self._late is None:
-            return self._step(self._at_once)
-        if self._host_looks():
-            return [*self._late.settle(), *self._step(self._at_once)]
-        return self._step(self._late)
+        with self.subject.chance():
+            if self._late is None:
+                return self._step(self._at_once)
+            if self._host_looks():
+                return [*self._late.settle(), *self._step(self._at_once)]
+            return self._step(self._late)
 
     def settle(self) -> list[Row]:
         """Return the rows of the steps that were made and not read yet, in order. The host waits for the device."""
         return [] if self._late is None else self._late.settle()
 
-    def evaluate(self) -> float:
-        """Return the share of the test set that is right; NaN where any output is not finite."""
+    def evaluate(self) -> float | None:
+        """Return the share of the test set that is right, None where the data has no test set; NaN where any output is
+        not finite, or without a test set any weight."""
+        if not self.subject.judged:
+            return None if self.weights_are_finite() else math.nan
         return self.test().accuracy
 
     def test(self) -> OnTestSet:
         """Measure the model on the test set, as it is in evaluation, without a trace in training."""
         self.model.eval()
         try:
-            with (
-                torch.no_grad(),
-                precision.autocast(self.experiment.precision, self.device),
-                head.inputs_seen(self.model) as seen,
-            ):
-                inputs, targets = self.task.test_batch(self.model)
-                seen.clear()  # a task in which the model acts has asked it for its actions
-                outputs = self.model(inputs).float()
+            with torch.no_grad():
+                return self.subject.test(self.model, self.experiment)
         finally:
             self.model.train()  # also where it does not fit into memory: then training goes on
-        alike = head.mean_cosine(seen[0]) if self.task.goal in ("classes", "value") else UNKNOWN
-        return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)
 
     @property
     def test_interval(self) -> int:
         """Steps between two measurements of the test set, with the values in force."""
         knobs = self.experiment
+        if not self.subject.judged:
+            return LOOK_EVERY
         return testing.interval(self.task.tests, knobs.problem.batch_size * knobs.accumulation.steps)
 
     def weights_are_finite(self) -> bool:
@@ -181,15 +168,14 @@ class Trainer:
             self.passed += 1
         return True
 
-    def next_batches(self) -> list[Batch]:
+    def next_batches(self) -> list[Any]:
         """Draw the micro-batches of the next step, behind those that are to be skipped."""
         self.pass_over()
         problem = self.experiment.problem
         batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
         number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped
         if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
-            scale = problem.outlier_scale
-            return [Batch(self.task.outliers(batch.inputs, scale), batch.targets) for batch in batches]
+            return [self.task.outlier(batch, problem.outlier_scale) for batch in batches]
         return batches
 
     def _step(self, reading: Reading) -> list[Row]:
@@ -259,7 +245,8 @@ class Trainer:
 
         loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
         number, self.step = self.step, self.step + 1
-        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks))
+        judged = self.subject.judged
+        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged))
 
     # ---- what the step calls
 
@@ -267,28 +254,25 @@ class Trainer:
         self.observer.call("zero_grad")
         self.flat.clear()
 
-    def _forward_backward(self, batch: Batch, divisor: int) -> Tensor:
+    def _forward_backward(self, batch: Sequence[Any], divisor: int) -> Tensor:
         """Add the gradient of a micro-batch. Return its loss, its accuracy and its largest absolute output, (3,), on
         the device and valid until the next pass."""
         self.observer.call("forward")
         self.observer.call("backward")
         return self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1]
 
-    def _compute(self, inputs: Tensor, targets: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
+    def _compute(self, *batch: Any, divisor: int) -> tuple[Tensor, Tensor]:
         """Return what is differentiated, and for the row, in one tensor that a device hands over at once: the loss, the
         accuracy, and the largest absolute output, NaN where an output is NaN. All in fp32, whatever the model computed
         in."""
-        knobs = self.experiment.loss
-        with precision.autocast(self.experiment.precision, self.device):
-            outputs = self.model(inputs)
-        outputs = outputs.float()
-        loss = self.loss.value(outputs, targets, knobs.eps)
-        if knobs.weight != 1:
-            loss = loss * knobs.weight
+        weight = self.experiment.loss.weight
+        loss, measured = self.subject.compute(self.model, batch, self.experiment)
+        if weight != 1:
+            loss = loss * weight
         scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
         with torch.no_grad():
-            largest = torch.linalg.vector_norm(outputs, math.inf)
-            figures = torch.stack([loss, self.loss.accuracy(outputs, targets), largest])
+            right, largest = measured()
+            figures = torch.stack([loss, right, largest])
         self.observer.computed(scaled)
         return scaled, figures
 
@@ -334,29 +318,34 @@ class Trainer:
     def _checks_asked(self) -> bool:
         return self.compare_next or self.check_accumulation_next or self.sample_activations_next or self.test_next
 
-    def _checks(self, batches: list[Batch]) -> Checks:
+    def _checks(self, batches: list[Any]) -> Checks:
         """Measure what was asked for beside this step."""
         if not self._checks_asked():
             return NO_CHECKS
         checks = Checks(self.step, ALIKE[self.experiment.precision.dtype])
+        with self.subject.no_chance():
+            self._measure_beside(batches, checks)
+        self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
+        return checks
+
+    def _measure_beside(self, batches: list[Any], checks: Checks) -> None:
         parameters = self.flat.parameters
         if self.compare_next and not memory.fits(self._kept * len(batches)):
             checks.joined_problem = DOES_NOT_FIT
+        elif self.compare_next and not self.subject.judged:
+            checks.joined_problem = NOBODY_JOINS
         elif self.compare_next:
             loss = self._loss_of_batch(1)
             checks.measure_joined(self.model, parameters, batches, loss, self.scaler.get_scale)
         if self.sample_activations_next:
-            with precision.autocast(self.experiment.precision, self.device):
-                sampled = activations.sample(self.model, self.experiment.model.activation, batches[0].inputs)
+            sampled = self.subject.activations(self.model, batches[0], self.experiment)
             checks.activations = Activations(self.step, sampled)
         if self.check_accumulation_next:
             checks.measure_summed(self.model, parameters, batches, self._loss_of_batch(len(batches)))
         if self.test_next:
             checks.measure_test_set(self.test)
-        self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
-        return checks
 
-    def _loss_of_batch(self, divisor: int) -> Callable[[Batch], Tensor]:
+    def _loss_of_batch(self, divisor: int) -> Callable[[Any], Tensor]:
         return lambda batch: self._compute(*batch, divisor=divisor)[0]
 
     def _host_looks(self) -> bool:
@@ -379,6 +368,13 @@ class Trainer:
         return self._settings
 
 
+def _subject(knobs: Experiment, device: str) -> Subject:
+    """Return what the knobs ask to be trained."""
+    if knobs.studio_file is None:
+        return BuiltIn(knobs, device)
+    return OwnModel(knobs.studio_file, knobs, device)
+
+
 def settings(knobs: Experiment) -> Settings:
     """Return what a step under these values is told to do to its gradient."""
     limits = ("clipping.max_norm", "clipping.clip_value", "clipping.agc_factor")
@@ -387,4 +383,5 @@ def settings(knobs: Experiment) -> Settings:
         float(knobs[name]) if knobs.applies(name) else 0.0
         for name in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2")
     )
-    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, knobs.optimizer.kind, momentum, beta1, beta2)
+    kind, decay = knobs.optimizer.kind, float(knobs.optimizer.weight_decay)
+    return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, kind, momentum, beta1, beta2, decay)

@@ -3,18 +3,25 @@
 Qt styles a widget with all that is in it in one go, at a quarter of a millisecond each, seen or unseen. So the program
 has no style sheet: each part of the window has one of its own. When the theme changes, the parts in sight are styled a
 few in each turn of the event loop and then painted together; any other part is styled once it is shown, in the turn
-after that.
+after that. Each sheet is read anew, which takes as long as to style three widgets: a part has some ten.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import count
+from typing import NamedTuple
 
-from PySide6.QtCore import QEvent, QObject, QTimer, Signal
+from PySide6.QtCore import QAbstractEventDispatcher, QEvent, QObject, QTimer, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
-SLICE = 0.02  # seconds of styling in one turn of the event loop, beside the last part of it
+SLICE = 0.02  # seconds of a turn of the event loop after which no other part is styled in it
+
+
+class _Part(NamedTuple):
+    widget: QWidget
+    restyle: Callable[[], object]
 
 
 class StyledParts(QObject):
@@ -26,61 +33,80 @@ class StyledParts(QObject):
         super().__init__()
         self._sheet = ""
         self._numbers = count()
-        self._parts: dict[int, QWidget] = {}
-        self._waiting: list[int] = []  # parts in sight, which are styled in the next turns
+        self._parts: dict[int, _Part] = {}
+        self._waiting: list[int] = []  # parts in sight, which are styled in the next turns, the last one first
         self._stale: set[int] = set()  # parts out of sight, which are styled once they are shown
         self._unpainted: list[QWidget] = []  # windows that are painted again once their parts are styled
+        self.busy = False  # whether a change is not carried out yet
+        self.at_work = False  # whether anything in sight is not styled yet
         self._watch = _ShowWatch(self)
+        self._turn = 0.0  # when the turn of the event loop began, in seconds of this thread
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._go_on)
 
-    @property
-    def busy(self) -> bool:
-        """Whether a change is not carried out yet."""
-        return self._timer.isActive()
-
-    def add(self, part: QWidget) -> None:
-        """Style a part of the window now and at every change. This is cheap before it was shown."""
+    def add(self, part: QWidget, restyle: Callable[[], object]) -> None:
+        """Style a part of the window now and at every change. This is cheap before it was shown. `restyle` is called
+        after each change, for what Qt does not style."""
         number = next(self._numbers)
-        self._parts[number] = part
+        self._parts[number] = _Part(part, restyle)
         part.destroyed.connect(lambda: self._forget(number))
         part.setStyleSheet(self._sheet)
 
     def change(self, sheet: str) -> None:
         """Style every part anew: those in sight soon, any other once it is shown."""
-        self._sheet = sheet
+        self._sheet, self.busy = sheet, True
         self._stale = set(self._parts)
-        self._waiting = [number for number, part in self._parts.items() if part.isVisible()]
+        self._waiting = [number for number, part in self._parts.items() if part.widget.isVisible()]
         for number in self._stale.difference(self._waiting):
-            self._parts[number].installEventFilter(self._watch)
-        self._unpainted = [window for window in QApplication.topLevelWidgets() if window.isVisible()]
-        for window in self._unpainted:
-            window.setUpdatesEnabled(False)  # or a person would see it half in the old look
-        self._go_on()
+            self._parts[number].widget.installEventFilter(self._watch)
+        for window in QApplication.topLevelWidgets():
+            if window.isVisible():
+                self._hold(window)
+        self._begin()  # the change of font and palette has taken the time of this turn
 
     def dress(self, part: QWidget) -> None:
-        """Style a part that was out of sight, in the next turn of the event loop: what shows it takes its time too."""
+        """Style a part that was out of sight in the next turns: what shows it takes its time too."""
         part.removeEventFilter(self._watch)
-        window = part.window()
-        window.setUpdatesEnabled(False)  # or a person would see the old look
-        QTimer.singleShot(0, window, lambda: self._dress_shown(part, window))
+        shown = [number for number in self._stale.difference(self._waiting) if self._parts[number].widget is part]
+        if shown:
+            self._waiting = shown + self._waiting
+            self._hold(part.window())
+            self._begin()
 
-    def _dress_shown(self, part: QWidget, window: QWidget) -> None:
-        for number in [number for number in self._stale if self._parts[number] is part]:
-            self._style(number)
-        if not self.busy:  # a change that has begun since shows its windows at its end
-            window.setUpdatesEnabled(True)
+    def _hold(self, window: QWidget) -> None:
+        """Paint a window no more, or a person would see it half in the old look."""
+        window.setUpdatesEnabled(False)
+        self._unpainted.append(window)
+
+    def _begin(self) -> None:
+        if not self.at_work:
+            self.at_work = True
+            _dispatcher().awake.connect(self._begin_turn)
+            self._timer.start(0)
+
+    def _begin_turn(self) -> None:
+        self._turn = time.thread_time()
 
     def _go_on(self) -> None:
-        end, working = time.thread_time() + SLICE, bool(self._waiting)
-        while self._waiting and time.thread_time() < end:
+        """Style a part, and others in the time that the layout of those before has left."""
+        if self._waiting:
+            self._timer.start(0)  # first: a part that raises must not keep the others from being styled and painted
             self._style(self._waiting.pop())
-        if self._waiting or working:
-            self._timer.start(0)
+            while self._waiting and time.thread_time() < self._turn + SLICE:
+                self._style(self._waiting.pop())
             return
-        self.dressed.emit()
-        for window in QApplication.topLevelWidgets():  # of which some may be gone by now
+        self.at_work = False
+        _dispatcher().awake.disconnect(self._begin_turn)
+        if self.busy:
+            self.busy = False
+            self.dressed.emit()
+        if not self.at_work:  # or a part was shown just now
+            self._paint()
+
+    def _paint(self) -> None:
+        """Paint the windows again, of which some may be gone by now."""
+        for window in QApplication.topLevelWidgets():
             if any(window is each for each in self._unpainted):
                 window.setUpdatesEnabled(True)
         self._unpainted = []
@@ -88,7 +114,9 @@ class StyledParts(QObject):
     def _style(self, number: int) -> None:
         if number in self._stale:
             self._stale.discard(number)
-            self._parts[number].setStyleSheet(self._sheet)
+            part = self._parts[number]
+            part.widget.setStyleSheet(self._sheet)
+            part.restyle()
 
     def _forget(self, number: int) -> None:
         self._parts.pop(number, None)
@@ -106,3 +134,9 @@ class _ShowWatch(QObject):
         if event.type() == QEvent.Type.Show and isinstance(watched, QWidget):
             self._parts.dress(watched)
         return False
+
+
+def _dispatcher() -> QAbstractEventDispatcher:
+    dispatcher = QAbstractEventDispatcher.instance()
+    assert dispatcher is not None
+    return dispatcher

@@ -4,6 +4,7 @@ given to `theme.dress` (dressing.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from string import Template
@@ -69,11 +70,12 @@ class Theme(QObject):
     @property
     def settled(self) -> bool:
         """Whether all that is in sight has the look that was asked for."""
-        return not self._parts.busy and not self._wanted
+        return not self._parts.at_work and not self._wanted
 
-    def dress(self, part: QWidget) -> None:
-        """Style this part of the window from now on: a widget with all that is in it."""
-        self._parts.add(part)
+    def dress(self, part: QWidget, restyle: Callable[[], object] = lambda: None) -> None:
+        """Style this part of the window from now on: a widget with all that is in it. `restyle` is called after each
+        change, for what Qt does not style, once the part is in sight."""
+        self._parts.add(part, restyle)
 
     def apply(self) -> None:
         """Take on the look that was asked for, within some turns of the event loop."""

@@ -110,7 +110,7 @@ class Window(QMainWindow):
         yield
         self.columns.setUpdatesEnabled(False)  # what follows is seen together
         self.columns.fill(self.plots, self.side)  # whoever is told that a page is shown listens now
-        self.heartbeat = Heartbeat(self.refresh, self)
+        self.heartbeat = Heartbeat(self._beat, self)
         self.plots.loss.widget.setFocus()  # so that Space runs
         yield
         self.furnished = True
@@ -145,6 +145,10 @@ class Window(QMainWindow):
         if run is not self._shown:
             self._shown = run
             self.runs.mark()
+
+    def _beat(self) -> None:
+        if theme.settled:  # or nothing is painted
+            self.refresh()
 
     def _refresh_figures(self, run: Run, drawable: bool) -> None:
         self.figures.refresh(run)

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from gradstudio.core import threads
 from gradstudio.core.adjusted_knobs import with_adjustments
-from gradstudio.core.experiment import KNOBS, Experiment, differing
+from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.presets import Preset
 from gradstudio.session.files.run_files import as_preset
@@ -153,7 +153,7 @@ class Simulator:
             restart = {
                 name: value
                 for name, value in differing(self.run.in_force, self.requested).items()
-                if not KNOBS[name].live
+                if not self.requested.find_knob(name).live
             }
             wanted = restart | self._later
             self.rewind(len(self.run.history))
@@ -340,11 +340,10 @@ class Simulator:
             return set()
         return {
             name
-            for name, knob in KNOBS.items()
-            if self.requested[name] != run.in_force[name]
-            and (
+            for name in differing(run.in_force, self.requested)
+            if (
                 self._sent.get(name) == self.requested[name]
-                if knob.live and not run.over
+                if self.requested.find_knob(name).live and not run.over
                 else self.requested[name] != run.experiment[name]
             )
         }
@@ -359,9 +358,9 @@ class Simulator:
             self._found_family(self._new_run())
             return
         for name, value in new.items():
-            if KNOBS[name].live and self.run.over:
+            if (live := self.requested.find_knob(name).live) and self.run.over:
                 self._later[name] = value
-            elif self._worker and KNOBS[name].live:
+            elif self._worker and live:
                 self._sent[name] = value
                 self._worker.send(SetKnob(name, value))
 

@@ -321,7 +321,36 @@ def on_test_set(made: list[Row], accuracy: float) -> list[Row]:
     ]
 
 
+DECAYED = Settings("none", 0.0, "fp32", "sgd", 0.0, 0.0, 0.0, 0.5)  # which takes 0.05 of the weights at a rate of 0.1
+
+
+def shrinking(made: list[Row], share: float = 0.05, **more: Any) -> list[Row]:
+    """Weights that lose a share of themselves at each step, down to a hundredth, beside a small gradient."""
+    return [
+        replace(
+            each, weight_norm=7.0 * max((1 - share) ** step, 0.01), update_ratio=share, grad_norm=0.01,
+            clipped_norm=0.01, **more
+        )
+        for step, each in enumerate(made)
+    ]  # fmt: skip
+
+
+def remembered(losses: Iterable[float], optimizer: str) -> list[Row]:
+    """One large gradient at step 100, after which the updates are a quarter of what they were."""
+    return [
+        replace(
+            each, settings=Settings("none", 0.0, "fp32", optimizer, 0.0, 0.9, 0.999, 0.0),
+            clipped_norm=1e4 if each.step == 100 else 1.0, grad_norm=1e4 if each.step == 100 else 1.0,
+            update_ratio=1e-3 if each.step <= 100 else 2.5e-4,
+        )
+        for each in rows(losses)
+    ]  # fmt: skip
+
+
 FIRES: dict[str, tuple[list[Row], str]] = {
+    "momentum_high": (rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)), "critical"),
+    "updates_after_spike": (remembered([2.3 - step / 1000 for step in range(300)], "adam"), "warning"),
+    "weight_decay_high": (shrinking(rows(STANDING, settings=DECAYED)), "critical"),
     "loss_not_decreasing": (rows(STANDING), "warning"),
     "update_ratio_high": (rows(STANDING, update_ratio=0.2), "critical"),
     "update_ratio_low": (rows(STANDING, update_ratio=1e-6), "warning"),
@@ -359,6 +388,34 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     ),
 }
 SILENT: dict[str, tuple[str, list[Row]]] = {
+    "momentum of 1 in a run that learns": (
+        "momentum_high",
+        rows(fall(300), settings=DECAYED._replace(weight_decay=0.0, momentum=1.0)),
+    ),
+    "a usual momentum": ("momentum_high", rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=0.99))),
+    "a spike that SGD forgets": ("updates_after_spike", remembered(STANDING, "sgd")),
+    "a spike in a run that learns": ("updates_after_spike", remembered(fall(300), "adam")),
+    "a spike at which the rate was lowered": (
+        "updates_after_spike",
+        [replace(each, lr=0.1 if each.step <= 100 else 0.01) for each in remembered(STANDING, "adam")],
+    ),
+    "a spike after which the updates are as before": (
+        "updates_after_spike",
+        [replace(each, update_ratio=1e-3) for each in remembered(STANDING, "adam")],
+    ),
+    "weights that shrink in a run that learns": ("weight_decay_high", shrinking(rows(fall(300), settings=DECAYED))),
+    "a usual decay": (
+        "weight_decay_high",
+        shrinking(rows(STANDING, settings=DECAYED._replace(optimizer="adamw", weight_decay=0.1)), 1e-3),
+    ),
+    "a decay that nobody recorded": (
+        "weight_decay_high",
+        shrinking(rows(STANDING, settings=DECAYED._replace(weight_decay=None))),
+    ),
+    "weights that the gradient shrinks": (
+        "weight_decay_high",
+        [replace(each, clipped_norm=9.0) for each in shrinking(rows(STANDING, settings=DECAYED))],
+    ),
     "the loss falls": ("loss_not_decreasing", rows(fall(300))),
     "large updates that learn": ("update_ratio_high", rows(fall(300), update_ratio=0.2)),
     "small updates that learn": ("update_ratio_low", rows(fall(300), update_ratio=1e-6)),
@@ -515,7 +572,7 @@ def test_a_loss_of_the_bad_batch_itself_is_no_harm() -> None:
     held = diagnose([*calm, row(100, 5e4, 3e4, 50.0), *[row(step, 0.6, 1.0) for step in range(101, 121)]])
     finding = held["exploding_gradient"]
     assert (finding.severity, finding.title, finding.remedies) == ("info", "Gradient spike, held by clipping", ())
-    assert finding.meaning.startswith("It did no lasting harm: the loss is 0.6 at step 119")
+    assert finding.meaning.startswith("It is over: the loss is 0.6 at step 119")
     assert "The weights were sound" in held["loss_spike"].meaning
     gone = diagnose([*calm, row(100, 5e4, 3e4), *[row(step, 9.0, 1.0) for step in range(101, 121)]])
     assert gone["exploding_gradient"].severity == "critical"
@@ -555,6 +612,44 @@ def test_a_loss_that_swings_says_what_carries_the_updates_on(momentum: float, co
         if said
         else ("carries" not in meaning)
     )
+
+
+@pytest.mark.parametrize(("decay", "said"), [
+    (DECAYED, "weight decay took 0.05 of the weights away (lr × weight_decay), and the whole update was 0.05 times"),
+    (DECAYED._replace(optimizer="adamw"), "weight decay took 0.05 of the weights away"),
+    (DECAYED._replace(momentum=0.9), "added a vector of norm 3.5 (weight_decay × weights) to a gradient of norm 0.01"),
+    (DECAYED._replace(optimizer="adam"), "added a vector of norm 3.5"),
+])  # fmt: skip
+def test_what_weight_decay_did_is_told_by_optimizer_and_with_the_numbers_of_the_run(decay: Settings, said: str) -> None:
+    found = diagnose(shrinking(rows(STANDING, settings=decay)))["weight_decay_high"]
+    assert (
+        found.first_step == 0
+        and said in found.evidence
+        and "was 7 at step 0, and is 0.07 at step 299" in found.evidence
+    )
+    assert found.remedies[0].startswith("optimizer.weight_decay=") and "optimizer.weight_decay=0" in found.remedies
+
+
+def test_clipping_that_was_switched_off_is_no_cause_of_what_came_after_it() -> None:
+    made = rows(STANDING[:120], settings=CLIPPED, clip_coef=0.01, clipped_norm=0.01)
+    assert diagnose(made)["clipping_always"].severity == "warning"
+    off = [row(120 + n, 2.3 * 9.0**n, 3.0 * 9.0**n) for n in range(6)]
+    found = diagnose([*made, *[replace(each, settings=CLIPPED._replace(clipping="none")) for each in off],
+                      replace(row(126, math.nan, math.nan), nonfinite=9)])  # fmt: skip
+    assert found["clipping_always"].severity == "info" and "off since step 120" in found["clipping_always"].meaning
+    assert cause_ranking.ordered(found.values())[0].rule == "exploding_gradient"
+    assert "Nothing is clipped since step 120; the limit was 1 before." in found["exploding_gradient"].evidence
+
+
+@pytest.mark.parametrize("changed", [80, 0])
+def test_large_updates_of_a_decay_are_not_put_down_to_the_rate(changed: int) -> None:
+    made = rows([*fall(100), *STANDING], settings=DECAYED._replace(weight_decay=0.0))
+    strong = shrinking([replace(each, settings=DECAYED._replace(weight_decay=3.0)) for each in made[changed:]], 0.3)
+    found = diagnose([*made[:changed], *strong])
+    assert "learning rate" not in found["update_ratio_high"].meaning
+    assert found["update_ratio_high"].remedies[0].startswith("optimizer.weight_decay=")
+    assert cause_ranking.ordered(found.values())[0].rule == "weight_decay_high"
+    assert found["weight_decay_high"].first_step == changed
 
 
 def test_a_rate_that_was_high_enough_while_there_was_a_gradient_is_not_too_low() -> None:

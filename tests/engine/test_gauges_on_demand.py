@@ -154,7 +154,7 @@ def whole_hessian(one: Trainer) -> np.ndarray:
         targets = batch.targets.double() if batch.targets.is_floating_point() else batch.targets
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             outputs = functional_call(standin.model, parts, (batch.inputs.double(),))
-        return one.loss.value(outputs, targets, 0.0) * one.experiment.loss.weight
+        return one.subject.loss.value(outputs, targets, 0.0) * one.experiment.loss.weight
 
     flat = torch.cat([parameter.detach().flatten() for parameter in named.values()])
     return torch.autograd.functional.hessian(loss, flat).numpy()
@@ -377,10 +377,10 @@ def test_the_ends_of_the_way_are_the_weights_before_and_after() -> None:
     found = gauges.measure("overshoot")
     batch = gauge_batch(one)
     with torch.no_grad():
-        after_it = one.loss.value(one.model(batch.inputs), batch.targets, 0.0).item()
+        after_it = one.subject.loss.value(one.model(batch.inputs), batch.targets, 0.0).item()
         now = one.flat.weights.data.clone()
         one.flat.weights.data.copy_(before)
-        before_it = one.loss.value(one.model(batch.inputs), batch.targets, 0.0).item()
+        before_it = one.subject.loss.value(one.model(batch.inputs), batch.targets, 0.0).item()
         one.flat.weights.data.copy_(now)
     assert found.losses[0] == pytest.approx(before_it, rel=1e-5) and found.losses[2] == pytest.approx(
         after_it, rel=1e-5

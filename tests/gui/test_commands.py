@@ -41,6 +41,19 @@ def test_a_menu_greys_what_is_not_possible_and_its_keys_still_work(window: Windo
     assert "no step to rewind to" in window.message.text.text()
 
 
+def test_menus_are_filled_whoever_has_held_them(window: Window) -> None:
+    """PySide forgets a menu that Qt made once the action it was asked of is gone from Python."""
+    for _ in range(2):
+        for action in window.menuBar().actions():
+            menu = action.menu()
+            assert isinstance(menu, QMenu)
+            for part in (menu, *(each.menu() for each in menu.actions())):
+                if isinstance(part, QMenu):
+                    part.aboutToShow.emit()
+                    assert part.actions() and not any(each.text() == "…" for each in part.actions())
+        del action, menu, part
+
+
 def test_buttons_say_their_keys_and_the_list_of_keys_has_them(qtbot: QtBot, window: Window) -> None:
     assert window.top.play.toolTip().endswith("(Space, F5)") and window.top.step.toolTip().endswith("(F10)")
     assert window.side.buttons["branches"].toolTip().endswith("(Ctrl+5)")

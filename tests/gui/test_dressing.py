@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtWidgets import QApplication, QDialog, QLabel
+from pytestqt.exceptions import capture_exceptions
 from pytestqt.qtbot import QtBot
 from waiting import LONG, settle
 
@@ -80,7 +81,7 @@ def test_a_part_out_of_sight_is_styled_when_it_is_shown(window: Window) -> None:
         settle(theme)
         window.columns.show_page("gauges")
         assert not window.updatesEnabled()  # the old look is not painted
-        QApplication.processEvents()
+        settle(theme)
         assert color_of(note) == theme.color("dim").name() and window.updatesEnabled()
         window.columns.show_page("diagnosis")
     theme.set_mode("system")
@@ -95,6 +96,25 @@ def test_a_change_during_a_change_is_carried_out(window: Window) -> None:
     assert window.updatesEnabled()
     theme.set_zoom(1.0)
     settle(theme)
+
+
+def test_a_change_goes_on_after_a_part_that_raises(window: Window) -> None:
+    def fail() -> None:
+        raise RuntimeError("no look")
+
+    theme.set_mode("light")
+    settle(theme)
+    label = QLabel(window)
+    label.show()
+    theme.dress(label, fail)
+    with capture_exceptions() as raised:
+        theme.set_mode("dark")
+        settle(theme)
+    label.deleteLater()
+    QApplication.sendPostedEvents(label, QEvent.Type.DeferredDelete)
+    theme.set_mode("system")
+    settle(theme)
+    assert [str(error) for _, error, _ in raised] == ["no look"] and window.updatesEnabled()
 
 
 def test_every_dialog_wears_the_look(qtbot: QtBot, window: Window) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG
 
-from gradstudio.gui.diagnosis.fixes_panel import FixRow, Sparkline
+from gradstudio.core.history import COLUMNS, LAYER_METRICS, History
+from gradstudio.gui.diagnosis.fixes_panel import FixRow, Sparkline, bounds
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.running import fix_trials
@@ -198,6 +201,19 @@ def test_a_nan_is_a_gap_and_a_cross(qtbot: QtBot, broke: int, shown: bool) -> No
     picture, bad = spark.grab().toImage(), theme.color("bad")
     near = sum(_alike(picture.pixelColor(x, y), bad) for x in range(picture.width()) for y in range(picture.height()))
     assert (near > 4) == shown
+
+
+@pytest.mark.parametrize("level", [0.0, -3.0, 1e-300, 1e300])
+def test_a_loss_that_stays_the_same_is_drawn_too(qtbot: QtBot, level: float) -> None:
+    history = History()
+    history.extend(np.full((20, len(COLUMNS)), level), np.empty((len(LAYER_METRICS), 20, 0), np.float32))
+    seen = cast(Trials, SimpleNamespace(tried=SimpleNamespace(history=history), step=15, trials=[]))
+    spark = Sparkline()
+    qtbot.addWidget(spark)
+    spark.resize(spark.sizeHint())
+    spark.show_losses(history.column("loss"), 20, bounds(seen), -1, "good")
+    (curve,) = spark._stretches()
+    assert [point.y() for point in curve] == pytest.approx([spark.height() - 3] * curve.size())
 
 
 def _alike(one: QColor, other: QColor) -> bool:

@@ -20,7 +20,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.gui.drawing.overlay import MOST
 from gradstudio.gui.runs import runs_controller
-from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
+from gradstudio.gui.runs.comparison_dialog import ComparisonDialog, ComparisonTable
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.window import Window
@@ -303,7 +303,12 @@ def test_compare_shows_the_knob_that_differs(qtbot: QtBot, three: tuple[Window, 
     assert rows["loss as the first run's"][1].startswith("other from step 1")
     qtbot.mouseClick(dialog.copy, LEFT)
     assert "optimizer.lr\t0.002\t0.5" in dialog.model.text()
+    qtbot.waitUntil(lambda: dialog.table.model() is dialog.model, timeout=LONG)
+    assert dialog.table.columnSpan(0, 0) == 4 and dialog.table.currentIndex().row() == 1
     dialog.close()
+    found = dialog.model.found
+    titled = replace(found, members=[replace(member, title=" =1+1") for member in found.members])
+    assert ComparisonTable(titled, [None] * 3).text().startswith("\t'=1+1\t'=1+1\t'=1+1\n")
 
 
 def test_compare_with_what_is_drawn_over(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:

@@ -204,6 +204,13 @@ def test_the_checksum_is_that_of_the_standard() -> None:
         assert records.checksums([content] * records.FEW) == [masked] * records.FEW
 
 
+def test_a_long_record_has_the_checksum_of_the_same_bytes_in_a_short_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = np.random.default_rng(0).bytes(records.LONG + 4099)
+    found = records.checksums([content])
+    monkeypatch.setattr(records, "LONG", len(content) + 1)
+    assert records.checksums([content]) == found
+
+
 def test_scalars_of_a_log_are_read_from_its_file_and_its_folder(tmp_path: Path) -> None:
     path = log(tmp_path)
     expected = {
@@ -266,6 +273,7 @@ def test_a_changed_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, pla
         ([b"\xff" * 40], "holds no event"),
         ([b"\x0d\x01"], "holds no event"),
         ([b"hello"], "no "),
+        ([b"\x10" + b"\xff" * 9 + b"\x7f" + event(1, scalar("loss", 1.0))], "holds no event"),  # a step of 70 bits
     ],
 )
 def test_what_holds_no_scalars_is_said(tmp_path: Path, contents: list[bytes], part: str) -> None:

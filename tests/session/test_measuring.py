@@ -87,7 +87,7 @@ def test_an_overflow_does_not_count_as_a_check() -> None:
 
 
 def test_settings_are_kept_from_the_step_on_that_they_hold_from(run: Run) -> None:
-    unclipped = Settings("none", 0.0, "fp32", optimizer="sgd")
+    unclipped = Settings("none", 0.0, "fp32", optimizer="sgd", weight_decay=0.0)
     assert run.history.settings == [(0, unclipped), (40, unclipped._replace(clipping="norm", limit=1.0))]
 
 

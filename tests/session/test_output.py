@@ -109,12 +109,14 @@ def test_what_is_written_piece_by_piece_is_whole(monkeypatch: pytest.MonkeyPatch
 
 def test_a_text_that_a_spreadsheet_would_run_is_marked_and_a_number_is_not() -> None:
     run = fed([1.0])
-    for text in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "plain, with a comma"):
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "＝1+1", "plain, with a comma"):
         RunWriter(run).note("finding", text)
     RunWriter(run).change("loss.weight", 0.5)
     rows = list(csv.DictReader(io.StringIO(run_files.events_csv(run))))
-    assert [row["text"] for row in rows[1:7]] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "plain, with a comma"]
-    assert (rows[7]["knob"], rows[7]["before"], rows[7]["value"]) == ("loss.weight", "1.0", "0.5")
+    assert [row["text"] for row in rows[1:8]] == [
+        "'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "'＝1+1", "plain, with a comma",
+    ]  # fmt: skip
+    assert (rows[8]["knob"], rows[8]["before"], rows[8]["value"]) == ("loss.weight", "1.0", "0.5")
 
 
 def test_the_file_gives_the_same_run_again(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ ROOM = {  # how many more there may be, and why
         [f"own core.{name}" for name in ("history.Layer", "events.Event", "events.Change", "provenance.Operation")],
         (500, "a run has many, and the last one may have far more than the one before"),
     ),
-    "own torch.Tensor": (500, "parts of torch that are loaded late have tensors of their own"),
 }
 OWN = 40  # of other objects of this program: those of the last run and of what shows it, whatever that run was
 GROWN, SPARE = 1.1, 60_000_000  # share and bytes of memory by which two censuses may differ
@@ -158,12 +157,14 @@ def _plot_items() -> list[str]:
 
 
 def _own_objects() -> list[str]:
-    """Return the class of each object of this program."""
+    """Return the class of each object of this program, and each tensor."""
+    import torch  # late: the window is opened before torch is loaded
+
     names = [
         f"{kind.__module__.removeprefix('gradstudio.')}.{kind.__name__}"
         for kind in map(type, gc.get_objects())
         if str(kind.__module__).startswith("gradstudio.")
     ]
-    names += ["torch.Tensor" for each in gc.get_objects() if type(each).__name__ in ("Tensor", "Parameter")]
+    names += ["torch.Tensor" for kind in map(type, gc.get_objects()) if issubclass(kind, torch.Tensor)]
     gc.freeze()
     return names

@@ -82,7 +82,8 @@ def fill(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.*"))
 
 
-def small_preset() -> Preset:
+def small_preset(**more: object) -> Preset:
+    """Return a preset that trains in a moment, with more knobs set, such as model__checkpointing."""
     from gradstudio.core.experiment import Experiment
     from gradstudio.core.presets import LessonStep, Preset
 
@@ -90,7 +91,7 @@ def small_preset() -> Preset:
         id="small",
         title="Small",
         summary="A small one.",
-        experiment=Experiment().with_values(SMALL),
+        experiment=Experiment().with_values(SMALL | {name.replace("__", "."): value for name, value in more.items()}),
         lesson=[LessonStep(text="Run", outcome="finished"), LessonStep(text="Clip", knobs=["clipping.kind=norm"])],
     )
 
@@ -192,7 +193,8 @@ def _threads(beginning: str) -> list[str]:
 
 
 def tour(window: Window) -> None:
-    """Make everything once that is made at first use and stays: pages, menus, lists of choices."""
+    """Make everything once that is made at first use and stays: pages, menus, lists of choices, the 300 modules that torch
+    imports for its checkpointing."""
     from PySide6.QtWidgets import QApplication, QComboBox
 
     for page in window.side.buttons:
@@ -203,8 +205,10 @@ def tour(window: Window) -> None:
     for _ in range(2):  # shown, and hidden again
         window.commands.commands["directions"].call()
         QApplication.processEvents()
-    window.controls.run_or_pause()
-    wait(lambda: len(window.simulator.run.history) > 50, "the run trains")
+    for checkpointing in (True, False):
+        window.controls.load(small_preset(model__checkpointing=checkpointing))
+        window.controls.run_or_pause()
+        wait(lambda: len(window.simulator.run.history) > 50, "the run trains")
     window.jobs.export(window.simulator.run, "report.pdf", "tour.pdf")
     rest(window)
 

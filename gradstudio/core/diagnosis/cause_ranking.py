@@ -19,17 +19,18 @@ from gradstudio.core.provenance import Provenance
 ORDER = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
     "fp16_overflow", "scale_collapse", "fp16_underflow",
-    "poor_initialization", "saturated_activation", "dead_units", "clipping_always", "vanishing_gradient",
-    "signal_lost",
+    "poor_initialization", "weight_decay_high", "momentum_high", "saturated_activation", "dead_units",
+    "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient",
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
-    "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
+    "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
     "test_gap", "accuracy_lost", "nothing_learned",
 )  # fmt: skip
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
-    "exploding_gradient", "nonfinite_loss", "nonfinite_gradient", "loss_spike",
+    "weight_decay_high", "momentum_high", "updates_after_spike", "exploding_gradient", "nonfinite_loss",
+    "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32

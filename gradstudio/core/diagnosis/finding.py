@@ -50,7 +50,8 @@ class Finding:
 NAMES = (
     "nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loss_not_decreasing",
     "loss_oscillating", "loss_spike",
-    "dead_units", "saturated_activation", "update_ratio_high", "update_ratio_low", "poor_initialization",
+    "dead_units", "saturated_activation", "weight_decay_high", "momentum_high", "update_ratio_high",
+    "update_ratio_low", "updates_after_spike", "poor_initialization",
     "clipping_always", "clipping_never",
     "fp16_underflow", "fp16_overflow", "scale_collapse", "accumulation_mismatch", "clip_without_effect",
     "clip_on_scaled_gradients", "loop_order", "signal_lost", "test_gap", "accuracy_lost", "nothing_learned",

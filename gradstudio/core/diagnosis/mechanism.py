@@ -4,6 +4,7 @@ direction and the others do not; an update of SGD is as long as the gradient, an
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from gradstudio.core.history import History, Settings
 from gradstudio.core.text import number
 
 _AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared
-_LATEST = 50  # updates
+_LATEST = 50  # updates, or steps since a change
 _TURNED = 0.5  # share of the cosine before, below which the updates have left their gradients
 _REMEMBERED = 200  # steps: a batch norm keeps 0.9 of its running variance at each, so 1e-9 of it is left after them
 _SHORTENED = {
@@ -36,6 +37,15 @@ def clipped(history: History, step: int) -> str:
     cosine = history.value("clip_cosine", step)
     turned = f": its cosine with the true gradient is {number(cosine)}" if math.isfinite(cosine) else ""
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."
+
+
+def released(history: History, step: int) -> str:
+    """Return that clipping was switched off shortly before a step, as a sentence with a space before it; "" where it
+    was not."""
+    for (_, before), (since, settings) in pairwise(history.settings):
+        if before.clipping != "none" and settings.clipping == "none" and 0 <= step - since <= _LATEST:
+            return f" Nothing is clipped since step {since:,}; the limit was {number(before.limit)} before."
+    return ""
 
 
 def stepped(history: History, step: int) -> str:

@@ -23,6 +23,7 @@ from gradstudio.core.rules.loop_order import LoopOrder
 from gradstudio.core.rules.loss_not_decreasing import LossNotDecreasing
 from gradstudio.core.rules.loss_oscillating import LossOscillating
 from gradstudio.core.rules.loss_spike import LossSpike
+from gradstudio.core.rules.momentum_high import MomentumHigh
 from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
 from gradstudio.core.rules.nothing_learned import NothingLearned
 from gradstudio.core.rules.poor_initialization import PoorInitialization
@@ -32,7 +33,9 @@ from gradstudio.core.rules.signal_lost import SignalLost
 from gradstudio.core.rules.test_gap import TestGap
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
+from gradstudio.core.rules.updates_after_spike import UpdatesAfterSpike
 from gradstudio.core.rules.vanishing_gradient import VanishingGradient
+from gradstudio.core.rules.weight_decay_high import WeightDecayHigh
 
 
 @lru_cache(maxsize=1)
@@ -41,7 +44,8 @@ def makers() -> dict[str, Callable[..., Rule]]:
     made = (
         NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient, LossNotDecreasing, LossOscillating,
         LossSpike, DeadUnits,
-        SaturatedActivation, UpdateRatioHigh, UpdateRatioLow, PoorInitialization, ClippingAlways, ClippingNever,
+        SaturatedActivation, WeightDecayHigh, MomentumHigh, UpdateRatioHigh, UpdateRatioLow, UpdatesAfterSpike,
+        PoorInitialization, ClippingAlways, ClippingNever,
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,

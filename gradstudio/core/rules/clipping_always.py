@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +28,12 @@ class ClippingAlways(Looking):
     after: int = 60  # steps before the first look, and between two looks
 
     def look(self, history: History, state: Progress) -> None:
-        if len(history) % self.after or not (history.settings and history.settings[-1][1].clipping != "none"):
+        if len(history) % self.after and not history.broken:
+            return
+        if not history.settings or history.settings[-1][1].clipping == "none":
+            self._end(history)
+            return
+        if len(history) % self.after:
             return
         coefs = history.column("clip_coef", max(len(history) - self.window, history.settings[-1][0]))
         share = np.count_nonzero(coefs < 1) / len(coefs) if len(coefs) else 0.0
@@ -49,6 +54,15 @@ class ClippingAlways(Looking):
             self._meaning(history, coef),
             (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
         )
+
+    def _end(self, history: History) -> None:
+        """Tell in the past of clipping that was switched off."""
+        if self._finding is not None and self._finding.severity != "info":
+            last = self._finding.last_step
+            self._finding = replace(
+                self._finding, severity="info", title=f"{self._finding.title}, until step {last:,}",
+                meaning=f"Clipping is off since step {history.settings[-1][0]:,}.", remedies=(),
+            )  # fmt: skip
 
     def _meaning(self, history: History, coef: float) -> str:
         settings = history.settings[-1][1]

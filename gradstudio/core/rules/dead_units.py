@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import streak
@@ -52,6 +53,8 @@ class DeadUnits(Looking):
         worst = max(found, key=lambda each: each[1])
         least = "At least " if "gradient" in what and worst[1] < 1 else ""
         born = self._at_the_start(history)
+        since = 0 if born else self._since(history, found)
+        decay = "" if born else weight_decay.shrunk(history, since)
         known = {layer.name for layer in history.layers}
         self.tell(
             history,
@@ -59,16 +62,17 @@ class DeadUnits(Looking):
             "Dead units",
             f"{least}{number(100 * worst[1])} % of the {what.format(worst[0])}.",
             "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the unit "
-            "back.",
+            f"back.{decay}",
             ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
             if born
             else (
+                *(weight_decay.lower(history, since) if decay else ()),
                 "clipping.kind=norm",
                 *lower(history, history.value("lr", 0))[:1],
                 "model.norm=batch",
             ),
             tuple(name for name, _ in found if name in known),
-            first=0 if born else self._since(history, found),
+            first=since,
         )
 
     def _at_the_start(self, history: History) -> bool:

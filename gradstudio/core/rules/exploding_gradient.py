@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradstudio.core.diagnosis import mechanism
+from gradstudio.core.diagnosis import mechanism, weight_decay
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
@@ -126,7 +126,7 @@ class ExplodingGradient:
             self._finding = replace(
                 self._finding, severity="info", remedies=(),
                 title=self._note(history) if over else "Large gradients in a run that learns",
-                meaning=f"{'It did no lasting harm' if over else 'They do no harm so far'}: {told}",
+                meaning=f"{'It is over' if over else 'They do no harm so far'}: {told}",
             )  # fmt: skip
 
     def _recovery(self, history: History, loss: float, state: Progress) -> str:
@@ -192,10 +192,15 @@ class ExplodingGradient:
             f" After clipping it was {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
         )
         how = mechanism.clipped(history, step) + " " if clipped else ""
+        decayed = weight_decay.overshoots(history, step)
+        decay = f" {weight_decay.told(history, step)}" if decayed else ""
+        decays = weight_decay.lower(history, step) if decayed else ()
         return Finding(
             "exploding_gradient", severity,
             "Exploding gradient" if severity != "info" else "Gradient spike, clipped" if clipped else "Gradient spike",
-            step, step, (layer,) if layer else (), growth + where + "." + reached,
-            how + (mechanism.stepped(history, step) if not contained else "The loss shows no harm so far."),
-            () if contained else ("clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
+            step, step, (layer,) if layer else (), growth + where + "." + reached + mechanism.released(history, step),
+            how + (mechanism.stepped(history, step) + decay if not contained else "The loss shows no harm so far."),
+            ()
+            if contained
+            else (*decays, "clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
         )  # fmt: skip

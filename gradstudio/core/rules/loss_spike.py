@@ -20,7 +20,7 @@ from gradstudio.core.text import number
 class LossSpike(Looking):
     """Fires at a loss that is `deviations` robust standard deviations above the median of the `window` steps before
     (one is 1.4826 times the median distance from it), above `times` that median, and above `height` of the first loss.
-    It is a warning where the run does not recover.
+    It is a warning where the run does not recover: the next `least` losses stay above that median.
 
     OLMo 2 counts points 7 deviations from a rolling mean of 1000 steps; public watchers take 8 of the log of 100."""
 
@@ -53,7 +53,8 @@ class LossSpike(Looking):
                 self._peak, self._since, self._before = peak, self._seen + at, self._median
                 self._peak_step = self._seen + int(high[losses[high] == peak][0])
         if self._since >= 0:
-            self._say(history, "warning" if state.failing or state.worse else "info")
+            harmful = (state.failing or state.worse) and not self._passed(history)
+            self._say(history, "warning" if harmful else "info")
         self._seen = len(history)
         if len(history) % self.every == 0 or (self._line == math.inf and len(history) >= self.least):
             before = history.column("loss", len(history) - self.window)
@@ -64,6 +65,11 @@ class LossSpike(Looking):
                 self._line = max(
                     self._median + self.deviations * deviation, self.times * self._median, self.height * state.start
                 )
+
+    def _passed(self, history: History) -> bool:
+        """Return whether the loss came back after its peak: what became of the run later has another cause."""
+        after = history.column("loss", self._peak_step + 1, self._peak_step + 1 + self.least)
+        return len(after) == self.least and median(after) <= self._before
 
     def _say(self, history: History, severity: Severity) -> None:
         """Tell of the highest loss, and of what followed it: the loss of a step is that of the weights before its

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
-from gradstudio.core.history import History
+from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, plural
 
 _NONE = np.empty(0, np.int64)
@@ -62,16 +63,30 @@ class UpdateRatioHigh(Looking):
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
         if not len(high) and self._finding is not None and severity == self._finding.severity:
             return
+        decayed = self._decayed(history)
         self.tell(
             history, severity, self._title(blamed),
             f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights; "
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
-            "The learning rate is too high for these gradients: each such update overshoots."
+            decayed or "The learning rate is too high for these gradients: each such update overshoots."
             if blamed
             else "The run does well in spite of them.",
-            (*lower(history, self._peak_lr)[:1], "clipping.kind=norm", *lower(history, self._peak_lr)[1:]),
+            self._remedies(history, bool(decayed)),
             first=self._first,
         )  # fmt: skip
+
+    def _decayed(self, history: History) -> str:
+        """Return what weight decay has to do with these updates, as sentences; "" for nothing."""
+        if weight_decay.outweighs(history, self._first, self._first + LOOK_EVERY):
+            return f"{weight_decay.told(history, self._first)} The decay is larger than the gradient."
+        if shrunk := weight_decay.shrunk(history, self._first):
+            return f"The weights are small, so that an update is large beside them.{shrunk}"
+        return ""
+
+    def _remedies(self, history: History, decayed: bool) -> tuple[str, ...]:
+        rates = lower(history, self._peak_lr)
+        decays = weight_decay.lower(history, self._first) if decayed else ()
+        return (*decays, *rates[:1], "clipping.kind=norm", *rates[1:])
 
     def _title(self, blamed: bool) -> str:
         if not blamed:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
@@ -44,6 +45,8 @@ class UpdateRatioLow(Looking):
         before = history.column("update_ratio", 0, since)
         if (before > self.usual).any() and lr > 0.5 * history.value("lr", since - 1):
             return  # the rate was high enough while there was a gradient
+        if weight_decay.outweighs(history, len(history) - len(latest), len(history)):
+            return  # what is left of the update is not the rate's
         fit = fitting_rate(history)
         remedies = (
             (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
@@ -39,6 +40,9 @@ class VanishingGradient(Looking):
         first, last = _median(latest, weights[0]), _median(latest, weights[-1])
         if not last > self.ratio * first:
             return
+        since = self._since(history)
+        decay = weight_decay.shrunk(history, since)
+        hardly = "" if decay else ", so they hardly change from there on"
         dark = tuple(history.layers[index].name for index in weights if _median(latest, index) * self.ratio < last)
         times = f": {number(last / first)} times smaller" if first > 0 else ""
         self.tell(
@@ -47,19 +51,19 @@ class VanishingGradient(Looking):
             "Vanishing gradient",
             f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times}. "
             f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
-            "Each layer passes back only a part of the gradient. Almost none reaches the first layers, so they hardly "
-            "change from there on.",
+            f"Each layer passes back only a part of the gradient. Almost none reaches the first layers{hardly}.{decay}",
             (
+                *(weight_decay.lower(history, since) if decay else ()),
                 "model.norm=batch model.residual=true model.norm_position=post",
                 "model.activation=relu model.init=he",
                 "model.norm=batch",
                 "model.residual=true",
             ),
             dark,
-            first=self._since(history),
+            first=since,
         )
 
-    def _since(self, history: History) -> int | None:
+    def _since(self, history: History) -> int:
         """Return the first step of the streak; where single rows do not hold, the latest row that was compared."""
         first, last = self._weights[0], self._weights[-1]
         start = streak(history, "grad_norm", lambda norms: norms[:, last] > self.ratio * norms[:, first])

@@ -29,12 +29,13 @@ class Passes:
     After PATIENCE passes of a kind the next one is recorded, on CUDA as a graph, and all later ones repeat it. The
     first pass after the gradients were cleared is a kind of its own: it writes them in place of adding."""
 
-    def __init__(self, flat: Flat, state: Sequence[Tensor]) -> None:
-        """`state` is what a pass changes beside the gradient: the model's buffers."""
+    def __init__(self, flat: Flat, state: Sequence[Tensor], *, recorded: bool = True) -> None:
+        """`state` is what a pass changes beside the gradient: the model's buffers. Without `recorded` every pass goes
+        through autograd."""
         self._flat, self._state = flat, state
         self._fresh = flat.new()
         self._fresh_grads = flat.layout.views(self._fresh, flat.parameters)
-        self._wanted = recording_switch.wanted()
+        self._wanted = recorded and recording_switch.wanted()
         self.watched = False  # whether each pass goes through autograd, for somebody who watches its operations
         # By kind: number of passes that were made, or the recording, or None if there can be none.
         self._known: dict[Hashable, int | Recording | Graph | None] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
 from gradstudio.engine.tasks.task import Batch
 
 DOES_NOT_FIT = "not compared: the large batch does not fit into memory"
+NOBODY_JOINS = "not compared: nobody knows how the batches of a studio file are joined"
 
 
 @dataclass(slots=True)
@@ -35,8 +37,8 @@ class Checks:
     tested: OnTestSet = NOT_TESTED
 
     def measure_joined(
-        self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Batch],
-        loss: Callable[[Batch], Tensor], scale: Callable[[], float],
+        self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Any],
+        loss: Callable[[Any], Tensor], scale: Callable[[], float],
     ) -> None:  # fmt: skip
         """Compute the gradient that accumulation stands for. The joined batch may be too large for memory, which is
         what micro-batches are for."""

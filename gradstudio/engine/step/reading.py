@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gradstudio.core.history import Row, Settings
 from gradstudio.core.loop_calls import Loop
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import torch_internals
 from gradstudio.engine.gauges.every_step import Change, Gauges, Gradient, by_layer, coefficient, cosine
 from gradstudio.engine.gauges.on_device import DeviceGauges
@@ -38,6 +39,7 @@ class Made:
     loop: Loop
     settings: Settings
     checks: Checks
+    judged: bool = True  # whether there is an accuracy
 
 
 class Reading(Protocol):
@@ -206,7 +208,8 @@ def _row(
     return Row(
         step=made.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped.norm, clip_coef=clipped.coefficient,
         lr=made.lr, scale=made.scale, skipped=made.loop.skipped, nonfinite=gradient.nonfinite,
-        update_ratio=change.update_ratio, weight_norm=change.weight_norm, accuracy=accuracy, step_seconds=seconds,
+        update_ratio=change.update_ratio, weight_norm=change.weight_norm,
+        accuracy=accuracy if made.judged else UNKNOWN, step_seconds=seconds,
         layers=by_layer(gradient, change), loop=made.loop, joined_difference=checks.joined_difference,
         joined_problem=checks.joined_problem, settings=made.settings, accumulated=checks.accumulated,
         activations=checks.activations, test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine,

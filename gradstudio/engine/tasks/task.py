@@ -75,6 +75,10 @@ class Task:
         """Return Gaussian noise of deviation `scale` in the shape of `inputs`."""
         return placed(torch.randn(inputs.shape, generator=self.outlier_generator), self.device) * scale
 
+    def outlier(self, batch: Batch, scale: float) -> Batch:
+        """Return the batch with outliers in place of its inputs."""
+        return Batch(self.outliers(batch.inputs, scale), batch.targets)
+
     def _placed(self, batch: Batch) -> Batch:
         """Return the batch scaled by input_scale, on the device."""
         inputs = batch.inputs if self.problem.input_scale == 1 else batch.inputs * self.problem.input_scale

@@ -11,6 +11,7 @@ from gradstudio.gui.branches.branch_list import BranchList, Member
 from gradstudio.gui.branches.branch_painter import BranchPainter
 from gradstudio.gui.drawing.overlay import LETTERS, MOST, Overlays, color
 from gradstudio.gui.runs.run_list_view import RunListView, list_button
+from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.flow_layout import FlowLayout
 from gradstudio.gui.widgets.list_keys import key
@@ -189,6 +190,7 @@ class BranchesPanel(QWidget):
         column.setSpacing(6)
         column.addWidget(self.list, 1)
         column.addWidget(self.foot)
+        theme.dress(self.foot)
 
 
 def _swatch(place: int) -> QIcon:

@@ -11,6 +11,7 @@ from gradstudio.core.knobs import format_value
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.code.code_view import Changed, CodeView, changed
+from gradstudio.gui.theme import theme
 from gradstudio.session.simulator import Simulator
 
 CAPTION = "The knobs as plain PyTorch: prints step, loss and grad_norm, repeats the run."
@@ -57,6 +58,8 @@ class CodePanel(QWidget):
         column.addWidget(self.caption)
         column.addWidget(self.view, 1)
         column.addLayout(foot)
+        for part in (self.caption, self.note, self.copy, self.save):
+            theme.dress(part)
         self._say(CAPTION, f"{SAVING} Export writes the program of the run as it went, with its changes.")
 
     @property

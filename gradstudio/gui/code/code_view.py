@@ -111,7 +111,7 @@ class CodeView(QPlainTextEdit):
         self.document().setDocumentMargin(MARGIN)
         self.changed = Changed()
         self._colors = Colors(self.document())
-        theme.changed.connect(self._restyle)
+        theme.dress(self, self._restyle)
         self._restyle()
 
     def show_code(self, text: str, marks: Changed) -> None:

@@ -3,12 +3,13 @@ are."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from gradstudio.gui.diagnosis.findings_panel import FindingsPanel
 from gradstudio.gui.diagnosis.lesson_panel import LessonPanel
+from gradstudio.gui.widgets.plain_grounds import Rule, scrolled
 
 LESSON_SHARE = 0.45  # largest share of the height that the lesson keeps where not everything fits
 
@@ -17,15 +18,12 @@ class DiagnosisPanel(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.findings, self.lesson = FindingsPanel(), LessonPanel()
-        self._above, self._below = _scrolled(self.findings, "State and findings"), _scrolled(self.lesson, "The lesson")
-        line = QFrame()
-        line.setObjectName("rule")
-        line.setFixedHeight(1)
+        self._above, self._below = scrolled(self.findings, "State and findings"), scrolled(self.lesson, "The lesson")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self._above)
-        layout.addWidget(line)
+        layout.addWidget(Rule())
         layout.addWidget(self._below, 1)
 
     def balance_soon(self) -> None:
@@ -57,13 +55,3 @@ class DiagnosisPanel(QWidget):
         layout = panel.layout() if panel else None
         assert layout is not None
         return layout.totalHeightForWidth(self.width() - (area.width() - area.viewport().width()))
-
-
-def _scrolled(panel: QWidget, name: str) -> QScrollArea:
-    area = QScrollArea()
-    area.setWidgetResizable(True)
-    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-    area.setWidget(panel)
-    area.setAccessibleName(name)
-    area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-    return area

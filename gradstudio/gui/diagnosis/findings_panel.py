@@ -155,6 +155,8 @@ class FindingsPanel(QWidget):
         self._column.addWidget(self.fixes)
         self._column.addWidget(self.provenance)
         self._column.addStretch(1)
+        for part in (heading, self.state, self.fixes, self.provenance):
+            theme.dress(part)
         theme.changed.connect(self.update)
 
     def refresh(self, run: Run, state: State, healthy: int | None) -> None:
@@ -167,6 +169,7 @@ class FindingsPanel(QWidget):
         found = ranked(run)
         while len(self.cards) < len(found):
             card = Card()
+            theme.dress(card)
             card.remedy_chosen.connect(self.remedy_chosen)
             self.cards.append(card)
             self._column.insertWidget(self._column.count() - 1, card)

@@ -18,6 +18,7 @@ from gradstudio.session.running.fix_trials import Trial, Trials
 from gradstudio.session.words.fix_results import reached
 
 SPARK = QSize(62, 26)  # px at normal size
+ROUNDING = 1e-9  # relative difference of losses that is none
 LOG_FROM = 20.0  # ratio of the highest to the lowest loss above which the small curves are logarithmic
 CROSS = 3.0  # px from its centre to its ends
 
@@ -247,7 +248,7 @@ def bounds(trials: Trials) -> tuple[float, float]:
     if not len(losses):
         return 0.0, 1.0
     low, high = (float(value) for value in np.percentile(losses, (0, 99)))  # a single spike would flatten every curve
-    return (low, high) if high > low else (low, low + 1.0)
+    return (low, high) if high - low > ROUNDING * abs(low) else (low, low + max(1.0, abs(low)))
 
 
 def _curve(run: Run, trials: Trials) -> np.ndarray:

@@ -34,7 +34,7 @@ class LessonPanel(QWidget):
         column.addWidget(self.summary)
         column.addLayout(self._grid)
         column.addStretch(1)
-        theme.changed.connect(self._restyle)
+        theme.dress(self, self._restyle)
 
     def refresh(self, run: Run, requested: Experiment) -> None:
         """Give check marks to the steps that are done; show another lesson where the preset has changed."""

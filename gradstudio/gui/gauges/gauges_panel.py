@@ -9,7 +9,7 @@ from html import escape
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sample, Sharpness
 from gradstudio.core.history import Activations
@@ -17,6 +17,7 @@ from gradstudio.core.text import number, short_name
 from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Picture, Sparkline
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.gui.widgets.plain_grounds import scrolled
 from gradstudio.session.record.run import Run
 from gradstudio.session.words import gauge_readings
 
@@ -222,15 +223,11 @@ class GaugesPanel(QWidget):
         for card in self.cards:
             column.addWidget(card)
         column.addStretch(1)
-        area = QScrollArea()
-        area.setWidgetResizable(True)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        area.setAccessibleName("Gauges")
-        area.setWidget(inside)
         around = QVBoxLayout(self)
         around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(area)
+        around.addWidget(scrolled(inside, "Gauges"))
+        for part in (self.note, *self.cards):
+            theme.dress(part)
 
     def _restyle(self) -> None:
         if self._run is not None and self._run.history.activations:

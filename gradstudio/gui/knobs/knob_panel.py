@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob
 from gradstudio.gui.knobs.knob_group import KnobGroup
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
-from gradstudio.gui.widgets.plain_grounds import Ground
+from gradstudio.gui.widgets.plain_grounds import Ground, scrolled
 from gradstudio.gui.widgets.roles import role_label
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.session.simulator import Simulator
@@ -120,14 +120,7 @@ class KnobPanel(Ground):
         for group in self.groups:
             column.addWidget(group)
         column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setWidget(inner)
-        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
-        for clear in (inner, scroll.viewport()):
-            clear.setAutoFillBackground(False)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setAccessibleName("Knobs")
+        scroll = scrolled(inner, "Knobs")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 8)
@@ -137,7 +130,7 @@ class KnobPanel(Ground):
         layout.setSpacing(0)
         layout.addLayout(top)
         layout.addWidget(scroll, 1)
-        for part in (self.search, self.nothing, scroll.verticalScrollBar()):
+        for part in (self.search, self.nothing):
             theme.dress(part)
 
 

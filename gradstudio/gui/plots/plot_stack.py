@@ -66,7 +66,8 @@ class PlotStack(QWidget):
         self.rewind.chosen.connect(self.rewind_asked)
         steps.changed.connect(self.rewind.hide)  # another step is under it now
         self.timeline.rewind_asked.connect(self.rewind_asked)
-        theme.dress(self)
+        for part in (self.chips, self.rewind):
+            theme.dress(part)
         yield
 
     @property

@@ -240,7 +240,7 @@ class StepPlot(QFrame):
         self.box.sigRangeChanged.connect(self._has_moved)
         self.steps.changed.connect(self._steps_changed)
         self.step_cursor.moved.connect(self._cursor_moved)
-        theme.changed.connect(self.restyle)
+        theme.dress(self, self.restyle)
 
     def _draw_all(self, run: Run) -> None:
         if run.status != "running":

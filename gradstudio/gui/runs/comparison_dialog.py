@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSize, Qt
-from PySide6.QtGui import QFont, QKeySequence, QShortcut
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSize, Qt, QTimer
+from PySide6.QtGui import QFont, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
     QHBoxLayout,
@@ -23,6 +23,7 @@ from gradstudio.gui.drawing.overlay import LETTERS, color, sample
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.files.comparison import Comparison
+from gradstudio.session.files.csv_table import harmless
 from gradstudio.session.words import run_texts
 
 Index = QModelIndex | QPersistentModelIndex
@@ -31,6 +32,9 @@ COPIED = "Copied"
 NARROWEST = 110  # px of a run's column, at least
 
 _SECTIONS = ("KNOBS THAT DIFFER", "WHAT CAME OF IT", "WHERE IT RAN")
+_ROLES = {  # of a cell; Qt asks for others as often
+    Role.DisplayRole, Role.ToolTipRole, Role.FontRole, Role.ForegroundRole, Role.AccessibleTextRole,
+}  # fmt: skip
 _SAME = "no knob: they were asked for the same"
 
 
@@ -64,7 +68,7 @@ class ComparisonTable(QAbstractTableModel):
     def text(self) -> str:
         """Return the table as lines of cells with tabs between them, for a spreadsheet or a chat."""
         lines = [["", *self._names], *([label, *cells] for label, cells, _ in self.rows)]
-        return "\n".join("\t".join(" ".join(cell.split()) for cell in line) for line in lines) + "\n"
+        return "\n".join("\t".join(_cell(cell) for cell in line) for line in lines) + "\n"
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 (Qt's own signature)
         return 0 if parent.isValid() else len(self.rows)
@@ -73,6 +77,8 @@ class ComparisonTable(QAbstractTableModel):
         return 0 if parent.isValid() else 1 + len(self._names)
 
     def data(self, index: Index, role: int = Role.DisplayRole) -> object:
+        if role not in _ROLES:
+            return None
         label, cells, heading = self.rows[index.row()]
         text = ([label, *cells] + [""] * len(self._names))[index.column()]
         if role == Role.DisplayRole:
@@ -124,7 +130,6 @@ class ComparisonDialog(TemporaryDialog):
         self.model, self.table = ComparisonTable(found, places), QTableView()
         table = self.table
         table.setObjectName("comparison")
-        table.setModel(self.model)
         table.setAccessibleName("Comparison")
         table.setShowGrid(False)
         table.setWordWrap(True)
@@ -134,11 +139,6 @@ class ComparisonDialog(TemporaryDialog):
         table.horizontalHeader().setHighlightSections(False)
         table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         table.horizontalHeader().setMinimumSectionSize(NARROWEST)
-        table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-        table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
-        table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        for row in self.model.headings:
-            table.setSpan(row, 0, 1, self.model.columnCount())
         self.copy, close = QPushButton("Copy as text"), QPushButton("Close")
         self.copy.setToolTip("Copies the table with tabs between its cells, for a spreadsheet (Ctrl+C)")
         self.copy.clicked.connect(self._copy)
@@ -155,6 +155,22 @@ class ComparisonDialog(TemporaryDialog):
         column.addWidget(table, 1)
         column.addLayout(foot)
         self.resize(self._size().boundedTo(parent.size()))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self.table.model() is not self.model:
+            QTimer.singleShot(1, self, self._fill)  # 0 would be this turn still
+
+    def _fill(self) -> None:
+        """Put the runs into the table, in a turn after it is shown. It has its style and its size then: before, Qt
+        would measure every cell again for each of them."""
+        table = self.table
+        table.setModel(self.model)
+        for row in self.model.headings:
+            table.setSpan(row, 0, 1, self.model.columnCount())
+        table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
+        table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         table.setCurrentIndex(self.model.index(1, 1))
 
     def _size(self) -> QSize:
@@ -165,6 +181,16 @@ class ComparisonDialog(TemporaryDialog):
     def _copy(self) -> None:
         QApplication.clipboard().setText(self.model.text())
         self.copy.setText(COPIED)
+
+
+def _cell(text: str) -> str:
+    """Return a cell for a spreadsheet: on one line, and no formula."""
+    text = " ".join(text.split())
+    try:
+        float(text)
+    except ValueError:
+        return harmless(text)
+    return text  # a number may begin with a sign
 
 
 def _alike(found: Comparison, place: int) -> str:

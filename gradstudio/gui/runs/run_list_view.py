@@ -35,7 +35,7 @@ class RunListView(QListView):
         self.empty.setWordWrap(True)
         self.empty.setProperty("role", "dim")
         self.empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        theme.changed.connect(self._restyle)
+        theme.dress(self, self._restyle)
 
     def add_keys(self, calls: dict[str, Callable[[], object]]) -> None:
         """Carry out these commands of LIST_KEYS by their keys."""

@@ -59,7 +59,6 @@ class RunsPanel(QWidget):
         self._timer.setInterval(LOOK_EVERY)
         self._timer.timeout.connect(self.look_asked)
         self._show_state()
-        theme.changed.connect(self.notes.fit)
 
     # ---- what is shown
 
@@ -247,7 +246,8 @@ class RunsPanel(QWidget):
         foot.addLayout(buttons)
         self.foot = QWidget()
         self.foot.setLayout(foot)
-        head = QVBoxLayout()
+        top = QWidget()
+        head = QVBoxLayout(top)
         head.setContentsMargins(12, 4, 12, 0)
         head.setSpacing(6)
         head.addWidget(self.search)
@@ -255,6 +255,8 @@ class RunsPanel(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
-        column.addLayout(head)
+        column.addWidget(top)
         column.addWidget(self.list, 1)
         column.addWidget(self.foot)
+        theme.dress(top)
+        theme.dress(self.foot, self.notes.fit)

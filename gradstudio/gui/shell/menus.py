@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
-from PySide6.QtWidgets import QMainWindow, QMenu, QPushButton
+from PySide6.QtWidgets import QMainWindow, QMenu, QMenuBar, QPushButton
 
 from gradstudio.gui.commands import Command, Dynamic, Entry, Submenu, Table
 
@@ -16,9 +16,17 @@ def build(window: QMainWindow, table: Table, buttons: dict[str, QPushButton]) ->
     """Fill the menu bar of a window, and the menus of buttons by their names in the table."""
     actions = {command.id: _action(window, command) for command in table.commands.values()}
     for title, entries in table.menus.items():
-        _build(window.menuBar().addMenu(title), entries, actions)
+        _build(_add_menu(window.menuBar(), title), entries, actions)
     for name, button in buttons.items():
         _build(button.menu(), table.button_menus[name], actions)
+
+
+def _add_menu(into: QMenuBar | QMenu, title: str) -> QMenu:
+    """Return a new menu, made here: PySide takes one that Qt made for deleted once it was asked for as the menu of an
+    action that Python has let go of since, and its slots raise from then on."""
+    menu = QMenu(title, into)
+    into.addMenu(menu)
+    return menu
 
 
 def _action(window: QMainWindow, command: Command) -> QAction:
@@ -57,7 +65,7 @@ def _fill(menu: QMenu, entries: Sequence[Entry], actions: Actions) -> None:
             case Command():
                 menu.addAction(actions[entry.id])
             case Submenu():
-                _build(menu.addMenu(entry.label), entry.entries, actions)
+                _build(_add_menu(menu, entry.label), entry.entries, actions)
             case Dynamic():
                 entry.fill(menu)
             case None:

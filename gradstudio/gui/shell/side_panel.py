@@ -68,7 +68,6 @@ class SidePanel(Ground):
 
     def _put(self, panel: QWidget) -> None:
         self._pages.addWidget(panel)
-        theme.dress(panel)
 
     def show_page(self, page: Page) -> None:
         self.page = page

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from PySide6.QtCore import QRect
+from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 from gradstudio.gui.theme import theme
 
@@ -36,3 +36,18 @@ class Rule(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         with QPainter(self) as painter:
             painter.fillRect(event.rect(), theme.color("line"))
+
+
+def scrolled(inside: QWidget, name: str) -> QScrollArea:
+    """Return an area without a ground that scrolls up and down; `name` is for screen readers."""
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setWidget(inside)
+    area.setFrameShape(QScrollArea.Shape.NoFrame)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setAccessibleName(name)
+    area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+    for clear in (inside, area.viewport()):
+        clear.setAutoFillBackground(False)
+    theme.dress(area.verticalScrollBar())
+    return area

@@ -27,6 +27,9 @@ class TemporaryDialog(QDialog):
 def file_dialog(parent: QWidget, title: str, folder: str, kinds: str = "") -> QFileDialog:
     """Return a dialog that asks for a file of these kinds, such as `Presets (*.toml);;All files (*)`."""
     dialog = QFileDialog(parent, title, folder, kinds)
+    # Where the desktop has no file dialog, Qt's own would also rename and delete files: neither is asked for, and Qt
+    # warns of a name that the file system refuses as if the program were at fault.
+    dialog.setOption(QFileDialog.Option.ReadOnly)
     _take_in(dialog)
     return dialog
 

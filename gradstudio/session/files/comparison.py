@@ -167,14 +167,27 @@ def curves_csv(runs: Sequence[Run], file: BinaryIO) -> None:
 
 def _settings(runs: Sequence[Run]) -> list[Setting]:
     found = []
+    files = tuple(_file(run) for run in runs)
+    if len(set(files)) > 1:
+        found.append(Setting("studio_file", files, ((),) * len(runs), (True,) * len(runs)))
     courses = [run.course for run in runs]
-    for knob, _ in runs[0].experiment.items():
-        values = tuple(run.experiment[knob.name] for run in runs)
-        changes = tuple(tuple(change for change in course if change.knob == knob.name) for course in courses)
+    values_of = [{knob.name: value for knob, value in run.experiment.items()} for run in runs]
+    for name in dict.fromkeys(name for known in values_of for name in known):
+        values = tuple(known.get(name, "–") for known in values_of)
+        changes = tuple(tuple(change for change in course if change.knob == name) for course in courses)
         if len(set(zip(values, changes, strict=True))) > 1:
-            applies = tuple(run.experiment.applies(knob.name) or run.in_force.applies(knob.name) for run in runs)
-            found.append(Setting(knob.name, values, changes, applies))
+            applies = tuple(
+                name in known and (run.experiment.applies(name) or run.in_force.applies(name))
+                for run, known in zip(runs, values_of, strict=True)
+            )
+            found.append(Setting(name, values, changes, applies))
     return found
+
+
+def _file(run: Run) -> str:
+    """Return the studio file of a run: its name, and the beginning of its hash."""
+    file = run.experiment.studio_file
+    return f"{file.name} {file.sha256[:8]}" if file else "–"
 
 
 def _surroundings(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:

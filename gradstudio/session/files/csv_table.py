@@ -16,6 +16,9 @@ from gradstudio.core.unknown import known
 
 COUNTS = ("step", "skipped", "nonfinite")  # columns of the history that hold whole numbers
 
+# How a formula begins in some spreadsheet; the last four are the wide forms of East Asian keyboards.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
 
 def write_columns(
     file: BinaryIO, names: Sequence[str], first: int, stop: int, read: Callable[[int, int], Sequence[Sequence[str]]]
@@ -48,6 +51,9 @@ def floats(values: np.ndarray) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """Return the value as text; a text that a spreadsheet would take for a formula gets a quote in front."""
-    text = format_value(value)
-    return "'" + text if isinstance(value, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return harmless(value) if isinstance(value, str) else format_value(value)
+
+
+def harmless(text: str) -> str:
+    """Return a text for a cell of a spreadsheet: one that it would take for a formula gets a quote in front."""
+    return "'" + text if text.startswith(_FORMULA) else text

@@ -152,6 +152,8 @@ def _preset(row: Mapping[str, Any]) -> Preset:
     """Return the preset that the run was made from, with its file where that is still there."""
     preset = presets.parse(row["preset"], Path(row["preset_id"] + ".toml"))
     known = next((path for path in presets.available() if path.stem == preset.id), None)
+    if preset.experiment.studio_file is not None:
+        known = None  # a preset may have the name of the file
     bundled = known is not None and known.parent == presets.files.PRESETS
     return preset.model_copy(update={"path": known, "bundled": bundled})
 

@@ -82,9 +82,9 @@ def parting(one: Run, other: Run) -> int:
 
 def last_healthy_step(run: Run) -> int | None:
     """Return the last step before the run diverged whose gradient norm was still usual. None where it did not diverge,
-    or was never healthy."""
+    was never healthy, or cannot be rewound, as a watched run."""
     broke = run.first_nonfinite_step
-    if not broke:
+    if not broke or run.watched is not None:
         return None
     first = max(broke - USUAL, 0)
     norms = run.history.column("grad_norm", first, broke)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.experiment import KNOBS, Experiment, differing
+from gradstudio.core.experiment import Experiment, differing
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Snapshots:
             self._fetched.update(wanted)
         for run_id, step, seconds, content in self._stored(wanted) if self._stored and wanted else ():
             try:
-                state = Snapshot.unpack(content, trainer.device)
+                state = Snapshot.unpack(content, trainer.device, trainer.experiment.studio_file)
             except SnapshotError:
                 continue  # the steps before it are made again instead
             if state.step == step and same_kind(state.experiment, trainer.experiment) and state.fits(trainer):
@@ -177,7 +177,9 @@ def _lost(kept: list[Kept], gap: float) -> np.ndarray:
 
 def same_kind(one: Experiment, other: Experiment) -> bool:
     """Return whether a trainer of one experiment can be brought to any state of the other."""
-    return all(KNOBS[name].live or name == "run.steps" for name in differing(one, other))
+    if one.studio_file != other.studio_file:
+        return False
+    return all(one.find_knob(name).live or name == "run.steps" for name in differing(one, other))
 
 
 def _serves(kept: Kept, run: Run) -> bool:

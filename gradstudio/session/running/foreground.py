@@ -1,8 +1,11 @@
-"""Training without a window: progress on stderr, until the run is over or Ctrl+C stops it."""
+"""Training without a window: progress on stderr, until the run is over or Ctrl+C stops it. What a studio file prints
+goes to stderr too, so that stdout has the answer of the command alone."""
 
 from __future__ import annotations
 
+import sys
 import threading
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from gradstudio.core.text import number, one_line
@@ -21,7 +24,7 @@ def train(record: Run, *, progress: bool, snapshots: Snapshots | None = None) ->
     step, or without it where that takes too long. Return the traceback of what failed, "" if nothing did. `snapshots`
     take the run's snapshots and have those to go on from."""
     worker = Worker(record, snapshots=snapshots)
-    with interrupts.stopping(lambda: worker.send(Stop())) as signals:
+    with redirect_stdout(sys.stderr), interrupts.stopping(lambda: worker.send(Stop())) as signals:
         worker.start()
         if progress:
             _show_progress(record, worker, signals)
@@ -33,7 +36,7 @@ def train(record: Run, *, progress: bool, snapshots: Snapshots | None = None) ->
 
 def wait_for(trials: Trials, *, progress: bool) -> None:
     """Try fixes, and wait here until each has an outcome or Ctrl+C ends it. What is known by then stays."""
-    with interrupts.stopping(trials.stop) as signals:
+    with redirect_stdout(sys.stderr), interrupts.stopping(trials.stop) as signals:
         trials.start()
         if progress:
             _show_trials(trials, signals)

@@ -21,6 +21,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.session import own_model
 from gradstudio.session.machine import preload_torch
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -80,7 +81,9 @@ class RunDriver:
 
             self._take_notices, self._check_room = notices.take, memory.check_more_rows
             compiled.compile_all()  # also what draws the rows, for which a window is not to wait
-            if stopped():  # while another run had to end, or torch to load
+            if not stopped():
+                own_model.check(self.run.experiment, stopped)
+            if stopped():  # while another run had to end, or torch to load, or a studio file was checked
                 return
             stands = self._stand_again(trainer) if self.run.environment else self._stand_at_first()
             self._stands = stands
@@ -280,7 +283,7 @@ class RunDriver:
             with self._caught():
                 self._investigate()
             self.outcome = "nonfinite"
-        return accuracy
+        return accuracy if trainer.subject.judged else None
 
     def _read_the_rest(self) -> None:
         """Read what was made before the run was stopped, or before a step failed. A row that was not finite may be why
@@ -333,7 +336,8 @@ class RunDriver:
             yield
         except KnobError as fault:
             self.outcome, self._message = "failed", str(fault)
-            self.writer.refuse_to_train()
+            if not self.run.own:  # later it is a fault of a studio file, which began
+                self.writer.refuse_to_train()
         except BaseException as fault:  # also SystemExit: nobody else would tell
             self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
             if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:

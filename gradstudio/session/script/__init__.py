@@ -14,8 +14,16 @@ from collections.abc import Sequence
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.studio_file import StudioFile
 from gradstudio.core.text import one_line
-from gradstudio.session.script import data_lines, initialization_lines, loop_lines, mistake_lines, model_lines
+from gradstudio.session.script import (
+    data_lines,
+    initialization_lines,
+    loop_lines,
+    mistake_lines,
+    model_lines,
+    own_model_lines,
+)
 from gradstudio.session.script.plan import Lines, Plan, effective, literal
 
 
@@ -23,6 +31,8 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     """Return the program, ending in a newline. `threads` is the number of CPU threads: another number adds up in
     another order."""
     plan = Plan(experiment, tuple(effective(experiment, timeline)))
+    if experiment.studio_file is not None:
+        return _of_own_model(plan, experiment.studio_file, title=title or experiment.studio_file.title, threads=threads)
     body = Lines()
     loop_lines.timeline(plan, body)
     data_lines.data(plan, body)
@@ -37,10 +47,7 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     loop_lines.loop(plan, body)
     text = str(body)
     head = Lines()
-    head.add(
-        f'"""{_quoted(title) or "Training"} in plain PyTorch.\n\nPrints step, loss and gradient norm (before '
-        'clipping, nine digits) of every step.\n"""\n'
-    )
+    head.add(_docstring(title))
     setup = _setup(experiment, threads)
     for group in _IMPORTS:
         found = [module for module, used in group.items() if re.search(used, setup + text)]
@@ -51,8 +58,47 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     return f"{head}\n\n{_spaced(text)}\n"
 
 
+def _of_own_model(plan: Plan, file: StudioFile, *, title: str, threads: str) -> str:
+    """Return the program of a studio file: its text, then the loop in a function that is called."""
+    body = Lines()
+    loop_lines.timeline(plan, body)
+    own_model_lines.data(plan, body)
+    loop_lines.functions(plan, body)
+    body.add(f"model = {own_model_lines.build(plan)}")
+    own_model_lines.draw(plan, body)
+    body.add("model.to(device).train()")
+    own_model_lines.parameters(body)
+    loop_lines.before(plan, body)
+    loop_lines.loop(plan, body)
+    text = str(body)
+    head = Lines()
+    mistake_lines.unseen(plan, head, text)
+    head.add("\n".join([_device(plan.experiment), f"seed = {plan.experiment.run.seed}"]))
+    settings = "\n".join(_before_all(plan.experiment, threads))
+    return own_model_lines.program(
+        file,
+        _docstring(title),
+        ["import os"] * ("os." in settings),
+        f"{settings}\ntorch.manual_seed({plan.experiment.run.seed})",
+        [module for module, used in _OF_THE_LOOP.items() if re.search(used, text)],
+        f"{head}\n{_spaced(text)}",
+    )
+
+
+def _docstring(title: str) -> str:
+    return (
+        f'"""{_quoted(title) or "Training"} in plain PyTorch.\n\nPrints step, loss and gradient norm (before '
+        'clipping, nine digits) of every step.\n"""\n'
+    )
+
+
 def _setup(experiment: Experiment, threads: str) -> str:
     """Return the settings that come before any computation."""
+    lines = _before_all(experiment, threads)
+    return "\n".join([*lines, _device(experiment), f"seed = {experiment.run.seed}"])
+
+
+def _before_all(experiment: Experiment, threads: str) -> list[str]:
     lines = [f"torch.set_num_threads({threads})  # another number rounds sums in another order"]
     if experiment.run.deterministic:
         if experiment.run.device != "cpu":
@@ -60,12 +106,13 @@ def _setup(experiment: Experiment, threads: str) -> str:
                 'os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS cannot be deterministic'
             )
         lines.append("torch.use_deterministic_algorithms(True)")
+    return lines
+
+
+def _device(experiment: Experiment) -> str:
     # `auto` takes the first accelerator where the script runs.
     auto = '"cuda" if torch.cuda.is_available() else "cpu"'
-    lines.append(
-        f"device = torch.device({auto if experiment.run.device == 'auto' else literal(experiment.run.device)})"
-    )
-    return "\n".join([*lines, f"seed = {experiment.run.seed}"])
+    return f"device = torch.device({auto if experiment.run.device == 'auto' else literal(experiment.run.device)})"
 
 
 # What is imported where the program uses it: Python's own, then what must be installed.
@@ -86,6 +133,14 @@ _IMPORTS = (
         "from torch.utils.checkpoint import checkpoint": r"\bcheckpoint\(",
     },
 )
+
+
+# Likewise beside a studio file, which brings the rest.
+_OF_THE_LOOP = {
+    "import math": r"\bmath\.",
+    "from types import SimpleNamespace": "SimpleNamespace",
+    "from torch import nn": r"\bnn\.",
+}
 
 
 def _spaced(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gradstudio.session.script.plan import Lines, Plan, literal
 
 _CALLS = {
-    "norm": "nn.utils.clip_grad_norm_(model.parameters(), {max_norm})",
-    "value": "nn.utils.clip_grad_value_(model.parameters(), {clip_value})",
+    "norm": "nn.utils.clip_grad_norm_({parameters}, {max_norm})",
+    "value": "nn.utils.clip_grad_value_({parameters}, {clip_value})",
     "per_tensor": "clip_per_tensor({max_norm})",
     "agc": "clip_adaptively({agc_factor})",
 }
@@ -14,7 +14,7 @@ _FUNCTIONS = {
     "per_tensor": '''
 def clip_per_tensor(max_norm):
     """Each tensor by itself."""
-    for parameter in model.parameters():
+    for parameter in {parameters}:
         nn.utils.clip_grad_norm_(parameter, max_norm)
 ''',
     "agc": '''
@@ -27,7 +27,7 @@ def unit_norm(tensor):
 @torch.no_grad()
 def clip_adaptively(factor):
     """Adaptive gradient clipping (Brock 2021): a unit's gradient is at most `factor` times its weights."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in {named}:
         if "head" not in name.split("."):
             largest = factor * unit_norm(parameter).clamp(min=1e-3)
             size = unit_norm(parameter.grad)
@@ -44,7 +44,7 @@ def functions(plan: Plan, lines: Lines) -> None:
     """Add the clipping rules that torch does not have, and the choice between several rules."""
     for kind, text in _FUNCTIONS.items():
         if plan.ever("clipping.kind", kind):
-            lines.add(text + "\n")
+            lines.add(text.format(parameters=plan.parameters, named=plan.named_parameters) + "\n")
     if plan.changes("clipping.kind"):
         lines.add("\ndef clip():")
         for kind in plan.values("clipping.kind"):
@@ -61,5 +61,6 @@ def call(plan: Plan) -> str:
 
 def _call(plan: Plan, kind: str) -> str:
     return _CALLS[kind].format(
-        **{name: plan.text(f"clipping.{name}") for name in ("max_norm", "clip_value", "agc_factor")}
+        parameters=plan.parameters,
+        **{name: plan.text(f"clipping.{name}") for name in ("max_norm", "clip_value", "agc_factor")},
     )

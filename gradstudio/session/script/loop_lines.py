@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from gradstudio.core.experiment import KNOBS
-from gradstudio.session.script import clipping_lines, loss_lines, loss_scale_lines, optimizer_lines, schedule_lines
+from gradstudio.session.script import (
+    clipping_lines,
+    loss_lines,
+    loss_scale_lines,
+    optimizer_lines,
+    own_model_lines,
+    schedule_lines,
+)
 from gradstudio.session.script.mistake_lines import always, ever, mark, right, switch, wrong
 from gradstudio.session.script.plan import Lines, Plan, literal, variable
 
@@ -37,9 +44,9 @@ def before(plan: Plan, lines: Lines) -> None:
     if plan.above("problem.outlier_every", 0):
         lines.add("outliers = torch.Generator().manual_seed(seed + 2_000_003)")
     if _keeps_unclipped(plan):
-        lines.add("""# The gradient without the clipping in between, only to print its norm
-unclipped = {parameter: torch.zeros_like(parameter) for parameter in model.parameters()}
-for parameter, total in unclipped.items():
+        lines.add("# The gradient without the clipping in between, only to print its norm")
+        lines.add(f"unclipped = {{parameter: torch.zeros_like(parameter) for parameter in {plan.parameters}}}")
+        lines.add("""for parameter, total in unclipped.items():
     parameter.register_hook(adds_to(total))""")
     if plan.changes(_SKIP):
         lines.add("passed = 0  # batches that were skipped")
@@ -51,7 +58,8 @@ for parameter, total in unclipped.items():
 
 def functions(plan: Plan, lines: Lines) -> None:
     """Add the functions that the loop calls."""
-    loss_lines.function(plan, lines)
+    if not plan.own:
+        loss_lines.function(plan, lines)
     schedule_lines.function(plan, lines)
     loss_scale_lines.function(plan, lines)
     clipping_lines.functions(plan, lines)
@@ -72,7 +80,7 @@ def loop(plan: Plan, lines: Lines) -> None:
     if many:
         _micro_batches(plan, lines)
     else:
-        lines.add("inputs, targets = next(batches)", 1)
+        lines.add(plan.next_batch, 1)
     depth = 1 + many
     _outliers(plan, lines, depth)
     _mistakes_of_micro_batches(plan, lines, depth, many=many)
@@ -106,7 +114,7 @@ def _pass_over(plan: Plan, lines: Lines) -> None:
 def _zero_grad(plan: Plan, lines: Lines) -> None:
     if ever(plan, "never_zero_grad"):
         mark(plan, lines, "never_zero_grad", "without zero_grad() every gradient adds to those before", 1)
-    right(plan, lines, ("never_zero_grad",), "optimizer.zero_grad()", 1)
+    right(plan, lines, ("never_zero_grad",), plan.zero_grad, 1)
     if _keeps_unclipped(plan):
         _reset_unclipped(plan, lines, 1)
 
@@ -119,10 +127,10 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
     lines.add("losses = []", 1)
     if indexed:
         lines.add(f"for index in range({count}):", 1)
-        lines.add("inputs, targets = next(batches)", 2)
+        lines.add(plan.next_batch, 2)
     else:
         lines.add(f"for _ in range({count}):", 1)
-        lines.add("inputs, targets = next(batches)", 2)
+        lines.add(plan.next_batch, 2)
 
 
 def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
@@ -138,6 +146,9 @@ def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
         f"if {f'{every} > 0 and ' if plan.ever('problem.outlier_every', 0) else ''}{condition}:  # an outlier batch",
         depth,
     )
+    if plan.own:
+        lines.add(own_model_lines.outlier(plan), depth + 1)
+        return
     lines.add(
         f"inputs = torch.randn(inputs.shape, generator=outliers).to(device) * {plan.text('problem.outlier_scale')}",
         depth + 1,
@@ -158,7 +169,7 @@ def _mistakes_of_micro_batches(plan: Plan, lines: Lines, depth: int, *, many: bo
             plan,
             lines,
             "zero_grad_each_micro_batch",
-            "optimizer.zero_grad()",
+            plan.zero_grad,
             "all but the last micro-batch are lost",
             depth,
         )
@@ -181,8 +192,9 @@ def _mistakes_of_micro_batches(plan: Plan, lines: Lines, depth: int, *, many: bo
 
 def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
     dtypes = plan.values("precision.dtype")
+    forward = f"loss = {own_model_lines.loss(plan)}" if plan.own else "outputs = model(inputs)"
     if dtypes == ["fp32"]:
-        lines.add("outputs = model(inputs)", depth)
+        lines.add(forward, depth)
     else:
         if len(dtypes) == 1:
             context = f"torch.autocast(device.type, {_DTYPES[str(dtypes[0])]})"
@@ -191,9 +203,10 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
             live = plan.text("precision.dtype")
             context = f'torch.autocast(device.type, {{{others}}}.get({live}), enabled={live} != "fp32")'
         lines.add(f"with {context}:", depth)
-        lines.add("outputs = model(inputs)", depth + 1)
+        lines.add(forward, depth + 1)
     weight = "" if plan.values("loss.weight") == [1.0] else f" * {plan.text('loss.weight')}"
-    lines.add(f"loss = {loss_lines.call(plan, 'outputs' if dtypes == ['fp32'] else 'outputs.float()')}{weight}", depth)
+    outputs = "outputs" if dtypes == ["fp32"] else "outputs.float()"
+    lines.add(f"loss = {'loss.float()' if plan.own else loss_lines.call(plan, outputs)}{weight}", depth)
     share = f"loss / {plan.text('accumulation.steps')}"
     if not many or always(plan, "unscaled_accumulation"):
         share = "loss"
@@ -214,7 +227,7 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
     if _keeps_unclipped(plan):
         _measure(lines, "[total.double() for total in unclipped.values()]", loss_scale_lines.divided(plan))
     elif early:
-        _measure(lines, _GRADS, loss_scale_lines.divided(plan))
+        _measure(lines, _grads(plan), loss_scale_lines.divided(plan))
     if early:
         wrong(
             plan,
@@ -227,7 +240,7 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
     for call in loss_scale_lines.unscales(plan):
         lines.add(call, 1)
     if not (_keeps_unclipped(plan) or early):
-        _measure(lines, _GRADS)
+        _measure(lines, _grads(plan))
     for call in loss_scale_lines.unscales(plan):
         wrong(plan, lines, "unscale_twice", call, "GradScaler raises an error, a fixed scale is divided out twice", 1)
     if plan.ever("gradients.centralize", True):
@@ -235,7 +248,7 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
         if not always_on:
             lines.add(f"if {plan.text('gradients.centralize')}:", 1)
         depth = 1 if always_on else 2
-        lines.add("for parameter in model.parameters():  # gradient centralization (Yong 2020)", depth)
+        lines.add(f"for parameter in {plan.parameters}:  # gradient centralization (Yong 2020)", depth)
         lines.add("if parameter.ndim > 1:", depth + 1)
         lines.add(
             "parameter.grad.sub_(parameter.grad.mean(dim=tuple(range(1, parameter.ndim)), keepdim=True))", depth + 2
@@ -244,7 +257,7 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
         some = plan.ever("gradients.noise_std", 0.0)
         if some:
             lines.add(f"if {plan.text('gradients.noise_std')} > 0:", 1)
-        lines.add("for parameter in model.parameters():", 1 + some)
+        lines.add(f"for parameter in {plan.parameters}:", 1 + some)
         noise = "torch.randn(parameter.shape, generator=gradient_noise).to(device)"
         lines.add(f"parameter.grad.add_({noise}, alpha={plan.text('gradients.noise_std')})", 2 + some)
     if clipping_lines.ever(plan):
@@ -326,4 +339,5 @@ def _measure(lines: Lines, grads: str, divided: str = "") -> None:
     lines.add(f"grad_norm = nn.utils.get_total_norm(grads){divided}", 1)
 
 
-_GRADS = "[parameter.grad.double() for parameter in model.parameters()]"
+def _grads(plan: Plan) -> str:
+    return f"[parameter.grad.double() for parameter in {plan.parameters}]"

@@ -100,7 +100,7 @@ def unscales(plan: Plan) -> list[str]:
     """Return the lines that take the scale out of the gradients."""
     found = ["scaler.unscale_(optimizer)"] if dynamic(plan) else []
     return found + (
-        ["for parameter in model.parameters():\n    parameter.grad.mul_(1 / scale)"] if "static" in kinds(plan) else []
+        [f"for parameter in {plan.parameters}:\n    parameter.grad.mul_(1 / scale)"] if "static" in kinds(plan) else []
     )
 
 

@@ -16,7 +16,7 @@ def build(plan: Plan, lines: Lines) -> None:
     values = {name: _text(plan, name, start=True) for name in (*_KNOBS[kind], "weight_decay")}
     default = _TORCH | ({"weight_decay": "0.01"} if kind == "adamw" else {})
     given = "".join(f", {name}={value}" for name, value in values.items() if value != default[name])
-    lines.add(f"optimizer = torch.optim.{_NAMES[kind]}(model.parameters(), lr={plan['optimizer.lr']!r}{given})")
+    lines.add(f"optimizer = torch.optim.{_NAMES[kind]}({plan.parameters}, lr={plan['optimizer.lr']!r}{given})")
 
 
 def apply_changes(plan: Plan, lines: Lines) -> None:

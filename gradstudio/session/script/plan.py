@@ -23,6 +23,31 @@ class Plan:
         """Return the value at the start."""
         return self.experiment[name]
 
+    @property
+    def own(self) -> bool:
+        """Whether the script trains a studio file."""
+        return self.experiment.studio_file is not None
+
+    @property
+    def parameters(self) -> str:
+        """The expression for the parameters that are trained."""
+        return "parameters" if self.own else "model.parameters()"
+
+    @property
+    def named_parameters(self) -> str:
+        """The expression for these parameters with their names."""
+        return "named" if self.own else "model.named_parameters()"
+
+    @property
+    def zero_grad(self) -> str:
+        """The line that clears the gradients."""
+        return f"optimizer.zero_grad({'set_to_none=False' if self.own else ''})"
+
+    @property
+    def next_batch(self) -> str:
+        """The line that takes the next micro-batch."""
+        return "batch = next(batches)" if self.own else "inputs, targets = next(batches)"
+
     def first(self, name: str) -> Value:
         """Return the value in force at step 0: that of the last change before it, or the one at the start."""
         return [self[name], *(change.value for change in self.timeline if change.knob == name and change.step == 0)][-1]

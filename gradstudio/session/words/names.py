@@ -49,6 +49,8 @@ _NETWORKS = {
 
 def network(knobs: Experiment) -> str:
     """Return the network in words: 'a fully connected network of 2 hidden layers with 128 relu units each'."""
+    if knobs.studio_file is not None:
+        return f"the model of {knobs.studio_file.name}"
     model, what = knobs.model, _NETWORKS[knobs.model.kind]
     layers = plural(model.depth, what.layer, what.layer + "s")
     activation = f"{model.activation} " if knobs.applies("model.activation") else ""
@@ -69,6 +71,8 @@ def aim(run: Run) -> str:
 
 def task(knobs: Experiment) -> str:
     """Return what the network learns, such as 'handwritten digits'."""
+    if knobs.studio_file is not None:
+        return "the batches of its get_batch"
     return _TASKS[knobs.problem.task].format(
         seq_len=knobs.problem.seq_len, steps=plural(knobs.problem.seq_len, "step", "steps")
     )

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from gradstudio.core.knobs import format_value
-from gradstudio.core.task_measures import measure
+from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
@@ -178,18 +178,17 @@ def _end(run: Run) -> str:
     return measure(run.experiment).story.format(percent(run.accuracy))
 
 
-def _accuracy(run: Run, accuracy: float | None) -> list[str]:
-    """Return the line of the accuracy; none for a watched run, whose accuracy nobody knows."""
-    if run.watched is not None:
+def loss_scale(scale: float | None) -> str:
+    """Return a loss scale as a whole number where it is one: 65,536."""
+    return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
+
+
+def _accuracy_line(run: Run, accuracy: float | None) -> list[str]:
+    if run.watched is not None or not has_test_set(run.experiment):
         return []
     if accuracy != accuracy:
         return ["  accuracy   none: the weights are not finite"]
     return [f"  accuracy   {percent(accuracy)} {measure(run.experiment).label}"]
-
-
-def loss_scale(scale: float | None) -> str:
-    """Return a loss scale as a whole number where it is one: 65,536."""
-    return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
 
 
 def in_words(run: Run) -> str:
@@ -198,7 +197,7 @@ def in_words(run: Run) -> str:
     lines = [
         f"{one_line(run.title)}: {headline(run)}",
         f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
-        *_accuracy(run, found.accuracy),
+        *_accuracy_line(run, found.accuracy),
         f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the "
         "steps",
     ]

@@ -3,6 +3,8 @@ May use the trainer and everything that it uses; the trainer and the step never 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sharpness, Unmeasurable, Value
@@ -20,7 +22,7 @@ class OnDemandGauges:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._standins: dict[tuple[torch.dtype, str], Standin] = {}
-        self._batch: Batch | None = None
+        self._batch: Any = None
         self._steepest: sharpness.Found | None = None  # of the last time
         self._chance = torch.Generator().manual_seed(0)
         self._noise = noise_scale.Average()
@@ -69,7 +71,9 @@ class OnDemandGauges:
         standin.follow()
         parts = noise_scale.parts(batches_to_come(self._trainer))
         squares, joined = noise_scale.squares([standin.gradient(part) for part in parts])
-        return self._noise.add(squares, joined, len(parts[0].inputs), self._trainer.step)
+        knobs = self._trainer.experiment
+        examples = len(parts[0].inputs) if isinstance(parts[0], Batch) else knobs.problem.batch_size
+        return self._noise.add(squares, joined, examples, self._trainer.step)
 
     def _overshoot(self) -> Overshoot:
         device = self._trainer.device
@@ -83,7 +87,7 @@ class OnDemandGauges:
             self._standins[dtype, device] = Standin(self._trainer, dtype, device)
         return self._standins[dtype, device]
 
-    def _gauge_batch(self) -> Batch:
+    def _gauge_batch(self) -> Any:
         if self._batch is None or self._trainer.task.goal == "reward":  # a policy is judged by what it does itself
             self._batch = gauge_batch(self._trainer)
         return self._batch

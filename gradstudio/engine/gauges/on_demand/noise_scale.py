@@ -12,6 +12,7 @@ large."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,11 +49,15 @@ class Average:
         return NoiseScale(value, int(large), gradient, noise, self.samples)
 
 
-def parts(batches: list[Batch]) -> list[Batch]:
+def parts(batches: list[Any]) -> list[Any]:
     """Return the batches whose gradients are compared with their mean: the micro-batches of a step, or the halves of
     its one batch."""
     if len(batches) > 1:
         return batches
+    if not isinstance(batches[0], Batch):
+        raise Unmeasurable(
+            "Nobody knows how to halve a batch of a studio file: the noise needs accumulation.steps above 1."
+        )
     (inputs, targets), half = batches[0], len(batches[0].inputs) // 2
     if half == 0:
         raise Unmeasurable(

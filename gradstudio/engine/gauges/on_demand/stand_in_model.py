@@ -6,15 +6,17 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from gradstudio.engine import models
+from gradstudio.core.gauge_samples import Unmeasurable
+from gradstudio.core.studio_file import StudioFileError
 from gradstudio.engine.step.accumulation import join
-from gradstudio.engine.tasks.task import Batch, Dataset, Task
+from gradstudio.engine.tasks.task import Dataset
 from gradstudio.engine.trainer import Trainer
 
 EXAMPLES = 32  # in a gauge batch, at the least
@@ -32,7 +34,7 @@ class Standin:
             if hasattr(module, "checkpointing"):
                 # The same numbers, without a second forward pass for every product.
                 module.checkpointing = False  # pyright: ignore[reportArgumentType]
-        self.parameters = [parameter for _, parameter in models.named_parameters(self.model)]
+        self.parameters = [parameter for _, parameter in trainer.subject.parameters(self.model)]
         self._trainer = trainer
 
     @torch.no_grad()
@@ -47,21 +49,26 @@ class Standin:
         for mine, its in zip(self.model.buffers(), trainer.model.buffers(), strict=True):
             mine.copy_(its)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Any) -> Tensor:
         """Return what the run minimizes, for one batch."""
-        knobs = self._trainer.experiment.loss
-        with _TwiceDifferentiable():
-            outputs = self.model(batch.inputs.to(self.device, self.dtype))
-        targets = batch.targets.to(self.device, self.dtype if batch.targets.is_floating_point() else None)
-        return self._trainer.loss.value(outputs, targets, knobs.eps) * knobs.weight
+        trainer = self._trainer
+        try:
+            with _TwiceDifferentiable():
+                loss = trainer.subject.plain_loss(self.model, batch, trainer.experiment, self._place)
+        except StudioFileError as fault:  # such as a tensor of its own in float32, where the copy is in float64
+            raise Unmeasurable(str(fault)) from None
+        return loss * trainer.experiment.loss.weight
 
-    def gradient(self, batch: Batch) -> Tensor:
+    def _place(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+
+    def gradient(self, batch: Any) -> Tensor:
         """Return the gradient of a batch, (parameters,)."""
         return _joined(
             torch.autograd.grad(self.loss(batch), self.parameters, materialize_grads=True, allow_unused=True)
         )
 
-    def curvature(self, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    def curvature(self, batch: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Return the gradient, and a function that multiplies a vector with the Hessian of the loss: the gradient of
         (gradient . vector), by a second backward pass (Pearlmutter 1994)."""
         first = torch.autograd.grad(
@@ -115,25 +122,29 @@ def recurrent(model: nn.Module) -> bool:
     return any(isinstance(module, nn.RNNBase) for module in model.modules())
 
 
-def batches_to_come(trainer: Trainer) -> list[Batch]:
+def batches_to_come(trainer: Trainer) -> list[Any]:
     """Return the micro-batches of the next step, which the trainer will draw again."""
     ahead = copy.copy(trainer)
     ahead.task = _apart(trainer.task, lambda source: torch.Generator().set_state(source.get_state()))
-    return ahead.next_batches()
+    with trainer.subject.no_chance():
+        return ahead.next_batches()
 
 
-def gauge_batch(trainer: Trainer) -> Batch:
+def gauge_batch(trainer: Trainer) -> Any:
     """Return the batch that gauges are measured on: the same examples at all steps of a run, not from its own
     generators. A model that acts plays them as it is now, with the same random numbers."""
     seed = trainer.experiment.run.seed + _SEED
     task = _apart(trainer.task, lambda source: torch.Generator().manual_seed(seed))
     if isinstance(task, Dataset):
         task.order, task.position = task.order[:0], 0  # an epoch of its own
+    if not trainer.subject.judged:
+        with trainer.subject.no_chance():
+            return task.next_batch(trainer.model)
     draws = -(-EXAMPLES // trainer.experiment.problem.batch_size)
     return join([task.next_batch(trainer.model) for _ in range(draws)])
 
 
-def _apart(task: Task, other: Callable[[torch.Generator], torch.Generator]) -> Task:
+def _apart(task: Any, other: Callable[[torch.Generator], torch.Generator]) -> Any:
     """Return the same task with generators of its own. All else that a task holds is replaced and never written to."""
     own = copy.copy(task)
     for name, value in vars(task).items():

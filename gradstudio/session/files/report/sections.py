@@ -11,7 +11,7 @@ import gradstudio
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Event, Kind
 from gradstudio.core.knobs import format_value
-from gradstudio.core.task_measures import measure
+from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session.files import run_files
 from gradstudio.session.files.report import figure_data, layers_figure
@@ -48,7 +48,7 @@ def what_happened(run: Run) -> Section:
         Tile("loss at the start", number(found.initial_loss)),
         Tile("loss at the end", number(found.final_loss), lost),
         Tile("best loss", number(found.best_loss)),
-        Tile(measure(run.experiment).label, percent(found.accuracy)),
+        *([Tile(measure(run.experiment).label, percent(found.accuracy))] if _is_tested(run) else []),
         Tile("largest gradient norm", number(found.peak_grad_norm)),
         Tile("steps clipped", percent(found.clipped_share)),
         Tile("updates skipped", f"{found.skipped_steps:,}", "warning" if found.skipped_steps else ""),
@@ -57,6 +57,10 @@ def what_happened(run: Run) -> Section:
         Tile("time in steps", f"{number(found.seconds)} s"),
     ]
     return Section("what-happened", "What happened", (Prose(tell(run)), Tiles(tuple(tiles))))
+
+
+def _is_tested(run: Run) -> bool:
+    return run.watched is None and has_test_set(run.experiment)
 
 
 def findings(run: Run) -> Section:

@@ -113,7 +113,7 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
         byte = content[place]
         value |= (byte & 0x7F) << shift
         place += 1
-        if byte < 0x80:
+        if byte < 0x80 and value < 1 << 64:
             return value, place
         shift += 7
     raise ValueError("no protobuf message")

@@ -13,6 +13,7 @@ import numpy as np
 
 HEAD, FOOT = 12, 4  # bytes around a record's content
 FEW = 50  # records of one length, for which numpy's own cost is more than Python's
+LONG, STRETCH = 1 << 16, 4096  # bytes of a record that is computed in stretches, and of a stretch
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, reversed
 
 
@@ -62,17 +63,36 @@ def checksums(contents: Sequence[bytes]) -> list[int]:
 
 def _crc32c(rows: np.ndarray) -> np.ndarray:
     """Return the CRC-32C of each row of bytes."""
-    crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
+    return ~_after(np.full(len(rows), 0xFFFFFFFF, np.uint32), rows)
+
+
+def _after(crc: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return what each row of bytes makes of a register."""
     for column in np.ascontiguousarray(rows.T):
         crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
-    return ~crc
+    return crc
 
 
 def _crc32c_of_one(content: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in content:
+    crc, stretches = 0xFFFFFFFF, len(content) // STRETCH if len(content) >= LONG else 0
+    if stretches:
+        crc = _after_stretches(crc, np.frombuffer(content, np.uint8, stretches * STRETCH).reshape(stretches, STRETCH))
+    for byte in content[stretches * STRETCH :]:
         crc = _NUMBERS[(crc ^ byte) & 0xFF] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
+
+
+def _after_stretches(crc: int, rows: np.ndarray) -> int:
+    """Return what the rows make of a register, one after the other. All are computed at once: a register after a row is
+    what the row makes of 0, and for each bit that was set before it, what as many zeros make of that bit."""
+    own = _after(np.zeros(len(rows), np.uint32), rows).tolist()
+    moved = _after(np.uint32(1) << np.arange(32, dtype=np.uint32), np.zeros((32, STRETCH), np.uint8)).tolist()
+    for after in own:
+        for bit in range(32):
+            if crc >> bit & 1:
+                after ^= moved[bit]
+        crc = after
+    return crc
 
 
 def _first_wrong(contents: Sequence[bytes], written: Iterable[bytes]) -> int | None:

@@ -1,0 +1,89 @@
+"""Updates that stay small after one large gradient, which the optimizer remembers and divides by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.diagnosis.mechanism import in_force
+from gradstudio.core.diagnosis.median import median
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.history import History
+from gradstudio.core.text import number
+
+_DIVIDE = ("adam", "adamw", "rmsprop")
+
+
+@dataclass
+class UpdatesAfterSpike(Looking):
+    """Fires where a gradient more than `times` the median of the `window` steps before reached an optimizer that
+    divides by a running mean of squares, and the updates of the steps after it were in the median less than `left` of
+    those before, at about the same learning rate, in a run that does badly or not yet well.
+
+    Own: Adam's mean of squares loses 0.001 of the spike at a step, so updates are small for hundreds of steps."""
+
+    rule = "updates_after_spike"
+    times: float = 30.0
+    left: float = 0.5
+    window: int = 50
+    least: int = 20  # steps before a spike, and after it
+    rested: int = 10  # steps after the spike in which Adam's mean of gradients still carries it
+
+    _seen: int = 0
+    _spike: int = -1
+    _usual: float = 0.0  # median norm before it
+
+    def look(self, history: History, state: Progress) -> None:
+        settings = history.settings[-1][1] if history.settings else None
+        if settings is None or settings.optimizer not in _DIVIDE:
+            return
+        if self._finding is None:
+            self._search(history)
+        self._seen = len(history)
+        if not state.struggling:
+            self.soften(not state.well)
+            return
+        first = self._spike + 1 + self.rested
+        if self._finding is not None or self._spike < 0 or len(history) < first + self.least:
+            return
+        before, after = self._updates(history, self._spike - self.window, self._spike), self._updates(history, first)
+        rate, now = (history.value("lr", step) for step in (self._spike, len(history) - 1))
+        if after < self.left * before and now > 0.8 * rate:
+            self._say(history, before, after)
+
+    def _say(self, history: History, before: float, after: float) -> None:
+        settings = in_force(history, self._spike)
+        kept = settings.beta2 if settings and settings.optimizer != "rmsprop" else 0.99
+        memory = f" for about {number(1 / (1 - kept))} steps" if kept < 1 else ""
+        last = len(history) - 1
+        self.tell(
+            history, "warning", "Small updates after a gradient spike",
+            f"The gradient norm that reached the optimizer was {number(history.value('clipped_norm', self._spike))} at "
+                f"step {self._spike:,}, and {number(self._usual)} in the median before. The median update was "
+                f"{number(before)} times as large as the weights before it, and {number(after)} in the last "
+                f"{min(last - self._spike - self.rested, self.window)} steps up to step {last:,}.",
+            f"The optimizer divides by the root of its running mean of squared gradients. It keeps the spike{memory}, "
+                "so the updates stay small.",
+            ("clipping.kind=norm",), first=self._spike,
+        )  # fmt: skip
+
+    def _updates(self, history: History, start: int, stop: int | None = None) -> float:
+        """Return the median size of the last updates among these steps."""
+        sizes = history.column("update_ratio", max(start, 0), stop)[-self.window :]
+        sizes = sizes[np.isfinite(sizes)]
+        return median(sizes) if len(sizes) else 0.0
+
+    def _search(self, history: History) -> None:
+        """Find a spike among the new rows, or keep the one that was found."""
+        start = max(self._seen, self.least)
+        norms = history.column("clipped_norm", start)
+        before = history.column("clipped_norm", max(start - self.window, 0), start)
+        before = before[np.isfinite(before)]
+        if len(before) < self.least or not len(norms):
+            return
+        usual = median(before)
+        high = np.flatnonzero(np.isfinite(norms) & (norms > self.times * usual))
+        if len(high):
+            self._spike, self._usual = start + int(high[0]), usual

@@ -1,0 +1,36 @@
+"""torch's global random generators, which the threads of a process share: dropout and the like draw from them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+GLOBAL = threading.RLock()  # held by whoever draws from them
+
+
+def states(device: str) -> list[Tensor]:
+    """Return the state of the CPU's generator, and of the device's own."""
+    found = [torch.get_rng_state()]
+    return [*found, torch.cuda.get_rng_state(device)] if device.startswith("cuda") else found
+
+
+def put(given: Sequence[Tensor], device: str) -> None:
+    """Put the generators into the states that `states` returned."""
+    torch.set_rng_state(given[0])
+    if device.startswith("cuda") and len(given) > 1:
+        torch.cuda.set_rng_state(given[1], device)
+
+
+@contextmanager
+def kept(device: str) -> Iterator[None]:
+    """Leave the generators behind as they are now."""
+    with GLOBAL:
+        before = states(device)
+        try:
+            yield
+        finally:
+            put(before, device)

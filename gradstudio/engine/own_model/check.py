@@ -1,0 +1,138 @@
+"""The check of a studio file before it is trained: the model is built, two batches are drawn, and a loss and its
+gradient are computed. It is made in a process of its own (session/own_model.py), which a file may hang or end."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor
+
+from gradstudio.core import presets, trust
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.studio_file import StudioFile
+from gradstudio.engine import chance, memory, runtime
+from gradstudio.engine.generators import generator
+from gradstudio.engine.own_model import trees
+from gradstudio.engine.own_model.subject import OwnModel
+
+READY = "ready"  # the first line of the answer: what follows is the file's own time
+ROOM = 0.7  # share of the free memory that a file may take in the check
+
+
+def main() -> None:
+    """Check the experiment that is written as TOML on stdin. Answer with two lines: READY, then the error as JSON, ""
+    where there is none."""
+    answer = _answer_apart()
+    experiment = presets.parse(sys.stdin.buffer.read().decode(), Path("checked")).experiment
+    _close_stdin()
+    file = experiment.studio_file
+    assert file is not None
+    trust.agree_here(file.sha256)  # or nobody had asked for the check
+    limit_memory()
+    print(READY, file=answer, flush=True)
+    print(json.dumps(fault(experiment)), file=answer, flush=True)
+    os._exit(0)  # whatever threads the file has begun
+
+
+def fault(experiment: Experiment) -> str:
+    """Return why the studio file of an experiment cannot be trained, in one line; "" where it can."""
+    assert experiment.studio_file is not None
+    try:
+        check(experiment.studio_file, experiment.with_value("run.device", "cpu"))
+    except KnobError as found:
+        return str(found)
+    except Exception as found:
+        name = experiment.studio_file.name
+        if runtime.out_of_memory(found):
+            return f"{name}: its model or a batch does not fit into memory; wanted: less than is free"
+        return f"{name}: {type(found).__name__}: {str(found).strip().partition(chr(10))[0][:200]}"
+    return ""
+
+
+def check(file: StudioFile, knobs: Experiment) -> None:
+    """Raise KnobError where the file cannot be trained."""
+    runtime.prepare(knobs.run.deterministic)
+    with chance.kept("cpu"):
+        torch.manual_seed(knobs.run.seed)
+        subject = OwnModel(file, knobs, "cpu")
+        model = subject.build(knobs)
+        batch = _batch_of_its_generator(subject, knobs)
+        subject.task.check_noise(knobs.problem, subject.task.example())
+        before, buffers = chance.states("cpu"), [buffer.clone() for buffer in model.buffers()]
+        loss = subject.compute(model, (batch,), knobs).loss
+        loss.backward()  # before the buffers are written to, which it may need
+        chance.put(before, "cpu")
+        with torch.no_grad():
+            for buffer, value in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(value)
+        again = subject.compute(model, (batch,), knobs).loss
+        if not _same(loss.detach(), again.detach()):
+            raise subject.program.error(
+                f"compute_loss gave {loss.item():.9g}, then {again.item():.9g} for the same batch and weights; wanted: "
+                "random numbers from torch alone, and no state outside the model", "compute_loss",
+            )  # fmt: skip
+
+
+def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:
+    """Return a batch; StudioFileError where the generator does not decide what is in it."""
+    source = generator(knobs.run.seed, "order")
+    start, size = source.get_state(), knobs.problem.batch_size
+    batch = subject.program.batch(size, source)
+    taken = sum(tensor.nbytes for tensor in trees.tensors(batch))
+    if not memory.fits(int(taken / ROOM)):
+        raise subject.program.error(
+            f"a batch takes {taken / 1e9:,.1f} GB; allowed: what fits into the {memory.free() / 1e9:,.1f} GB that are "
+            "free", "get_batch",
+        )  # fmt: skip
+    source.set_state(start)
+    again = subject.program.batch(size, source)
+    pairs = zip(trees.tensors(batch), trees.tensors(again), strict=False)
+    alike = len(trees.tensors(batch)) == len(trees.tensors(again)) and all(_same(*pair) for pair in pairs)
+    if not alike:
+        raise subject.program.error(
+            "get_batch gave another batch for the same state of its generator; wanted: random numbers from "
+            "`generator` alone", "get_batch",
+        )  # fmt: skip
+    return batch
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal; NaN is equal to NaN."""
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(
+        torch.nan_to_num(one), torch.nan_to_num(other)
+    )  # fmt: skip
+
+
+def limit_memory() -> None:
+    """Let this process take no more than a share of what is free: a system that runs out of memory may end another."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return
+    most = pages * resource.getpagesize() + int(ROOM * memory.free())
+    if most < 1 << 62:
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _answer_apart() -> TextIO:
+    """Return stdout as a file of its own: what a studio file prints goes nowhere."""
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    return answer
+
+
+def _close_stdin() -> None:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - for as long as the process lives

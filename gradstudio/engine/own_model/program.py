@@ -1,0 +1,134 @@
+"""Runs the text of a studio file, and calls its three functions. Whatever goes wrong in there is told in one line, with
+the line of the file."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core import trust
+from gradstudio.core.knobs import Value
+from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
+from gradstudio.core.text import one_line, shortened
+from gradstudio.engine.own_model import trees
+from gradstudio.engine.runtime import out_of_memory
+
+_LONGEST = 200  # characters of an error of the file
+
+
+class Program:
+    """A studio file that was run, with its functions. Each one is a namespace of its own: two trainers share none."""
+
+    def __init__(self, file: StudioFile, values: Mapping[str, Value]) -> None:
+        """Run the text; StudioFileError where nobody has agreed to that, or where it fails. `values` are those of its
+        knobs that differ from their defaults."""
+        if not trust.agreed(file.sha256):
+            raise StudioFileError(
+                f"{file.name} was never agreed to (SHA-256 {file.sha256[:16]}…); read it, then run it with --trust"
+            )
+        self.file, self._values = file, values
+        module = ModuleType(MODULE)
+        # dataclasses and the like look a class's module up by its name
+        known, sys.modules[MODULE] = sys.modules.get(MODULE), module
+        try:
+            self._guarded("", lambda: exec(compile(file.text, file.name, "exec", dont_inherit=True), vars(module)))
+        finally:
+            if known is not None:
+                sys.modules[MODULE] = known
+        self._module = module
+
+    def model(self) -> nn.Module:
+        """Build the model; StudioFileError where it is none that can be trained."""
+        model = self._call("build_model")
+        if not isinstance(model, nn.Module):
+            raise self.error(f"build_model returned {_kind(model)}; wanted: a torch.nn.Module", "build_model")
+        trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        if not trained:
+            raise self.error("the model has no parameter that requires a gradient; wanted: at least one", "build_model")
+        for name, weight in trained:
+            if isinstance(weight, nn.parameter.UninitializedParameter):
+                raise self.error(
+                    f"the size of {name} is not known before a batch; wanted: modules that are not lazy", "build_model"
+                )
+            if weight.dtype != torch.float32:
+                raise self.error(f"{name} is {_dtype(weight)}; wanted: parameters in float32", "build_model")
+        return model
+
+    def batch(self, batch_size: int, generator: torch.Generator) -> Any:
+        """Draw a batch; StudioFileError where it is none."""
+        batch = self._call("get_batch", batch_size, generator)
+        wanted = "wanted: tensors, also in tuples, lists or dicts"
+        if odd := trees.fault(batch):
+            raise self.error(f"get_batch returned {odd}; {wanted}", "get_batch")
+        if not trees.tensors(batch):
+            raise self.error(f"get_batch returned no tensor; {wanted}", "get_batch")
+        return batch
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Compute the loss, a tensor without dimensions in whatever float format it came in; StudioFileError where it
+        is none."""
+        loss = self._call("compute_loss", model, batch)
+        wanted = "wanted: a tensor with one number that depends on the parameters"
+        if not isinstance(loss, Tensor):
+            raise self.error(f"compute_loss returned {_kind(loss)}; {wanted}", "compute_loss")
+        if loss.numel() != 1:
+            raise self.error(f"compute_loss returned a tensor of shape {tuple(loss.shape)}; {wanted}", "compute_loss")
+        if not loss.is_floating_point():
+            raise self.error(f"compute_loss returned {_dtype(loss)}; {wanted}", "compute_loss")
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise self.error(f"the loss does not depend on any parameter, or was detached; {wanted}", "compute_loss")
+        return loss.reshape(())
+
+    def error(self, what: str, function: str = "", line: int = 0) -> StudioFileError:
+        """Return an error of the file, at a line or at the beginning of a function."""
+        code = getattr(getattr(self._module, function, None), "__code__", None) if function else None
+        line = line or (code.co_firstlineno if code is not None else 0)
+        return StudioFileError(f"{self.file.name}{f', line {line}' if line else ''}: {what}")
+
+    def _call(self, function: str, *given: Any) -> Any:
+        values = {name: self._values[name] for name in self.file.reading.arguments[function] if name in self._values}
+        found = getattr(self._module, function, None)
+        if not callable(found):
+            raise self.error(f"{function} is no function once the file has run")
+        return self._guarded(function, lambda: found(*given, **values))
+
+    def _guarded(self, function: str, work: Callable[[], Any]) -> Any:
+        """Return what the file's own code returns. What it raises becomes a StudioFileError, but for memory that is
+        used up and a person who interrupts."""
+        try:
+            return work()
+        except StudioFileError:
+            raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as fault:
+            if out_of_memory(fault):
+                raise
+            raise StudioFileError(_told(self.file.name, function, fault)) from fault
+
+
+def _told(name: str, function: str, fault: BaseException) -> str:
+    """Return what code of a file raised, in one line."""
+    frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == name]
+    line = f", line {frames[-1].lineno}" if frames else ""
+    text = shortened(one_line(str(fault).strip().partition("\n")[0]), _LONGEST)
+    where = f" in {function}" if function else ""
+    if isinstance(fault, SystemExit):
+        return f"{name}{line}: it ends the program{where}; wanted: a file that returns"
+    if isinstance(fault, ModuleNotFoundError):
+        return f"{name}{line}: {text}; wanted: only what is installed beside GradStudio"
+    return f"{name}{line}: {type(fault).__name__}{where}{f': {text}' if text else ''}"
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,144 @@
+"""The model, data and loss of a studio file, as a trainer trains them. Every pass goes through autograd: a recording
+would have to know whether the file draws random numbers or looks at its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import Activation, Layer
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.studio_file import StudioFile
+from gradstudio.engine import chance
+from gradstudio.engine.own_model import trees
+from gradstudio.engine.own_model.data import OwnBatch, OwnData
+from gradstudio.engine.own_model.drawing import initialize
+from gradstudio.engine.own_model.program import Program
+from gradstudio.engine.runtime import out_of_memory
+from gradstudio.engine.step import precision
+from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
+from gradstudio.engine.subject import Computed
+
+_NORMS = (
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d,
+    nn.InstanceNorm3d, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm,
+)  # fmt: skip
+
+
+class OwnModel:
+    """What a studio file brings."""
+
+    recorded = judged = False
+
+    def __init__(self, file: StudioFile, knobs: Experiment, device: str) -> None:
+        """Run the file's text. torch's global generator has the seed of the run."""
+        self.program = Program(file, knobs.model_file)
+        self.device = device
+        self.task = OwnData(self.program, knobs.problem, knobs.run.seed, device)
+        self._chance: list[Tensor] = []
+
+    def build(self, knobs: Experiment) -> nn.Module:
+        model = self.program.model()
+        initialize(model, knobs.model)
+        model.to(self.device).train()
+        self._chance = chance.states(self.device)
+        return model
+
+    def parameters(self, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+        return [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+
+    def layers(self, model: nn.Module) -> tuple[Layer, ...]:
+        norms = {id(weight) for part in model.modules() if isinstance(part, _NORMS) for weight in part.parameters()}
+        return tuple(
+            Layer(name, "norm" if id(weight) in norms else _role(name), weight.numel())
+            for name, weight in self.parameters(model)
+        )
+
+    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
+        (tree,) = batch
+        with precision.autocast(knobs.precision, self.device):
+            loss = self.program.loss(model, tree).float()
+        unknown = loss.detach().new_tensor(math.nan)
+        return Computed(loss, lambda: (unknown, torch.zeros_like(unknown)))
+
+    def check(self, model: nn.Module, knobs: Experiment) -> None:
+        with chance.kept(self.device):
+            batch = self.task.example()
+            self.task.check_noise(knobs.problem, batch)
+            reason = self._fault(model, batch, knobs)
+            if not reason:
+                return
+            others = [
+                dtype
+                for dtype in ("bf16", "fp32")
+                if not self._fault(model, batch, knobs.with_value("precision.dtype", dtype))
+            ]
+        if not others:
+            raise KnobError(f"{self.program.file.name}: {reason[:200]}")
+        raise KnobError(
+            f"precision.dtype = {knobs.precision.dtype} is not allowed with {self.program.file.name} on {self.device}, "
+            f"where torch cannot do it ({reason[:120]}); allowed: {', '.join(others)}, or another run.device"
+        )
+
+    def _fault(self, model: nn.Module, batch: OwnBatch, knobs: Experiment) -> str:
+        """Return why a pass fails, in torch's words; "" where it does not. It leaves no trace in the model."""
+        before = [buffer.clone() for buffer in model.buffers()]
+        trained = [weight for _, weight in self.parameters(model)]
+        try:
+            loss = self.compute(model, batch, knobs).loss
+            torch.autograd.grad(loss, trained, allow_unused=True)
+        except (RuntimeError, NotImplementedError) as fault:
+            if out_of_memory(fault):
+                raise
+            return str(fault).strip().partition("\n")[0].partition(". ")[0]
+        except KnobError as fault:
+            if knobs.precision.dtype == "fp32":
+                raise
+            return str(fault)
+        finally:
+            with torch.no_grad():
+                for buffer, value in zip(model.buffers(), before, strict=True):
+                    buffer.copy_(value)
+        return ""
+
+    def kept(self, model: nn.Module, knobs: Experiment) -> int:
+        return 0
+
+    def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
+        return ()
+
+    def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
+        return NOT_TESTED
+
+    def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
+        with chance.kept(self.device):
+            return self.program.loss(model, trees.mapped(batch.tree, place))
+
+    @contextmanager
+    def chance(self) -> Iterator[None]:
+        with chance.kept(self.device):
+            chance.put(self._chance, self.device)
+            try:
+                yield
+            finally:
+                self._chance = chance.states(self.device)
+
+    def no_chance(self) -> AbstractContextManager[None]:
+        return chance.kept(self.device)
+
+    def chance_state(self) -> list[Tensor]:
+        return list(self._chance)
+
+    def set_chance(self, states: list[Tensor]) -> None:
+        self._chance = list(states)
+
+
+def _role(name: str) -> Literal["weight", "recurrent", "bias"]:
+    own = name.rpartition(".")[2]
+    return "bias" if "bias" in own else "recurrent" if "weight_hh" in own else "weight"

@@ -1,0 +1,162 @@
+"""What a trainer trains: the built-in model, data and loss that the knobs choose. Those of a studio file are in
+own_model/."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import Activation, Layer
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine import memory, models
+from gradstudio.engine.gauges import activations, head
+from gradstudio.engine.models.initialization import initialize
+from gradstudio.engine.step import losses, precision
+from gradstudio.engine.step.testing import OnTestSet
+from gradstudio.engine.tasks import TASKS
+
+
+class Computed(NamedTuple):
+    """The loss of a batch in fp32, and what a row tells of it: a function that returns the accuracy and the largest
+    absolute output, as tensors."""
+
+    loss: Tensor
+    figures: Callable[[], tuple[Tensor, Tensor]]
+
+
+class Subject(Protocol):
+    """A model, its data and its loss. `task` draws the batches. `recorded`: passes may be recorded and repeated."""
+
+    task: Any
+    recorded: bool
+    judged: bool  # whether there is an accuracy, and batches that can be joined
+
+    def build(self, knobs: Experiment) -> nn.Module:
+        """Return the model with its first weights, on the CPU. torch's global generator has the seed of the run."""
+        ...
+
+    def parameters(self, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+        """Return the parameters that are trained, with their names, in forward order."""
+        ...
+
+    def layers(self, model: nn.Module) -> tuple[Layer, ...]:
+        """Return a description of each of `parameters`."""
+        ...
+
+    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
+        """Compute the loss of a batch, without loss.weight."""
+        ...
+
+    def check(self, model: nn.Module, knobs: Experiment) -> None:
+        """Raise KnobError where the device cannot train the model with these live values."""
+        ...
+
+    def kept(self, model: nn.Module, knobs: Experiment) -> int:
+        """Return the bytes that a pass keeps of a micro-batch, where they are many; KnobError where a step takes more
+        than is free."""
+        ...
+
+    def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
+        """Measure the activations of a batch, without a trace in training."""
+        ...
+
+    def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
+        """Measure the model, which is in evaluation, on the test set."""
+        ...
+
+    def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute the loss of a batch without autocast and loss.weight, of a copy of the model that may be of another
+        format and on another device: `place` brings tensors there."""
+        ...
+
+    def chance(self) -> AbstractContextManager[None]:
+        """Return the context of a step, in which torch's global generators are in the run's own state."""
+        ...
+
+    def no_chance(self) -> AbstractContextManager[None]:
+        """Return the context of a measurement in a step, after which they are as before."""
+        ...
+
+    def chance_state(self) -> list[Tensor]:
+        """Return the run's own state of torch's global generators; [] where nothing draws from them."""
+        ...
+
+    def set_chance(self, states: list[Tensor]) -> None:
+        """Set it, as `chance_state` returned it."""
+        ...
+
+
+class BuiltIn:
+    """A built-in network that learns a built-in task."""
+
+    recorded = judged = True
+
+    def __init__(self, knobs: Experiment, device: str) -> None:
+        self.device = device
+        self.task = TASKS[knobs.problem.task](knobs.problem, knobs.run.seed, device)
+        self.loss = losses.choose(knobs.loss.kind, self.task.goal)
+        self._shape = self.task.shape._replace(outputs=self.task.shape.outputs * self.loss.outputs)
+
+    def build(self, knobs: Experiment) -> nn.Module:
+        if self.device == "cpu":
+            memory.check_weights(knobs, self._shape)
+        model = models.MODELS[knobs.model.kind](knobs.model, self._shape)
+        initialize(model, knobs.model, self.task.sample())
+        return model
+
+    def parameters(self, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+        return models.named_parameters(model)
+
+    def layers(self, model: nn.Module) -> tuple[Layer, ...]:
+        return models.layers(model)
+
+    def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
+        inputs, targets = batch
+        with precision.autocast(knobs.precision, self.device):
+            outputs = model(inputs)
+        outputs = outputs.float()
+        loss = self.loss.value(outputs, targets, knobs.loss.eps)
+        return Computed(
+            loss, lambda: (self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf))
+        )
+
+    def check(self, model: nn.Module, knobs: Experiment) -> None:
+        precision.check(model, self.task.sample(2), knobs.precision, self.device, knobs.model.kind)
+
+    def kept(self, model: nn.Module, knobs: Experiment) -> int:
+        if self.device != "cpu":
+            return 0
+        return memory.check_step(knobs, self._shape, model, self.task.sample(2))
+
+    def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
+        with precision.autocast(knobs.precision, self.device):
+            return activations.sample(model, knobs.model.activation, batch.inputs)
+
+    def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
+        with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as seen:
+            inputs, targets = self.task.test_batch(model)
+            seen.clear()  # a task in which the model acts has asked it for its actions
+            outputs = model(inputs).float()
+        alike = head.mean_cosine(seen[0]) if self.task.goal in ("classes", "value") else UNKNOWN
+        return OnTestSet(losses.accuracy(self.loss, outputs, targets), alike)
+
+    def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
+        outputs = model(place(batch.inputs))
+        return self.loss.value(outputs, place(batch.targets), knobs.loss.eps)
+
+    def chance(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    no_chance = chance
+
+    def chance_state(self) -> list[Tensor]:
+        return []
+
+    def set_chance(self, states: list[Tensor]) -> None:
+        pass

@@ -1,0 +1,229 @@
+"""A studio file in the engine: what is trained, what a snapshot holds, and what each bad file is told."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from own_models import GOOD, preset
+from torch import nn
+
+from gradstudio.core import trust
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.studio_file import StudioFileError
+from gradstudio.core.unknown import is_known
+from gradstudio.engine.gauges.on_demand import OnDemandGauges
+from gradstudio.engine.own_model import check, trees
+from gradstudio.engine.provenance_search import explain
+from gradstudio.engine.snapshot import Snapshot
+from gradstudio.engine.trainer import Trainer
+
+
+def losses(trainer: Trainer, steps: int = 6) -> list[float]:
+    return [next(trainer.steps()).loss for _ in range(steps)]
+
+
+def trainer(folder: Path, *sets: str, text: str = GOOD) -> Trainer:
+    return Trainer(preset(folder, text).experiment.with_texts(list(sets)))
+
+
+def test_what_is_trained_is_what_the_file_builds(tmp_path: Path) -> None:
+    made = trainer(tmp_path, "model_file.hidden=5")
+    assert [(layer.name, layer.role, layer.size) for layer in made.layers] == [
+        ("unused", "weight", 3), ("first.weight", "weight", 10), ("first.bias", "bias", 5), ("norm.weight", "norm", 5),
+        ("norm.bias", "norm", 5), ("last.weight", "weight", 10), ("last.bias", "bias", 2),
+    ]  # fmt: skip
+    row = next(made.steps())
+    assert math.isfinite(row.loss) and row.grad_norm > 0
+    assert not is_known(row.accuracy) and not is_known(row.test_accuracy)
+    assert made.evaluate() is None
+    with torch.no_grad():
+        made.flat.weights.data[0] = math.inf
+    assert math.isnan(made.evaluate() or 0.0)
+
+
+def test_a_snapshot_has_the_state_of_dropout_and_of_the_data(tmp_path: Path) -> None:
+    made = trainer(tmp_path, "accumulation.steps=2", "model_file.dropout=0.5")
+    losses(made, 3)
+    state = Snapshot.take(made)
+    expected = losses(made)
+    torch.randn(100)  # whoever else draws from torch's global generator
+    state.restore(made)
+    assert losses(made) == expected
+    stored = Snapshot.unpack(state.pack(), "cpu", made.experiment.studio_file)
+    again = Trainer(made.experiment)
+    assert stored.fits(again) and stored.experiment == made.experiment
+    stored.restore(again)
+    assert losses(again) == expected
+
+
+def test_torchs_global_generator_is_left_as_it_was(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    made = trainer(tmp_path)
+    made.check_accumulation_next = made.sample_activations_next = made.test_next = made.compare_next = True
+    losses(made)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_measured_beside_a_step_leaves_no_trace(tmp_path: Path) -> None:
+    plain, watched = (trainer(tmp_path, "accumulation.steps=2", "model_file.dropout=0.5") for _ in range(2))
+    expected = losses(plain)
+    gauges = OnDemandGauges(watched)
+    found = []
+    for _ in expected:
+        watched.check_accumulation_next = watched.sample_activations_next = watched.test_next = True
+        watched.compare_next = True
+        row = next(watched.steps())
+        found.append(row.loss)
+        assert "studio file" in row.joined_problem
+        for name in ("exponents", "sharpness", "noise_scale", "overshoot"):
+            gauges.measure(name)
+    assert found == expected
+
+
+def test_two_trainers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    expected = losses(trainer(tmp_path))
+    one, other = trainer(tmp_path), trainer(tmp_path)
+    pairs = [(next(one.steps()).loss, next(other.steps()).loss) for _ in expected]
+    assert pairs == [(loss, loss) for loss in expected]
+
+
+def test_a_nan_is_traced_to_the_line_of_work_where_it_is_born(tmp_path: Path) -> None:
+    text = GOOD.replace("+ 0 * step", "+ torch.log(model.last.bias.sum() * 0)")
+    made = trainer(tmp_path, text=text)
+    found = explain(made)
+    assert found is not None and found.operation.startswith("aten.log")
+    assert "logarithm of 0" in found.cause and found.step == 0 and found.micro_batch == 0
+
+
+def test_the_noise_goes_to_the_first_tensor_if_that_holds_floats(tmp_path: Path) -> None:
+    made = trainer(tmp_path, "problem.noise=0.5", "problem.outlier_every=2", "problem.outlier_scale=1000")
+    plain = trainer(tmp_path)
+    (noisy,), (quiet,) = made.next_batches(), plain.next_batches()
+    difference = noisy.tree["points"] - quiet.tree["points"]
+    assert 0.1 < difference.std() < 1.0 and torch.equal(noisy.tree["labels"][0], quiet.tree["labels"][0])
+    losses(made, 2)
+    assert made.next_batches()[0].tree["points"].std() > 100
+    labels_first = GOOD.replace('{"points": points, "labels": [(points', '{"labels": [(points').replace(
+        ".long()]}", '.long()], "points": points}'
+    )
+    with pytest.raises(KnobError, match=r"problem\.noise = 0\.5 is not allowed.*int64"):
+        trainer(tmp_path, "problem.noise=0.5", text=labels_first)
+    with pytest.raises(KnobError, match=r"problem\.outlier_every = 3 is not allowed"):
+        trainer(tmp_path, text=labels_first).change("problem.outlier_every", 3)
+
+
+@pytest.mark.parametrize("scheme", ["xavier", "he", "orthogonal", "zeros", "normal"])
+def test_the_schemes_draw_linear_and_conv_and_recurrent_layers(tmp_path: Path, scheme: str) -> None:
+    text = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.lstm, self.own = nn.Conv1d(3, 16, 3), nn.LSTM(16, 16), nn.Parameter(torch.full((4,), 7.0))
+        self.head = nn.Linear(16, 2)
+    def forward(self, x):
+        return self.head(self.lstm(self.conv(x).permute(2, 0, 1))[0][-1])
+def build_model():
+    return Net()
+def get_batch(batch_size, generator):
+    return torch.randn(batch_size, 3, 8, generator=generator)
+def compute_loss(model, batch):
+    return (model(batch) ** 2).mean() + model.own.sum()
+"""
+    model = trainer(tmp_path, f"model.init={scheme}", "model.init_gain=2", "model.initial_bias=0.25", text=text).model
+    assert isinstance(model, nn.Module)
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    assert torch.equal(weights["own"], torch.full((4,), 7.0))
+    assert (weights["conv.bias"] == 0.25).all() and (weights["head.bias"] == 0).all()
+    assert (weights["lstm.bias_ih_l0"] == 0.25).all() and (weights["lstm.bias_hh_l0"] == 0).all()
+    conv, recurrent = weights["conv.weight"].std().item(), weights["lstm.weight_hh_l0"]
+    expected = {"xavier": (2 / (9 + 48)) ** 0.5, "he": (2 / 9) ** 0.5, "zeros": 0.0, "normal": 0.02}
+    if scheme in expected:
+        assert conv == pytest.approx(2 * expected[scheme], rel=0.25, abs=1e-12)
+    else:
+        assert torch.allclose(recurrent.T @ recurrent, 4 * torch.eye(16), atol=1e-4)
+
+
+# What is replaced in the file, by what, and what is told of it.
+BAD = {
+    "an import": ("import torch\n", "import torch\nimport nowhere_to_be_found\n", "line 8: No module named 'nowhere"),
+    "an error": ("class Net", "1 / 0\nclass Net", "line 15: ZeroDivisionError"),
+    "exit": ("class Net", "raise SystemExit(3)\nclass Net", "line 15: it ends the program"),
+    "no module": ("return Net(hidden, dropout)", "return 3", "line 29: build_model returned an object of type int"),
+    "None": ("return Net(hidden, dropout)", "pass", "line 29: build_model returned None; wanted: a torch.nn.Module"),
+    "doubles": ("Net(hidden, dropout)", "Net(hidden, dropout).double()", "unused is float64; wanted: parameters in f"),
+    "nothing to train": ("Net(hidden, dropout)", "Net(hidden, dropout).requires_grad_(False)", "no parameter that req"),
+    "lazy": ("self.first = nn.Linear(2, hidden)", "self.first = nn.LazyLinear(hidden)", "first.weight is not known"),
+    "no batch": ('return {"points"', 'return object() or {"points"', "line 33: get_batch returned object; wanted"),
+    "no tensor": ('return {"points"', 'return {"size": 3} or {"points"', "line 33: get_batch returned no tensor"),
+    "its own chance": ("generator=generator", "generator=None", "line 33: get_batch gave another batch for the same"),
+    "numpy's chance": ("points = ", "import random; points = random.random() * ", "line 33: get_batch gave another b"),
+    "chance in the loss": ("+ 0 * step", "* __import__('random').random()", "line 38: compute_loss gave"),
+    "no scalar": ("label_smoothing=smoothing", "reduction='none'", "line 38: compute_loss returned a tensor of shape (32,)"),
+    "many numbers": ("return F.cross_entropy", "return torch.ones(3) * F.cross_entropy", "returned a tensor of shape"),
+    "a number": ("+ 0 * step", "* 1.0).item()", "not valid Python"),
+    "detached": ("label_smoothing=smoothing) + 0 * step", "label_smoothing=smoothing).detach()", "was detached; wanted"),
+    "no tensor as loss": ("return F.cross_entropy", "return 'loss' or F.cross_entropy", "an object of type str; wanted"),
+    "whole numbers": ("label_smoothing=smoothing) + 0 * step", "label_smoothing=smoothing).long()", "returned int64"),
+    "shapes": ("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden + 1, 2)", "line 26: RuntimeError in c"),
+    "too large": ("batch_size, 2, generator", "batch_size * 10**12, 2, generator", "does not fit into memory"),
+    "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_each_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
+    old, new, told = BAD[case]
+    assert old in GOOD
+    text = GOOD.replace(old, new)
+    try:
+        experiment = preset(tmp_path, text).experiment
+    except ValueError as fault:
+        found = str(fault)
+    else:
+        found = check.fault(experiment)
+    assert told in found and "\n" not in found and len(found) < 400
+    assert not found or found.startswith("points.py")
+
+
+def test_a_good_file_passes_the_check(tmp_path: Path) -> None:
+    for sets in ([], ["precision.dtype=bf16", "problem.noise=0.1", "model.init=he"]):
+        assert check.fault(preset(tmp_path).experiment.with_texts(sets)) == ""
+
+
+def test_a_step_that_fails_names_the_line_of_the_file(tmp_path: Path) -> None:
+    text = GOOD.replace("    points = ", "    assert generator.get_state().sum() == 0 or not calls.append(1), calls\n"
+                        "    assert len(calls) < 4, 'no more'\n    points = ").replace(
+                        "class Net", "calls = []\n\n\nclass Net")  # fmt: skip
+    made = trainer(tmp_path, text=text)
+    with pytest.raises(StudioFileError, match=r"points\.py, line 38: AssertionError in get_batch: no more"):
+        losses(made)
+
+
+def test_nothing_is_run_that_nobody_agreed_to(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    text = f"open({str(mark)!r}, 'w').close()\n" + GOOD.replace("from __future__ import annotations\n", "")
+    unknown = preset(tmp_path, text, agreed=False)
+    assert unknown.experiment.studio_file is not None
+    with pytest.raises(StudioFileError, match="never agreed to"):
+        Trainer(unknown.experiment)
+    assert not mark.exists()
+    trust.agree(unknown.experiment.studio_file.sha256)
+    Trainer(unknown.experiment)
+    assert mark.exists()
+
+
+def test_trees_keep_their_kinds() -> None:
+    tree = {"a": torch.ones(2), "b": [1, None, (torch.zeros(3), "x")]}
+    found = trees.mapped(tree, lambda tensor: tensor + 1)
+    assert found["a"].tolist() == [2, 2] and found["b"][2][0].tolist() == [1, 1, 1] and found["b"][2][1] == "x"
+    assert [tensor.numel() for tensor in trees.tensors(tree)] == [2, 3]
+    assert trees.fault(tree) == "" and trees.fault({"a": object()}) == "object"
+    nested: list = []
+    nested.append(nested)
+    assert "deep" in trees.fault(nested)
