@@ -21,6 +21,7 @@ from gradstudio.commands.options import (
     Report,
     TryFixes,
     asked_changes,
+    check_own,
     compared_steps,
     library_file,
     opened,
@@ -122,6 +123,7 @@ def _parent(source: str, library: Path | None) -> Parent:
         return _of_folder(Path(source))
     with opened(library) as kept:
         run = kept.load(kept.find(source))
+    check_own(run)
     return Parent(run, len(run.history), run.environment)
 
 

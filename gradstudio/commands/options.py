@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gradstudio.core.experiment import Experiment
     from gradstudio.core.presets import Preset
     from gradstudio.session.library.store import Library
+    from gradstudio.session.record.run import Run
 
 LARGEST_SUMMARY = 10_000_000  # bytes of a run.json
 LONGEST_STEP = 18  # digits
@@ -247,7 +248,17 @@ def _kept(source: str, asked: Path | None, *, beginning: bool) -> tuple[Preset, 
         ):
             return None
         run = library.load(library.find(source))
+    check_own(run)
     return as_preset(run), threads.of(run.environment)
+
+
+def check_own(run: Run) -> None:
+    """Raise WrongRequest for a run that a script of somebody made, and not the studio."""
+    if run.watched is not None:
+        raise WrongRequest(
+            f"{run.id} is a watched run, which only its script can make again; "
+            "`gradstudio report` and `gradstudio runs show` tell what was measured"
+        )
 
 
 def _planned(preset: Preset, changes: list[str], experiment: Experiment) -> tuple[Change, ...]:

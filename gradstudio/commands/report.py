@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gradstudio.commands.options import LibraryFile, RunName, formats, opened
+from gradstudio.commands.options import LibraryFile, RunName, check_own, formats, opened
 from gradstudio.commands.terminal import WrongRequest, say
 
 TENSORBOARD = "tensorboard"
@@ -41,6 +41,8 @@ def report(
     with opened(library) as kept:
         found = kept.load(kept.find(run))
         note = next(entry.note for entry in kept.entries() if entry.id == found.id)
+    if {"toml", "py"} & set(asked):
+        check_own(found)
     folder = out or Path(
         re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-")[:100] or "run"
     )  # the id may come from somebody else's library

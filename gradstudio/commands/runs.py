@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -211,9 +212,13 @@ def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
         if value != knob.default
     ]
     lines = [("run", run.id), ("started", _when(entry.started, "seconds").replace("T", " "))]
-    if file := run.experiment.studio_file:
-        lines += [("file", f"{file.name}, SHA-256 {file.sha256}")]
-    lines += _under("knobs", knobs or ["all at their default"])
+    if run.watched is not None:
+        lines += [("script", shlex.join((run.watched.script, *run.watched.arguments))), *run.watched.facts]
+        lines += _under("recorded", [f"one of {run.watched.every} steps"] if run.watched.every > 1 else [])
+    else:
+        if file := run.experiment.studio_file:
+            lines += [("file", f"{file.name}, SHA-256 {file.sha256}")]
+        lines += _under("knobs", knobs or ["all at their default"])
     lines += _under("changed", [_change(change) for change in run.course])
     lines += _under("tags", [", ".join(entry.tags)] if entry.tags else [])
     return lines + _under("note", entry.note.splitlines())

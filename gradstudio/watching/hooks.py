@@ -23,11 +23,13 @@ from gradstudio.watching.guard import guarded
 
 @dataclass(slots=True)
 class Roots:
-    """What a backward pass began from: the tensors, the factors on them, and the loss scale that they carry."""
+    """What a backward pass began from: the tensors, the factors on them, the loss scale that they carry, and what they
+    were before a scaler multiplied them, which may have overflowed; None where that is not known."""
 
     tensors: tuple[Tensor, ...]
     gradients: tuple[Tensor | None, ...]
     scale: float
+    unscaled: tuple[Tensor | None, ...]
 
 
 class Listener(Protocol):
@@ -52,7 +54,7 @@ class Hooks:
         self._process = os.getpid()
         self._depth = threading.local()
         self._undo: list[Callable[[], None]] = []
-        self._scaled: dict[int, float] = {}  # loss scale of each tensor that a scaler gave, by its id
+        self._scaled: dict[int, Tensor] = {}  # what a scaler was given, by the id of what it gave
         self._scale = 1.0  # of the latest of them that no backward pass began from yet
         self._active = True
         self._guard = guarded(give_up)
@@ -106,10 +108,10 @@ class Hooks:
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         given = dict(zip(("tensors", "grad_tensors"), arguments, strict=False)) | named
         tensors, gradients = _several(given.get("tensors")), _several(given.get("grad_tensors"))
-        scale = next((self._scaled[id(root)] for root in tensors if id(root) in self._scaled), self._scale)
+        unscaled = tuple(self._scaled.get(id(root)) for root in tensors)
+        roots = Roots(tensors, gradients or (None,) * len(tensors), self._scale, unscaled)
         self._scaled.clear()
         self._scale = 1.0
-        roots = Roots(tensors, gradients or (None,) * len(tensors), scale)
         self._listener.before_backward(roots)
         return roots
 
@@ -134,11 +136,11 @@ class Hooks:
         self._wrap(scaler, "scale", None, self._after_scaling)
         self._wrap(scaler, "step", self._before_scaled_step, self._after_scaled_step)
 
-    def _after_scaling(self, scaled: Any, scaler: Any, *_: Any, **__: Any) -> None:
+    def _after_scaling(self, scaled: Any, scaler: Any, outputs: Any) -> None:
         if scaler.is_enabled():
             self._scale = float(scaler.get_scale())
-            for each in _several(scaled):
-                self._scaled[id(each)] = self._scale
+            pairs = zip(_several(scaled), _several(outputs), strict=False)
+            self._scaled |= {id(given): each.detach() for given, each in pairs}
 
     def _before_scaled_step(self, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         if scaler.is_enabled():

@@ -12,6 +12,7 @@ from gradstudio.engine.gauges import scattered
 from gradstudio.engine.gauges.every_step import Change, Gradient, ratio
 from gradstudio.engine.passes.flat import Layout
 from gradstudio.engine.torch_internals import version_of
+from gradstudio.session.library.store import MOST_LAYERS
 
 
 class NotMeasurable(Exception):
@@ -35,6 +36,10 @@ class Parameters:
                 raise NotMeasurable("The parameters are shared out among processes (DTensor).")
             if not tensor.is_floating_point():
                 raise NotMeasurable("A parameter is not a real number.")
+        if len(self.tensors) > MOST_LAYERS:
+            raise NotMeasurable(
+                f"The model has {len(self.tensors):,} tensors; a run has at most {MOST_LAYERS:,} layers."
+            )
         layout = Layout([tensor.numel() for tensor in self.tensors])
         self.sizes = layout.sizes
         self._shares = np.maximum(layout.sizes, 1)  # of an empty tensor all shares are 0

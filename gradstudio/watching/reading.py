@@ -22,11 +22,12 @@ _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
 def loss_of(roots: Roots) -> float:
     """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN where that is no number."""
     total = 0.0
-    for root, gradient in zip(roots.tensors, roots.gradients, strict=False):
-        if root.numel() != 1:
+    for root, gradient, unscaled in zip(roots.tensors, roots.gradients, roots.unscaled, strict=False):
+        if root.numel() != 1 or not roots.scale:
             return UNKNOWN
-        total += root.item() * (1.0 if gradient is None else gradient.item())
-    return total / roots.scale if roots.scale else UNKNOWN
+        loss = root.item() / roots.scale if unscaled is None else unscaled.item()
+        total += loss * (1.0 if gradient is None else gradient.item())
+    return total
 
 
 def settings_of(

@@ -14,7 +14,7 @@ from gradstudio.core import files
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.watching.guard import say
-from gradstudio.watching.watched_run import Script, running_script
+from gradstudio.watching.watched_run import Script, WatchedRun, running_script
 from gradstudio.watching.watcher import OnNonfinite, Watcher
 
 if TYPE_CHECKING:
@@ -47,10 +47,14 @@ class Watched:
         if self._watcher is not None and self._observer is not None:
             self._watcher.leave(self._observer)
 
-    def _found(self):
-        if self._watcher is None:
-            return None
-        return next((run for run in reversed(self._watcher.runs) if run.observer is self._observer), None)
+    @property
+    def watched_runs(self) -> list[WatchedRun]:
+        """Every run of this training: other parameters that come to be trained begin a new one."""
+        runs = self._watcher.runs if self._watcher is not None else []
+        return [run for run in runs if run.observer is self._observer]
+
+    def _found(self) -> WatchedRun | None:
+        return next(reversed(self.watched_runs), None)
 
 
 def watch(
@@ -77,6 +81,11 @@ def watch(
     except Exception as fault:
         say(f"not watched: {type(fault).__name__}: {fault}")
         return Watched(None, None)
+
+
+def current() -> Watcher | None:
+    """Return what watches this process, if anything does."""
+    return _watcher
 
 
 def the_watcher(library: Path | None, on_nonfinite: OnNonfinite) -> Watcher:

@@ -174,10 +174,13 @@ class FindingsPanel(QWidget):
             self.cards.append(card)
             self._column.insertWidget(self._column.count() - 1, card)
         for card, finding in zip(self.cards, found, strict=False):
-            card.show_text(
-                _SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, finding.meaning
+            # the remedies of a watched script are code, which no button can change
+            code = (
+                f" Change in the script: {', or '.join(finding.remedies)}." if run.watched and finding.remedies else ""
             )
-            card.offer(finding.remedies)
+            meaning = finding.meaning + code
+            card.show_text(_SEVERITIES[finding.severity], finding.title, finding.when, finding.evidence, meaning)
+            card.offer(() if run.watched else finding.remedies)
             card.show()
         while len(self.cards) > len(found):
             card = self.cards.pop()

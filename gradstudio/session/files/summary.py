@@ -38,9 +38,19 @@ def summarize(run: Run) -> dict[str, Any]:
             "comparisons": comparisons,
             "tests": _tests(run),
             **line,
+            **_watched(run),
         },
         _spelled,
     )
+
+
+def _watched(run: Run) -> dict[str, Any]:
+    """Return the script that was watched; empty for a run of the studio."""
+    script = run.watched
+    if script is None:
+        return {}
+    told = {"script": script.script, "arguments": list(script.arguments), "sha256": script.sha256}
+    return {"watched": {**told, "every": script.every, **dict(script.facts)}}
 
 
 def _tests(run: Run) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.strict_json import coded
 from gradstudio.core.text import clean
+from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.session.library.conforming import conforming
 from gradstudio.session.record.run import JoinedBatch, Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -62,9 +63,15 @@ def changing(run: Run, history: History, steps: int) -> dict[str, Any]:
         "title": clean(run.title), "status": run.status, "message": clean(run.message), "refused": run.refused,
         "accuracy": dumps(run.accuracy),
         "seconds": run.seconds, "steps": steps, "first_nonfinite_step": run.first_nonfinite_step,
-        "final_loss": dumps(history.value("loss", steps - 1) if steps else None),
+        "final_loss": dumps(_final_loss(history, steps)),
         "environment": dumps(dict(run.environment)), "layers": dumps([list(layer) for layer in history.layers]),
     }  # fmt: skip
+
+
+def _final_loss(history: History, steps: int) -> float | None:
+    """Return the loss of the last of these rows; None where nobody saw it."""
+    loss = history.value("loss", steps - 1) if steps else UNKNOWN
+    return loss if is_known(loss) else None
 
 
 def run_from(

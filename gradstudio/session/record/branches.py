@@ -37,6 +37,8 @@ def fork(
 
     `experiment` is what the parent began with, where `parent` was made again with another number of steps; `steps` is
     how many steps the branch will have. `asked` and `compare_at` are the branch's own changes and comparisons."""
+    if parent.watched is not None:
+        raise KnobError(f"{parent.id} was made by a script of yours: it has no branches")
     if not 0 <= step <= len(parent.history):
         raise KnobError(f"step {step:,} is not among the steps 0 to {len(parent.history):,} of {parent.id}")
     start = experiment or parent.experiment
@@ -80,9 +82,9 @@ def parting(one: Run, other: Run) -> int:
 
 def last_healthy_step(run: Run) -> int | None:
     """Return the last step before the run diverged whose gradient norm was still usual. None where it did not diverge,
-    or was never healthy."""
+    was never healthy, or cannot be rewound, as a watched run."""
     broke = run.first_nonfinite_step
-    if not broke:
+    if not broke or run.watched is not None:
         return None
     first = max(broke - USUAL, 0)
     norms = run.history.column("grad_norm", first, broke)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradstudio.core.diagnosis import cause_ranking
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.offered_remedies import fitting
+from gradstudio.core.diagnosis.remedies_as_code import as_code
 from gradstudio.session.record.run import Run
 
 
 def ranked(run: Run) -> list[Finding]:
     """Return the findings without the symptoms that others explain: causes, the most likely first, then notes."""
     return [
-        fitting(finding, run.in_force, run.provenance)
-        for finding in cause_ranking.folded(list(run.findings.values()), run.provenance)
+        _with_remedies(finding, run) for finding in cause_ranking.folded(list(run.findings.values()), run.provenance)
     ]
 
 
 def in_order(run: Run) -> list[Finding]:
     """Return every finding: causes, the most likely first, then their symptoms, then notes."""
     return [
-        fitting(finding, run.in_force, run.provenance)
-        for finding in cause_ranking.ordered(list(run.findings.values()), run.provenance)
+        _with_remedies(finding, run) for finding in cause_ranking.ordered(list(run.findings.values()), run.provenance)
     ]
+
+
+def _with_remedies(finding: Finding, run: Run) -> Finding:
+    """Return the finding with the remedies that fit: knobs to set, or code to change in a script that was watched."""
+    found = fitting(finding, run.in_force, run.provenance)
+    if run.watched is None:
+        return found
+    optimizer = run.history.settings[-1][1].optimizer if run.history.settings else ""
+    return replace(found, remedies=as_code(found.remedies, optimizer))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.unknown import is_known
 from gradstudio.session.record.run import Run
 
 
@@ -38,8 +39,8 @@ def figures(run: Run) -> Figures:
         outcome=run.status if run.over else "stopped",
         steps=len(loss),
         first_nonfinite_step=run.first_nonfinite_step,
-        initial_loss=float(loss[0]) if len(loss) else None,
-        final_loss=float(loss[-1]) if len(loss) else None,
+        initial_loss=_seen(loss[:1]),
+        final_loss=_seen(loss[-1:]),
         best_loss=_extreme(np.min, loss),
         accuracy=run.accuracy,
         peak_grad_norm=_extreme(np.max, norm),
@@ -48,6 +49,11 @@ def figures(run: Run) -> Figures:
         final_scale=float(scale[-1]) if len(scale) else None,
         seconds=run.seconds,
     )
+
+
+def _seen(value: np.ndarray) -> float | None:
+    """Return a number that was measured; None for an unknown one, and where there is none."""
+    return float(value[0]) if len(value) and is_known(float(value[0])) else None
 
 
 def _extreme(pick: Callable[[np.ndarray], np.floating], values: np.ndarray) -> float | None:

@@ -186,9 +186,11 @@ def _trend(run: Run) -> State:
     """Return whether the loss falls, by the same figures as in `progress`."""
     ends = _ends(run.history.column("loss", len(run.history) - WINDOW))
     text = progress(run)
+    if run.watched is not None and (len(run.history) < 40 or ends is None):
+        return State("good", f"Training: step {len(run.history):,}", text)
     if len(run.history) < 40 or ends is None:
         return State("good", f"Training: step {len(run.history):,} of {run.experiment.run.steps:,}", text)
-    if aim := names.aim(run):
+    if run.watched is None and (aim := names.aim(run)):
         return State("good", f"Training: {aim}", text)
     change, size = ends[1] - ends[0], abs(ends[0])
     if change < -0.02 * size:

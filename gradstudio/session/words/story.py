@@ -12,6 +12,7 @@ from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_figures import figures
+from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.words import names
 
 
@@ -26,13 +27,17 @@ def headline(run: Run) -> str:
         critical = any(finding.severity == "critical" for finding in list(run.findings.values()))
         return f"finished {steps}, but training was unhealthy" if critical else f"finished {steps}"
     if run.status == "interrupted":
-        return (
-            f"interrupted after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}: "
-            f"{names.CUT_OFF}"
-        )
+        return f"interrupted after {_of_all(run)}: {names.CUT_OFF}"
     if not run.over:
         return f"still training, {steps} so far"
-    return f"stopped after {len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
+    return f"stopped after {_of_all(run)}"
+
+
+def _of_all(run: Run) -> str:
+    """Return how many steps were made, of how many where that is known."""
+    if run.watched is not None:
+        return plural(len(run.history), "step", "steps")
+    return f"{len(run.history):,} of {plural(run.experiment.run.steps, 'step', 'steps')}"
 
 
 def tone(run: Run) -> Literal["good", "bad", "warning"]:
@@ -51,6 +56,8 @@ def tell(run: Run) -> str:
 
 
 def _setup(run: Run) -> str:
+    if run.watched is not None:
+        return _watched(run.watched)
     knobs = run.experiment
     network, device = names.network(knobs), run.environment.get("device", "")
     where = f" on {device}" if device else ""
@@ -61,6 +68,13 @@ def _setup(run: Run) -> str:
         f"in {knobs.precision.dtype}{where}, with "
         f"seed {knobs.run.seed}."
     )
+
+
+def _watched(script: WatchedScript) -> str:
+    """Return what was watched."""
+    facts = "; ".join(f"{name}: {text}" for name, text in script.facts)
+    every = f" One of {script.every} steps is recorded." if script.every > 1 else ""
+    return f"The training of {script.script or 'a program'} was watched ({facts}).{every}"
 
 
 def _branch(run: Run) -> str:
@@ -155,7 +169,7 @@ def _end(run: Run) -> str:
     if run.status == "interrupted":
         return (
             "The program ended while it trained. The rows that were measured by then, except at most the last second, "
-            "are kept, and the run can be repeated."
+            f"are kept{'' if run.watched else ', and the run can be repeated'}."
         )
     if run.accuracy is None:
         return ""
@@ -170,7 +184,7 @@ def loss_scale(scale: float | None) -> str:
 
 
 def _accuracy_line(run: Run, accuracy: float | None) -> list[str]:
-    if not has_test_set(run.experiment):
+    if run.watched is not None or not has_test_set(run.experiment):
         return []
     if accuracy != accuracy:
         return ["  accuracy   none: the weights are not finite"]
@@ -207,5 +221,6 @@ def in_words(run: Run) -> str:
     for finding in ranked(run):
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
         if finding.remedies:
-            lines.append(f"  try: {', or '.join(finding.remedies)}")
+            said = "change in the script" if run.watched else "try"
+            lines.append(f"  {said}: {', or '.join(finding.remedies)}")
     return "\n".join(lines)

@@ -48,7 +48,7 @@ def what_happened(run: Run) -> Section:
         Tile("loss at the start", number(found.initial_loss)),
         Tile("loss at the end", number(found.final_loss), lost),
         Tile("best loss", number(found.best_loss)),
-        *([Tile(measure(run.experiment).label, percent(found.accuracy))] if has_test_set(run.experiment) else []),
+        *([Tile(measure(run.experiment).label, percent(found.accuracy))] if _is_tested(run) else []),
         Tile("largest gradient norm", number(found.peak_grad_norm)),
         Tile("steps clipped", percent(found.clipped_share)),
         Tile("updates skipped", f"{found.skipped_steps:,}", "warning" if found.skipped_steps else ""),
@@ -57,6 +57,10 @@ def what_happened(run: Run) -> Section:
         Tile("time in steps", f"{number(found.seconds)} s"),
     ]
     return Section("what-happened", "What happened", (Prose(tell(run)), Tiles(tuple(tiles))))
+
+
+def _is_tested(run: Run) -> bool:
+    return run.watched is None and has_test_set(run.experiment)
 
 
 def findings(run: Run) -> Section:
@@ -143,8 +147,22 @@ def timeline(run: Run) -> Section:
     )
 
 
-def knobs(run: Run) -> Section:
-    """Return every knob: first those that were set, then those at their default."""
+def watched(run: Run) -> Section | None:
+    """Return the script that was watched, and what was read off it; None for a run of the studio."""
+    script = run.watched
+    if script is None:
+        return None
+    every = [("recorded", f"one of {script.every} steps")] if script.every > 1 else []
+    rows = [("script", script.script), ("arguments", shlex.join(script.arguments)), ("sha256", script.sha256)]
+    told = tuple(row for row in (*rows, *every, *script.facts) if row[1])
+    return Section("watched", "The script", (Table(("fact", "value"), told, (0.25, 0.75), code=(1,)),))
+
+
+def knobs(run: Run) -> Section | None:
+    """Return every knob: first those that were set, then those at their default. None for a watched run, which has
+    none."""
+    if run.watched is not None:
+        return None
     set_rows, default_rows = [], []
     groups: set[str] = set()
     for knob, value in run.experiment.items():
@@ -210,8 +228,10 @@ def environment(run: Run) -> Section:
     return Section("environment", "Environment", (Table(("fact", "value"), tuple(rows), (0.25, 0.75), code=(1,)),))
 
 
-def repeat(run: Run) -> Section:
-    """Return how to repeat the run."""
+def repeat(run: Run) -> Section | None:
+    """Return how to repeat the run; None for a watched run, which only its script can repeat."""
+    if run.watched is not None:
+        return None
     blocks: list[Block] = []
     if run.preset.bundled:
         blocks += [Prose("From the bundled preset:"), Code(command(run))]
@@ -229,8 +249,10 @@ def repeat(run: Run) -> Section:
     return Section("repeat", "How to repeat it", tuple(blocks))
 
 
-def script(run: Run) -> Section:
-    """Return the program that repeats the run without GradStudio."""
+def script(run: Run) -> Section | None:
+    """Return the program that repeats the run without GradStudio; None for a watched run."""
+    if run.watched is not None:
+        return None
     about = "Plain PyTorch, without GradStudio. It prints step, loss and gradient norm, and repeats this run."
     listing = Fold(
         "train.py",
@@ -274,6 +296,7 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     findings,
     curves,
     timeline,
+    watched,
     knobs,
     environment,
     repeat,

@@ -1,0 +1,57 @@
+"""Remedies for somebody's own script, as lines of code to change in it: a knob of the studio is a line there."""
+
+from __future__ import annotations
+
+from gradstudio.core.experiment import parse_assignment
+from gradstudio.core.knobs import Value, format_value
+
+_OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
+_BEFORE_STEP = " before `optimizer.step()`"
+# A line for each knob that a script has too; `{}` is the value. The other knobs are of the studio's own models.
+_LINES: dict[str, str] = {
+    "optimizer.lr": "`lr={}` in `torch.optim.{optimizer}(...)`",
+    "optimizer.momentum": "`momentum={}` in `torch.optim.{optimizer}(...)`",
+    "optimizer.beta1": "`betas=({}, ...)` in `torch.optim.{optimizer}(...)`",
+    "optimizer.beta2": "`betas=(..., {})` in `torch.optim.{optimizer}(...)`",
+    "optimizer.eps": "`eps={}` in `torch.optim.{optimizer}(...)`",
+    "optimizer.weight_decay": "`weight_decay={}` in `torch.optim.{optimizer}(...)`",
+    "clipping.max_norm": f"`torch.nn.utils.clip_grad_norm_(model.parameters(), {{}})`{_BEFORE_STEP}",
+    "clipping.clip_value": f"`torch.nn.utils.clip_grad_value_(model.parameters(), {{}})`{_BEFORE_STEP}",
+    "accumulation.steps": "`(loss / {}).backward()` on {} micro-batches before `optimizer.step()`",
+    "precision.init_scale": "`torch.amp.GradScaler(init_scale={})`",
+    "schedule.warmup_steps": "`torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters={})`, stepped after "
+    "`optimizer.step()`",
+}
+_CHOICES: dict[tuple[str, Value], str] = {
+    ("clipping.kind", "none"): "no call of `clip_grad_norm_` or `clip_grad_value_`",
+    ("clipping.kind", "norm"): f"`torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)`{_BEFORE_STEP}",
+    ("clipping.kind", "value"): f"`torch.nn.utils.clip_grad_value_(model.parameters(), 0.5)`{_BEFORE_STEP}",
+    ("clipping.kind", "per_tensor"): "`torch.nn.utils.clip_grad_norm_([parameter], 1.0)` for each parameter"
+    + _BEFORE_STEP,
+    ("precision.dtype", "fp32"): "no `torch.autocast`",
+    ("precision.dtype", "bf16"): "`torch.autocast(device, dtype=torch.bfloat16)`",
+    ("precision.scaling", "dynamic"): "`scaler = torch.amp.GradScaler(device)`, `scaler.scale(loss).backward()`, "
+    "`scaler.step(optimizer)`, `scaler.update()`",
+    ("precision.scaling", "none"): "no `GradScaler`",
+    **{("optimizer.kind", kind): f"`torch.optim.{name}(...)`" for kind, name in _OPTIMIZERS.items()},
+}
+
+
+def as_code(remedies: tuple[str, ...], optimizer: str) -> tuple[str, ...]:
+    """Return the remedies of a finding as code, without those that only the studio has. `optimizer` is the kind in
+    force."""
+    found = (_line(remedy, _OPTIMIZERS.get(optimizer, "...")) for remedy in remedies)
+    return tuple(dict.fromkeys(line for line in found if line))
+
+
+def _line(remedy: str, optimizer: str) -> str:
+    """Return one remedy, which may have several assignments; "" where one of them is of the studio alone."""
+    given = dict(parse_assignment(part) for part in remedy.split())
+    limited = {"clipping.max_norm", "clipping.clip_value"} & given.keys()
+    optimizer = _OPTIMIZERS.get(str(given.get("optimizer.kind")), optimizer)
+    lines = [
+        _CHOICES.get((name, value)) or _LINES.get(name, "").replace("{}", format_value(value))
+        for name, value in given.items()
+        if not (name == "clipping.kind" and limited)  # the call with the limit says both
+    ]
+    return " and ".join(line.replace("{optimizer}", optimizer) for line in lines) if all(lines) else ""

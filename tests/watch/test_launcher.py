@@ -1,0 +1,87 @@
+"""`gradstudio watch`: the script's output, arguments and exit code are its own, and the library has its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradstudio.session.library.store import Library
+
+TRAINING = """
+import sys, torch
+print(sys.argv, __name__, sys.stdin is not None, "OMP" in str([k for k in __import__("os").environ]))
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(30):
+    x = torch.randn(16, 6)
+    optimizer.zero_grad()
+    loss = ((net(x) - x.sum(1, keepdim=True)) ** 2).mean()
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    print(repr(loss.item()), repr(norm.item()), torch.rand(1).item())
+if len(sys.argv) > 1 and sys.argv[1] == "fail":
+    sys.stdout.flush()
+    raise RuntimeError("of the script")
+sys.exit(5)
+"""
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "GRADSTUDIO_LIBRARY": str(folder / "runs.db"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("OMP_NUM_THREADS", None)
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+    )
+
+
+def test_a_script_prints_the_same_and_its_run_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    plain = run(["train.py", "--lr", "3"], tmp_path)
+    command = ["-m", "gradstudio", "watch", "--name", "mine", "--json", "--out", "out.json", "train.py", "--lr", "3"]
+    watched = run(command, tmp_path)
+    assert (watched.stdout, watched.returncode) == (plain.stdout, plain.returncode) and plain.returncode == 5
+    (told,) = json.loads((tmp_path / "out.json").read_text())
+    losses = [float(line.split()[0]) for line in plain.stdout.splitlines()[1:]]
+    assert (told["steps"], told["initial_loss"], told["final_loss"]) == (30, losses[0], losses[-1])
+    assert told["watched"]["script"] == "train.py" and told["watched"]["arguments"] == ["--lr", "3"]
+    assert f"gradstudio: {told['run']}: mine, 30 rows, finished" in watched.stderr
+    library = Library(tmp_path / "runs.db")
+    kept: Any = library.load(told["run"])
+    library.close()
+    assert kept.history.column("loss").tolist() == losses and kept.title == "mine"
+    assert kept.watched is not None and len(kept.watched.sha256) == 64
+    assert kept.history.settings[0][1].clipping == "norm"
+
+
+def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    watched = run(["-m", "gradstudio", "watch", "train.py", "fail"], tmp_path)
+    assert watched.returncode == 1 and len(watched.stdout.splitlines()) == 31
+    assert "launcher" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
+    library = Library(tmp_path / "runs.db")
+    (entry,) = library.entries()
+    run_ = library.load(entry.id)
+    library.close()
+    assert (entry.outcome, entry.steps) == ("failed", 30) and "RuntimeError: of the script" in run_.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to watch"),
+        (["no-such.py"], "no script no-such.py"),
+        (["--on-nonfinite", "stop", "train.py"], "allowed: explain, raise, ignore"),
+        (["--json", "train.py"], "--json and --out FILE go together"),
+    ],
+)
+def test_a_wrong_request_is_one_line(gradstudio: Any, arguments: list[str], said: str) -> None:
+    answer = gradstudio("watch", *arguments)
+    assert answer.code == 2 and said in answer.err and len(answer.err.splitlines()) == 1 and not answer.out

@@ -1,0 +1,303 @@
+"""The rows of a watched training, against what torch alone says in the same script."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from watch.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
+
+from gradstudio.core.unknown import is_known
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.watching.watched import Watched
+
+Watch = Callable[..., Watched]
+
+
+def test_loss_norms_rate_and_update_of_every_step(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    one = watch(model, optimizer)
+    losses, norms, clipped, rates, moves = [], [], [], [], []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = square_loss(model)
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(gradient_norm(model))
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clipped.append(gradient_norm(model))
+        rates.append(optimizer.param_groups[0]["lr"])
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        optimizer.step()
+        schedule.step()
+        pairs = zip(model.parameters(), before, strict=True)
+        moves.append(norm(new.detach() - old for new, old in pairs) / norm(before))
+    assert columns(one, "loss", "lr") == [losses, rates]
+    assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(clipped)]
+    assert columns(one, "update_ratio") == [pytest.approx(moves, rel=1e-4)]
+    (run,) = runs_of(one)
+    assert run.history.settings[0][1][:4] == ("norm", 1.0, "fp32", "sgd")
+    assert [layer.name for layer in run.history.layers] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert [layer.role for layer in run.history.layers] == ["weight", "bias", "weight", "bias"]
+    assert one.run == run.id and not any(is_known(value) for value in run.history.column("accuracy"))
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_accumulation_and_clipping_by_value(watch: Watch, to_none: bool) -> None:
+    model = small_net()
+    optimizer = torch.optim.Adam(model.parameters())
+    one = watch(model, optimizer)
+    losses, norms, clipped = [], [], []
+    for _ in range(3):
+        parts = [square_loss(model) / 3 for _ in range(3)]
+        for part in parts:
+            part.backward()
+        losses.append(sum(part.item() for part in parts))
+        norms.append(gradient_norm(model))
+        nn.utils.clip_grad_value_(model.parameters(), 0.05)
+        clipped.append(gradient_norm(model))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=to_none)
+    found = columns(one, "loss", "grad_norm", "clipped_norm")
+    assert found == [near(losses), near(norms), near(clipped)]
+    (run,) = runs_of(one)
+    assert run.history.settings[0][1][:2] == ("value", 0.05)
+    assert run.watched is not None and dict(run.watched.facts)["accumulation"] == "3 backward passes a step"
+    assert run.experiment["accumulation.steps"] == 3
+
+
+def test_clipping_by_hand_that_torch_does_not_see(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    norms, clipped = [], []
+    for _ in range(3):
+        optimizer.zero_grad()
+        square_loss(model).backward()
+        norms.append(gradient_norm(model))
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.data.mul_(0.25)
+        clipped.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(clipped)]
+
+
+def test_a_closure_counts_as_its_first_evaluation(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    one = watch(model, optimizer)
+    first: list[tuple[float, float]] = []
+    inputs = torch.randn(16, 6)
+    for _ in range(3):
+        seen = []
+
+        def closure(seen: list[Any] = seen) -> Any:
+            optimizer.zero_grad()
+            loss = (model(inputs) ** 2).mean()
+            loss.backward()
+            seen.append((loss.item(), gradient_norm(model)))
+            return loss
+
+        optimizer.step(closure)
+        assert len(seen) > 1
+        first.append(seen[0])
+    assert columns(one, "loss", "grad_norm") == [near([a for a, _ in first]), near([b for _, b in first])]
+
+
+def test_two_models_that_train_each_other_are_two_runs(watch: Watch) -> None:
+    maker, judge = nn.Linear(4, 6), small_net(1)
+    makes, judges = torch.optim.Adam(maker.parameters()), torch.optim.Adam(judge.parameters())
+    one, other = watch(maker, makes), watch(judge, judges)
+    made, judged, norms = [], [], []
+    for _ in range(3):
+        judges.zero_grad()
+        real = judge(torch.randn(8, 6)).mean()
+        real.backward()
+        noise = torch.randn(8, 4)
+        fake = -judge(maker(noise).detach()).mean()
+        fake.backward()
+        judged.append(real.item() + fake.item())
+        norms.append(gradient_norm(judge))
+        judges.step()
+        makes.zero_grad()
+        loss = judge(maker(noise)).mean()
+        loss.backward()  # also through the judge, whose gradients are thrown away
+        made.append(loss.item())
+        makes.step()
+    assert columns(one, "loss") == [near(made)]
+    assert columns(other, "loss", "grad_norm") == [near(judged), near(norms)]
+
+
+@pytest.mark.parametrize("unscales", [True, False])
+def test_a_scaler_and_its_skips(watch: Watch, unscales: bool) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    one = watch(model, optimizer, scaler=scaler)
+    losses, scales, norms, stayed = [], [], [], []
+    for step in range(4):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = square_loss(model) * (1e37 if step == 2 else 1)
+        scales.append(scaler.get_scale())
+        scaler.scale(loss).backward()
+        losses.append(loss.item())
+        norms.append(gradient_norm(model) / scales[-1])
+        if unscales:
+            scaler.unscale_(optimizer)
+        before = model[0].weight.detach().clone()
+        scaler.step(optimizer)
+        scaler.update()
+        stayed.append(float(torch.equal(before, model[0].weight)))
+    assert stayed == [0, 0, 1, 0] and scales[3] < scales[2]
+    assert columns(one, "scale", "skipped", "loss") == [scales, stayed, near(losses)]
+    (found,) = columns(one, "grad_norm")
+    assert [found[step] for step in (0, 1, 3)] == near([norms[step] for step in (0, 1, 3)])
+    assert not math.isfinite(found[2])
+    (run,) = runs_of(one)
+    assert run.first_nonfinite_step is None and run.history.settings[0][1].dtype == "bf16"
+    assert columns(one, "clip_coef")[0][:2] == [1, 1]
+
+
+def test_updates_by_hand_are_steps_without_a_rate(watch: Watch) -> None:
+    model = small_net()
+    one = watch(model)
+    losses, norms = [], []
+    for _ in range(4):
+        loss = square_loss(model)
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(gradient_norm(model))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    one.close()
+    assert columns(one, "loss", "grad_norm") == [near(losses), near(norms)]
+    assert not any(is_known(rate) for rate in columns(one, "lr")[0])
+
+
+def test_an_optimizer_that_was_not_named_and_a_loss_that_was_not_seen(watch: Watch) -> None:
+    """A gradient that is put there by hand has no loss: it is unknown, which is no fault of the training."""
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model)
+    square_loss(model).backward()
+    optimizer.step()
+    for _ in range(25):
+        optimizer.zero_grad()
+        found = torch.autograd.grad(square_loss(model), list(model.parameters()))
+        for parameter, gradient in zip(model.parameters(), found, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    (losses,) = columns(one, "loss")
+    assert is_known(losses[0]) and not any(is_known(loss) for loss in losses[1:])
+    (run,) = runs_of(one)
+    assert run.first_nonfinite_step is None and not run.findings.keys() & {"nonfinite_loss", "nonfinite_gradient"}
+
+
+def test_a_layer_that_is_unfrozen_later_begins_a_run_of_its_own(watch: Watch) -> None:
+    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1)).requires_grad_(False)
+    model[0].requires_grad_(True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    norms = []
+    for step in range(6):
+        model.requires_grad_(step >= 3) if step == 3 else None
+        optimizer.zero_grad()
+        model(torch.arange(10)).pow(2).mean().backward()
+        norms.append(gradient_norm(model))
+        optimizer.step()
+    before, after = runs_of(one)
+    assert (len(before.history.layers), len(after.history.layers)) == (1, 3) and before.status == "finished"
+    found = [value for run in (before, after) for value in run.history.column("grad_norm").tolist()]
+    assert found == near(norms)
+
+
+def test_a_checkpointed_part_whose_backward_is_nested(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    losses, norms = [], []
+    for _ in range(2):
+        optimizer.zero_grad()
+        hidden = checkpoint(model[0], torch.randn(16, 6, requires_grad=True), use_reentrant=True)
+        loss = model[2](model[1](hidden)).pow(2).mean()
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "loss", "grad_norm") == [near(losses), near(norms)]
+
+
+def test_other_formats_and_orders_of_memory(watch: Watch) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 1)).to(memory_format=torch.channels_last)
+    model = model.double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    norms = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(2, 3, 8, 8, dtype=torch.float64)).pow(2).mean().backward()
+        norms.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "grad_norm") == [near(norms)]
+
+
+def test_a_compiled_model_has_its_own_names(watch: Watch) -> None:
+    model = small_net()
+    compiled: Any = torch.compile(model, backend="eager")
+    optimizer = torch.optim.SGD(compiled.parameters(), lr=0.1)
+    one = watch(compiled, optimizer)
+    square_loss(compiled).backward()
+    optimizer.step()
+    (run,) = runs_of(one)
+    assert [layer.name for layer in run.history.layers] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+def test_models_and_optimizers_copy_and_save_as_before(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.Adam(model.parameters())
+    saved = pickle.dumps(model)
+    watch(model, optimizer)
+    assert pickle.dumps(model) == saved
+    square_loss(model).backward()
+    optimizer.step()
+    assert torch.equal(copy.deepcopy(model)[0].weight, model[0].weight)
+    copy.deepcopy(optimizer)
+    torch.save({"model": model, "optimizer": optimizer}, io.BytesIO())
+
+
+def test_remedies_are_code(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e12)
+    one = watch(model, optimizer, on_nonfinite="ignore")
+    for _ in range(6):
+        optimizer.zero_grad()
+        square_loss(model).backward()
+        optimizer.step()
+    (run,) = runs_of(one)
+    assert run.first_nonfinite_step is not None
+    remedies = [remedy for finding in ranked(run) for remedy in finding.remedies]
+    assert any("clip_grad_norm_(model.parameters(), " in remedy for remedy in remedies)
+    assert not any("clipping." in remedy or "optimizer." in remedy.replace("optimizer.step", "") for remedy in remedies)
+
+
+def test_a_nan_ends_the_script_where_that_was_asked_for(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch(model, optimizer, on_nonfinite="raise")
+    (square_loss(model) * math.nan).backward()
+    with pytest.raises(FloatingPointError, match="step 0: loss NaN"):
+        optimizer.step()
