@@ -26,8 +26,8 @@ def module_with(tensors: Sequence[Tensor]) -> nn.Module | None:
     wanted = {id(tensor) for tensor in tensors}
     best: tuple[tuple[int, int], nn.Module] | None = None
     for found in gc.get_objects():
-        if not issubclass(type(found), nn.Module):
-            continue
+        if not issubclass(type(found), nn.Module) or issubclass(type(found), (nn.ModuleDict, nn.ModuleList)):
+            continue  # a container computes nothing
         named = list(nn.Module.named_parameters(found))
         if len(named) >= len(wanted) and wanted <= {id(tensor) for _, tensor in named}:
             size = (len(named), sum(len(name) for name, _ in named))
