@@ -30,7 +30,7 @@ from gradstudio.session.simulator import Simulator
 
 GUI = Path(__file__).parents[2] / "gradstudio" / "gui"
 HOME = Path("widgets/popups.py")
-LASTING = {(Path("shell/top_bar.py"), "QMenu")}  # the menus of buttons, which stay as long as the window
+LASTING = {(Path("shell") / name, "QMenu") for name in ("top_bar.py", "menus.py")}  # they stay as long as the window
 KINDS = {"QDialog", "QFileDialog", "QInputDialog", "QMessageBox", "QProgressDialog", "QColorDialog", "QFontDialog",
          "QErrorMessage", "QWizard", "QMenu"}  # fmt: skip
 TIMES = 2  # that a thing is done between two censuses

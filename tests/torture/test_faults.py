@@ -28,7 +28,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import History
 from gradstudio.core.presets import Preset
 from gradstudio.core.spill import SpillFile
-from gradstudio.engine import trainer
+from gradstudio.engine import models
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
 from gradstudio.session.library import schema, writer
@@ -222,7 +222,7 @@ KINDS: list[BaseException] = [
 ]
 # Where it is raised, and after how many calls that went well.
 STAGES: dict[str, tuple[object, str, int]] = {
-    "building the model": (trainer.models, "named_parameters", 0),
+    "building the model": (models, "named_parameters", 0),
     "checking the device": (Trainer, "check", 0),
     "drawing a batch": (Trainer, "next_batches", 2),
     "the forward pass": (Trainer, "_compute", 1),

@@ -99,5 +99,5 @@ def test_accelerate_and_fabric(framework: str) -> None:
 def rows(watched: list[Any]) -> list[float]:
     """The losses of the only run."""
     (one,) = watched
-    (run,) = [found.run for found in one._watcher.runs if found.run is not None and found.run.id == one.run]
+    (run,) = [found.run for found in one.watched_runs if found.run is not None and found.run.id == one.run]
     return list(run.history.column("loss"))

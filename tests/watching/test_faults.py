@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from watch.conftest import runs_of, small_net, square_loss
+from watching.conftest import runs_of, small_net, square_loss
 
 from gradstudio.watching.observer import Observer
 from gradstudio.watching.parameters import Parameters
