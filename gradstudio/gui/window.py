@@ -6,7 +6,7 @@ to load, when a person sees the first part (`furnishing`). Only app.py knows the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QSize, Qt
@@ -14,6 +14,7 @@ from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
 from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
 
 from gradstudio.core import compiled, files, presets
+from gradstudio.core.studio_file import StudioFile
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
@@ -226,10 +227,13 @@ class Window(QMainWindow):
         top.speed.setToolTip(f"Sets the speed, from one step a second to unlimited ({keys})")
         top.speed.speed_changed.connect(self.simulator.set_speed)
         controls.title_changed.connect(self._show_title)
-        controls.agreement_asked.connect(lambda file, agreed: AgreementDialog(self, file, agreed).open())
+        controls.agreement_asked.connect(self._ask_agreement)
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_knob)
         self.knobs.slid.connect(controls.slide_knob)
+
+    def _ask_agreement(self, file: StudioFile, agreed: Callable[[], object]) -> None:
+        AgreementDialog(self, file, agreed).open()
 
     def _connect_second_part(self) -> None:
         controls = self.controls

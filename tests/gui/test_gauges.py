@@ -205,6 +205,7 @@ def test_five_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Wi
         for button in window.side.buttons.values():
             button.click()
             assert button.width() >= button.fontMetrics().horizontalAdvance(button.text()) + 4, button.text()
+        settle(theme)
         for label in window.side.gauges.findChildren(QLabel):
             if label.isVisible() and label.pixmap().isNull() and label.text():
                 assert (

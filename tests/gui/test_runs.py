@@ -25,6 +25,8 @@ from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.window import Window
 from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.words import run_texts
 
 LEFT = Qt.MouseButton.LeftButton
@@ -85,6 +87,25 @@ def test_a_run_is_kept_and_the_list_says_so(qtbot: QtBot, window: Window) -> Non
         and "40 steps" in panel.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
     )
     assert index.data(RunList.CURRENT) and index.data(RunList.ENTRY).id == run
+
+
+def test_a_watched_run_is_drawn_and_never_trained(qtbot: QtBot, window: Window) -> None:
+    source = run_to_the_end(qtbot, window)
+    show_runs(qtbot, window, 1)
+    library = kept()
+    of_studio = library.load(source)
+    library.close()
+    watched = replace(of_studio, id="watched", name="train.py", watched=WatchedScript("train.py", (), "", 1, ()))
+    writer = LibraryWriter(Path(os.environ["GRADSTUDIO_LIBRARY"]))
+    writer.follow(watched)
+    assert writer.close(LONG / 1000)
+    show_runs(qtbot, window, 2)
+    window.runs.open("watched")
+    qtbot.waitUntil(lambda: "watched" in window.plots.overlays.slots, timeout=LONG)
+    assert "no knobs here" in window.message.text.text() and window.simulator.run.id == source
+    window.runs.run_again("watched")
+    qtbot.waitUntil(lambda: "run that script again" in window.message.text.text(), timeout=LONG)
+    assert window.simulator.run.id == source
 
 
 def test_closing_in_mid_run_ends_soon_and_keeps_the_run(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
@@ -368,7 +389,7 @@ def test_a_thousand_runs_are_listed_and_filtered_at_once() -> None:
     )
     for search in ("title 99", "", "title"):
         model.find(RunSearch(search, "loss"))
-    assert time.thread_time() - began < 1.0
+    assert time.thread_time() - began < 5.0  # 0.2 alone; what is quadratic takes minutes
     assert model.rowCount() == 1000
     losses = [model.index(row).data(RunList.ENTRY).final_loss for row in range(1000)]
     assert losses[0] == 1 / 1000 and losses[-1] != losses[-1]

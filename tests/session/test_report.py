@@ -29,6 +29,7 @@ from gradstudio.session.record import run_writer
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.words.story import tell
 
@@ -457,7 +458,8 @@ def test_formats_go_by_their_name(healthy: Run) -> None:
 
 @pytest.mark.parametrize("make", SECTIONS, ids=lambda make: make.__name__)
 def test_every_section_stands_alone(make, healthy: Run) -> None:
-    section = make(healthy)
+    script = WatchedScript("train.py", ("--lr", "1"), "", 1, ()) if make.__name__ == "watched" else None
+    section = make(replace(healthy, watched=script))
     assert section and section.title and section.blocks
 
 

@@ -107,7 +107,13 @@ class RunsController(QObject):
 
         def loaded(found: tuple[Run, list[Run]]) -> None:
             opened, family = found
-            if opened.over:
+            if opened.watched is not None:
+                self.tick(run, True)
+                self._context.message.show_news(
+                    f"{opened.title} was watched in a script of its own, and has no knobs here: it is drawn over the "
+                    f"plots. Its findings: gradstudio runs show {run}"
+                )
+            elif opened.over:
                 self._context.controls.show_stored(opened, family)
             else:
                 later(f"{opened.title} is still running in another window; it can be drawn over the plots.")
@@ -125,7 +131,12 @@ class RunsController(QObject):
         """Begin a new run with the knobs and the timeline of a run."""
 
         def begin(runs: list[Run]) -> None:
-            self._context.controls.run_again(as_preset(runs[0]))
+            if runs[0].watched is not None:
+                self._context.message.show_error(
+                    f"{runs[0].title} was watched in a script of its own: run that script again."
+                )
+            else:
+                self._context.controls.run_again(as_preset(runs[0]))
 
         self._load([run], begin)
 
