@@ -270,12 +270,22 @@ def test_models_and_optimizers_copy_and_save_as_before(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.Adam(model.parameters())
     watch(model, optimizer)
-    assert b"gradstudio" not in pickle.dumps(model) + pickle.dumps(optimizer)
     square_loss(model).backward()
     optimizer.step()
-    assert torch.equal(copy.deepcopy(model)[0].weight, model[0].weight)
-    copy.deepcopy(optimizer)
-    torch.save({"model": model, "optimizer": optimizer}, io.BytesIO())
+    saved, inputs = io.BytesIO(), torch.randn(4, 6)
+    torch.save({"model": model, "optimizer": optimizer}, saved)
+    assert b"gradstudio" not in pickle.dumps(model) + pickle.dumps(optimizer) + saved.getvalue()
+    saved.seek(0)
+    loaded = torch.load(saved, weights_only=False)
+    for twin, its in (
+        (copy.deepcopy(model), copy.deepcopy(optimizer)),
+        (pickle.loads(pickle.dumps(model)), pickle.loads(pickle.dumps(optimizer))),
+        (loaded["model"], loaded["optimizer"]),
+    ):
+        assert all(torch.equal(weight, twin.state_dict()[name]) for name, weight in model.state_dict().items())
+        assert str(its.state_dict()) == str(optimizer.state_dict())
+        assert torch.equal(twin(inputs), model(inputs))
+        its.step()
 
 
 def test_remedies_are_code(watch: Watch) -> None:
