@@ -127,7 +127,7 @@ def _kept(model: nn.Module, inputs: Tensor, most: float) -> list[int]:
         total[0] += sizes[-1]
         if total[0] > most:
             raise _Enough
-        return tensor
+        return held[-1]  # the tensor itself may belong to the graph, which would then hold itself for good
 
     with contextlib.suppress(_Enough), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(inputs)

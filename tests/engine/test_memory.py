@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -43,7 +46,7 @@ def kept(trainer: Trainer) -> int:
         if storage_of(tensor) not in seen:
             seen.add(storage_of(tensor))
             sizes.append(tensor.untyped_storage().nbytes())
-        return tensor
+        return held[-1]
 
     (batch,) = trainer.next_batches()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -61,6 +64,10 @@ def test_the_estimate_is_a_close_lower_bound_and_leaves_no_trace(kind: str, monk
     assert rows[0] == rows[1]
     found = kept(Trainer(experiment(kind)))
     assert 0.25 * found < trainer._kept <= found
+    weights = [weakref.ref(weight) for each in (plain, trainer) for weight in each.model.parameters()]
+    del plain, trainer
+    gc.collect()
+    assert not any(weight() is not None for weight in weights)  # a graph that holds itself would hold them for good
 
 
 @pytest.mark.parametrize("kind", MODELS)
