@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
@@ -13,6 +14,7 @@ from gradstudio.core.text import LONGEST_LINE, storable
 from gradstudio.gui.knobs.preset_text import LONGEST_PASTED, PastedPreset
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.widgets.popups import file_dialog
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.window import Window
 from gradstudio.session.library.store import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS
@@ -61,6 +63,17 @@ def test_a_text_too_long_for_a_preset_is_refused_when_it_is_pasted(window: Windo
     assert len(dialog.text.toPlainText()) == LONGEST_PASTED and not dialog.problem.text()
     dialog.text.insertFromMimeData(pasted)
     assert len(dialog.text.toPlainText()) == LONGEST_PASTED and dialog.problem.text()
+
+
+def test_a_file_dialog_takes_no_name_that_no_file_can_have(window: Window) -> None:
+    dialog = file_dialog(window, "Save", "")
+    name = dialog.findChild(QLineEdit, "fileNameEdit")
+    for text, taken in (("a\0b", ""), ("Übung 1.csv", "Übung 1.csv")):
+        QApplication.clipboard().setText(text)
+        name.clear()
+        name.paste()
+        assert name.text() == taken
+    dialog.close()
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])

@@ -7,8 +7,9 @@ Not here: the menus of the menu bar and of buttons, which stay as long as the wi
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QInputDialog, QMenu, QMessageBox, QWidget
+from PySide6.QtCore import QRegularExpression, Qt, QTimer
+from PySide6.QtGui import QRegularExpressionValidator
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QInputDialog, QLineEdit, QMenu, QMessageBox, QWidget
 
 from gradstudio.gui.theme import theme
 
@@ -30,6 +31,8 @@ def file_dialog(parent: QWidget, title: str, folder: str, kinds: str = "") -> QF
     # Where the desktop has no file dialog, Qt's own would also rename and delete files: neither is asked for, and Qt
     # warns of a name that the file system refuses as if the program were at fault.
     dialog.setOption(QFileDialog.Option.ReadOnly)
+    if name := dialog.findChild(QLineEdit, "fileNameEdit"):  # no file system takes a NUL, and Qt warns of one
+        name.setValidator(QRegularExpressionValidator(QRegularExpression("[^\\x00]*"), name))
     _take_in(dialog)
     return dialog
 
