@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
     from gradstudio.session.record.snapshots import Snapshots
     from gradstudio.session.running.fix_trials import Trial
+    from gradstudio.session.running.worker import Worker
 
 LAST_WRITING = 30.0  # seconds that the library gets for its last rows
 HURRIED_WRITING = 0.5  # likewise, where a second Ctrl+C ends the program
@@ -161,11 +162,14 @@ def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bo
     from gradstudio.session.running import foreground, interrupts
 
     writer = LibraryWriter(library_file(wanted.library))
-    writer.follow(record, snapshots)
     failure, kept = "", False
+
+    def keep(worker: Worker) -> None:
+        writer.follow(record, snapshots, worker.hear)
+
     with interrupts.stopping(lambda: None, lambda: writer.close(HURRIED_WRITING)) as signals:
         try:
-            failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots)
+            failure = foreground.train(record, progress=wanted.progress, snapshots=snapshots, began=keep)
         finally:
             kept = _close(writer)
     if signals.heard and record.status in ("finished", "nonfinite"):  # it came when there was nothing left to stop

@@ -215,6 +215,14 @@ class History:
             self._count += count
             taken += count
 
+    def catch_up(self, later: History) -> None:
+        """Add the rows and the notes that a later reading of the same history has. Only the one writer may call
+        this."""
+        count = len(self)
+        if len(later) > count:
+            self.extend(later.table(count), np.stack([later.layer_metric(name, count) for name in LAYER_METRICS]))
+        self._take_notes(later, len(self))
+
     def until(self, step: int) -> History:
         """Return the rows before a step as a history to which rows can be added. Full blocks are shared, as they are
         never written again."""

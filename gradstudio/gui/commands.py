@@ -134,9 +134,10 @@ def _presets(context: Context) -> tuple[Command, ...]:
         Command("open_preset", "Open preset…", partial(file_dialogs.open_preset, context), StandardKey.Open,
                 "Loads a preset from a file"),
         Command("save_preset", "Save knobs as preset…", partial(file_dialogs.save_preset, context), StandardKey.Save,
-                "Saves the knobs as they are set as a preset of your own"),
+                "Saves the knobs as they are set as a preset of your own", lambda: context.controls.led_here),
         Command("copy_preset", "Copy preset as text", partial(preset_text.copy, context),
-                help="Copies the knobs as they are set, as one line to paste into a chat"),
+                help="Copies the knobs as they are set, as one line to paste into a chat",
+                enabled=lambda: context.simulator.run.watched is None),
         Command("paste_preset", "Open preset from text…", partial(preset_text.ask, context),
                 help="Loads a preset that somebody has copied as text"),
     )  # fmt: skip
@@ -144,7 +145,8 @@ def _presets(context: Context) -> tuple[Command, ...]:
 
 def _export(context: Context) -> tuple[Command, ...]:
     def command(file: str, label: str, help: str, keys: str = "", *, always: bool = False) -> Command:
-        possible = (lambda: True) if always else (lambda: context.controls.measured)
+        simulator = context.simulator
+        possible = (lambda: simulator.run.watched is None) if always else (lambda: context.controls.measured)
         return Command(f"export_{file}", label, partial(file_dialogs.export, context, file), keys, help, possible)
 
     return (
@@ -187,7 +189,10 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         Command("restart", "Restart run", controls.restart, "Ctrl+R",
                 "Begins again from step 0 with the knobs as they are set", lambda: controls.started),
         Command("stop", "Stop run", controls.stop, "Ctrl+.", "Ends the run where it stands",
-                lambda: controls.started and not simulator.run.over),
+                lambda: controls.can_stop),
+        Command("ask_rate", "Change learning rate of its program…", controls.rate_asked.emit,
+                help="Asks the program that trains this run to multiply its learning rate by a factor",
+                enabled=lambda: controls.led_elsewhere),
         None,
         Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
                 lambda: controls.started),
@@ -195,13 +200,15 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 "Rewinds a run that diverged to its last healthy step, and any other run to a step you choose; "
                 "dragging the timeline rewinds too", lambda: controls.started),
         Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
-                help="Skips batches from the next step on, for example those that caused a loss spike"),
+                help="Skips batches from the next step on, for example those that caused a loss spike",
+                enabled=lambda: controls.led_here),
         Submenu("Memory for rewinding", (Dynamic(partial(rewind_dialogs.fill_budgets, simulator)),)),
         None,
         Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
-                "Starts two runs with the same seed and batches, side by side; they differ in one knob"),
+                "Starts two runs with the same seed and batches, side by side; they differ in one knob",
+                lambda: controls.led_here),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
-                lambda: not simulator.run.over),
+                lambda: controls.led_here and not simulator.run.over),
     )  # fmt: skip
 
 

@@ -59,6 +59,7 @@ class Simulator:
         self._later: dict[str, Value] = {}  # live values to send when a stopped run goes on
         self._refusals_told = self._events_read = 0  # of the run
         self._news: list[str] = []  # of the simulator itself, for `notices`
+        self._followed: Run | None = None  # the latest that another program trained when it was opened
         self.load(preset)
 
     def load(self, preset: Preset) -> None:
@@ -70,12 +71,14 @@ class Simulator:
         self._found_family(self._new_run())
 
     def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
-        """Show a run that is over, such as one of the library, and request its knobs. A restart repeats it with the
-        changes that were made to it. `relatives` are other runs of its family."""
+        """Show a run of the library, and request its knobs. A restart repeats it with the changes that were made to it.
+        `relatives` are other runs of its family. One that is not over is trained by another program; whoever opened it
+        brings it up to date."""
         self._leave()
         self.preset = as_preset(run)
         self.requested = run.experiment
         self._undo.clear()
+        self._followed = None if run.over else run
         self._found_family(run, relatives)
 
     def rename(self, preset: Preset) -> None:
@@ -231,6 +234,10 @@ class Simulator:
         self.twins = Twins(run, twin, name)
         self._start(paused=False)
 
+    def leaves(self, run: str) -> bool:
+        """Return whether a run of this id was told to stop, and its thread still lives."""
+        return any(worker.is_alive() and worker.record.id == run for worker in self._leaving)
+
     def rename_run(self, run: Run, name: str) -> None:
         """Give a run of the family a name; "" takes the name away. The run's worker writes it, or this method where no
         worker has the run."""
@@ -255,6 +262,19 @@ class Simulator:
             self.family.members.pop(each.id, None)
         self.snapshots.forget(each.id for each in gone)
         return gone
+
+    @property
+    def led_elsewhere(self) -> bool:
+        """True where another program trains the run that is shown."""
+        return self.run is self._followed and not self.run.over
+
+    @property
+    def only_shown(self) -> str:
+        """Why the run that is shown can be looked at and no more, as a sentence; "" where the simulator can train
+        it."""
+        if (watched := self.run.watched) is not None:
+            return f"This run was watched in {watched.script or 'a program'}: what it trains is set there."
+        return "Another program trains this run; when it is over, it can be rewound here." if self.led_elsewhere else ""
 
     @property
     def can_resume(self) -> bool:
@@ -317,7 +337,7 @@ class Simulator:
     @property
     def started(self) -> bool:
         """True once the run has begun, here or at another time."""
-        return self._worker is not None or self.run.over  # over: opened from the library, or shown again
+        return self._worker is not None or self.run.over or self.led_elsewhere  # over: opened, or shown again
 
     @property
     def going(self) -> Run:
@@ -410,7 +430,7 @@ class Simulator:
         if self._library_writer and twins:
             self._library_writer.follow(twins.other, self.snapshots)
         if self._library_writer:
-            self._library_writer.follow(self.run, self.snapshots)
+            self._library_writer.follow(self.run, self.snapshots, self._worker.hear)
 
     def _leave(self) -> None:
         """Stop the present run and let go of its models, for another family."""

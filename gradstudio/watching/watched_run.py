@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 import torch
+from torch.optim import Optimizer
 
 import gradstudio
 from gradstudio.core.history import Layer, Row
@@ -24,6 +25,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.reading import experiment_of
+from gradstudio.watching.remote import Remote
 
 if TYPE_CHECKING:
     from gradstudio.watching.observer import Observer
@@ -70,8 +72,10 @@ class WatchedRun:
         self.run: Run | None = None
         self.provenance: Provenance | None = None
         self.unknown = ""  # why it is not known, a sentence
+        self.remote = Remote()
         self.diverges_now = False  # whether its latest row is the first that is not finite
         self._steps = 0
+        self._factor = 1.0  # on the learning rate, by request
 
     def begin(self, row: Row) -> Run:
         """Make the run, and return it."""
@@ -127,6 +131,25 @@ class WatchedRun:
             "threads": str(torch.get_num_threads()),
         }
 
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Do what another program has asked for, and note it in the run."""
+        if self.run is None:
+            return
+        remote = self.remote
+        if remote.paused:
+            self._note("paused by another program")
+            self._writer.set_status("paused")
+            remote.wait()
+            self._writer.set_status("running")
+            self._note("goes on")
+        if remote.factor != self._factor:
+            self._factor = remote.factor
+            self._note(f"learning rate × {number(remote.factor)} from here on, asked for by another program")
+        remote.before_step(optimizer)
+
+    def _note(self, text: str) -> None:
+        self._writer.note("notice", text)
+
     def take(self, row: Row) -> None:
         """Record a row, one of each `every`."""
         assert self.run is not None
@@ -151,4 +174,6 @@ class WatchedRun:
             return
         if status == "finished" and self.run.first_nonfinite_step is not None:
             status = "nonfinite"
+        elif status == "finished" and self.remote.stopped:  # the script took the interruption, and tidied up
+            status = "stopped"
         self._writer.end(status, message, None)

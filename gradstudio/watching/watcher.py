@@ -108,11 +108,17 @@ class Watcher:
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
         observer = self._observer_of(optimizer) or self._adopted(optimizer)
-        return observer.before_step(arguments, named) if observer is not None else None
+        if observer is None:
+            return None
+        if (found := self._running.get(observer)) is not None:
+            found.before_step(optimizer)
+        return observer.before_step(arguments, named)
 
     def after_step(self, optimizer: Optimizer) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
             observer.after_step()
+            if (found := self._running.get(observer)) is not None:
+                found.remote.after_step(optimizer)
 
     def before_scaled_step(self, optimizer: Optimizer) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
@@ -141,7 +147,7 @@ class Watcher:
     def take(self, observer: Observer, row: Row) -> None:
         found = self._running[observer]
         if found.run is None:
-            self._writer.follow(found.begin(row))
+            self._writer.follow(found.begin(row), hear=found.remote.hear)
             self.runs.append(found)
         found.take(row)
         if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":

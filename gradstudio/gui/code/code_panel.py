@@ -12,10 +12,12 @@ from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
 from gradstudio.gui.code.code_view import Changed, CodeView, changed
 from gradstudio.gui.theme import theme
+from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.simulator import Simulator
 
 CAPTION = "The knobs as plain PyTorch: prints step, loss and grad_norm, repeats the run."
 OF_RESTART = "The program of a restart. “Export script” in the Export menu writes this run{}."
+OF_SCRIPT = "The training of this script was watched. Its text stays in its own file; this is what is known of it."
 SAVING = "Runs by itself: python train.py."
 COPIED = 1500  # ms for which the button says that it has copied
 MAY_BREAK = "\u200b"  # a space without width, at which a long name may break
@@ -70,6 +72,12 @@ class CodePanel(QWidget):
         """Show the program of the knobs as they are set; do nothing while the page is hidden."""
         if not self.isVisible():
             return
+        watched = simulator.run.watched
+        for button in (self.copy, self.save):
+            button.setEnabled(watched is None)
+        if watched is not None:
+            self._show_script(watched)
+            return
         self._describe_program(simulator)
         wanted, preset, before = simulator.requested, simulator.preset, self._shown
         if wanted is before and preset is self._preset:
@@ -90,6 +98,15 @@ class CodePanel(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._show_changes()
+
+    def _show_script(self, watched: WatchedScript) -> None:
+        """Show what is known of a script whose training was watched: its text was not kept."""
+        self._say(OF_SCRIPT, OF_SCRIPT)
+        self.note.setText("")
+        self._shown = self._preset = None
+        text = "\n".join(f"# {name}: {value}" for name, value in watched.told)
+        if text != self.text:
+            self.view.show_code(text, Changed())
 
     def _describe_program(self, simulator: Simulator) -> None:
         """Say whether the program repeats the run. It does not once a knob was changed after the run began, because it

@@ -108,5 +108,5 @@ class FixesController(QObject):
     def _can_be_tried(self, run: Run) -> bool:
         """Return whether the run stands, has diverged, and has remedies that were not tried yet."""
         known = self.trials is not None and self.trials.tried is run and self.trials.length == len(run.history)
-        stands = (run.over or run.status == "paused") and bool(run.environment)
+        stands = (run.over or run.status == "paused") and bool(run.environment) and self._controls.led_here
         return stands and not known and fix_trials.broken(run) and len(fix_trials.candidates(run)) > 1

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob
@@ -73,6 +73,8 @@ class KnobPanel(Ground):
             self._refresh_hints(simulator)
             return
         self._show_file(simulator.requested.studio_file)
+        if self._show_reason(simulator):
+            return
         waiting = simulator.waiting()
         for name, row in self.rows.items():
             row.show_state(simulator, waiting=name in waiting)
@@ -101,6 +103,24 @@ class KnobPanel(Ground):
             self.groups.insert(0, self._of_file)
             self.rows |= {row.knob.name: row for row in self._of_file.rows}
             self._column.insertWidget(1, self._of_file)
+
+    def _show_reason(self, simulator: Simulator) -> bool:
+        """Say why no knob can be changed, where that is so: grey all of them, or show what was read off a script in
+        their place. Return whether there are no knobs to show."""
+        why, watched = simulator.only_shown, simulator.run.watched
+        self.reason.setVisible(bool(why))
+        self.search.setVisible(watched is None)
+        for group in self.groups:
+            group.setEnabled(not why)
+            if watched is not None:
+                group.hide()
+        if watched is None:
+            self.reason.setText(why)
+            return False
+        self.nothing.hide()
+        self.compare.hide()
+        self.reason.setText("\n\n".join([why, *(f"{name}\n{value}" for name, value in watched.told)]))
+        return True
 
     def _connect(self, group: KnobGroup) -> None:
         for row in group.rows:
@@ -143,6 +163,13 @@ class KnobPanel(Ground):
         self.nothing.setWordWrap(True)
         self.nothing.hide()
         column.addWidget(self.nothing)
+        self.reason = QLabel()
+        self.reason.setTextFormat(Qt.TextFormat.PlainText)
+        self.reason.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.reason.setContentsMargins(12, 4, 12, 8)
+        self.reason.setWordWrap(True)
+        self.reason.hide()
+        column.addWidget(self.reason)
         for group in self.groups:
             column.addWidget(group)
         column.addStretch(1)
@@ -156,7 +183,7 @@ class KnobPanel(Ground):
         layout.setSpacing(0)
         layout.addLayout(top)
         layout.addWidget(scroll, 1)
-        for part in (self.search, self.nothing):
+        for part in (self.search, self.nothing, self.reason):
             theme.dress(part)
 
 

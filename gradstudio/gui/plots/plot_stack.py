@@ -89,7 +89,8 @@ class PlotStack(QWidget):
             self._make_room()
             self.fit()
         beyond = len(parent.history) if parent and not run.own else 0
-        self.timeline.show_reach(max(len(run.history), beyond), simulator.snapshots.used, simulator.snapshots.budget)
+        reach = 0 if simulator.only_shown else max(len(run.history), beyond)
+        self.timeline.show_reach(reach, simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
         scale, read = self.devicePixelRatioF(), False
@@ -139,7 +140,8 @@ class PlotStack(QWidget):
     def _make_room(self) -> None:
         """Let the steps reach as far as the run and the overlays."""
         self.steps.over = self.overlays.longest
-        planned = self._run.experiment.run.steps if self._run else 0
+        run = self._run
+        planned = run.experiment.run.steps if run is not None and run.watched is None else 0  # nobody knows a script's
         self.steps.most = max(1.05 * planned, 1.05 * self.steps.over, SHORTEST)
         if self.steps.following:
             self.fit()

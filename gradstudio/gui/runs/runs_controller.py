@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from gradstudio.core.text import plural
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
+from gradstudio.gui.runs.live_run import LiveRun
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.runs.runs_panel import RunsPanel
 from gradstudio.gui.services.context import Context
@@ -49,6 +50,7 @@ class RunsController(QObject):
         self._version: int | None = None  # version of the library that the panel shows
         self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
+        self._live = LiveRun(context, self)
         self._deleted: list[Deletion] = []  # deletions that can be undone, the latest last
         panel.look_asked.connect(self.look)
         panel.open_asked.connect(self.open)
@@ -92,8 +94,8 @@ class RunsController(QObject):
     # ---- one run
 
     def open(self, run: str, tries: int = 8) -> None:
-        """Show a run in the plots, with its knobs; a run that was just stopped may need a moment until it is
-        written."""
+        """Show a run in the plots, with its knobs, and follow it where another program trains it; a run that was just
+        stopped may need a moment until it is written."""
         if run == self._context.simulator.run.id:
             self._context.message.show_news("This run is shown in the plots already.")
             return
@@ -107,16 +109,12 @@ class RunsController(QObject):
 
         def loaded(found: tuple[Run, list[Run]]) -> None:
             opened, family = found
-            if opened.watched is not None:
-                self.tick(run, True)
-                self._context.message.show_news(
-                    f"{opened.title} was watched in a script of its own, and has no knobs here: it is drawn over the "
-                    f"plots. Its findings: gradstudio runs show {run}"
-                )
-            elif opened.over:
-                self._context.controls.show_stored(opened, family)
-            else:
-                later(f"{opened.title} is still running in another window; it can be drawn over the plots.")
+            if self._context.simulator.leaves(run):
+                later("it was told to stop, and is still in a step.")
+                return
+            self._context.controls.show_stored(opened, family)
+            if not opened.over:
+                self._live.follow(opened)
 
         def later(why: str) -> None:
             if not tries:

@@ -28,6 +28,8 @@ class SimulatorController(QObject):
     title_changed = Signal(str)  # title of the preset
     refresh_asked = Signal()  # the window should show the simulator at once, not at the next beat
     agreement_asked = Signal(object, object)  # a studio file that nobody has agreed to run, and what to do then
+    request_asked = Signal(str, float)  # word and factor: what another program is asked to do with its run
+    rate_asked = Signal()  # a person wants to give that factor
     open_asked = Signal(str)  # id of a run of the library that a person wants to see
 
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:
@@ -38,17 +40,33 @@ class SimulatorController(QObject):
     # ---- what is possible now
 
     @property
+    def led_here(self) -> bool:
+        """Whether this program can train the run that is shown."""
+        return not self._simulator.only_shown
+
+    @property
+    def led_elsewhere(self) -> bool:
+        """Whether another program trains it."""
+        return self._simulator.led_elsewhere
+
+    @property
     def can_run(self) -> bool:
+        if not self.led_here:
+            return self.led_elsewhere
         return not self._simulator.going.over or self._simulator.can_resume
 
     @property
     def can_step(self) -> bool:
-        return not self._simulator.going.over
+        return self.led_here and not self._simulator.going.over
 
     @property
     def started(self) -> bool:
         """Whether the run has begun, so that it can be restarted and rewound."""
-        return self._simulator.started
+        return self.led_here and self._simulator.started
+
+    @property
+    def can_stop(self) -> bool:
+        return self._simulator.started and not self._simulator.run.over
 
     @property
     def playing(self) -> bool:
@@ -61,8 +79,10 @@ class SimulatorController(QObject):
 
     @property
     def healthy_step(self) -> int | None:
-        """Last healthy step of a run that diverged."""
+        """Last healthy step of a run that diverged, where it can be rewound to it."""
         run = self._simulator.run
+        if not self.led_here:
+            return None
         if self._healthy[:2] != (run, run.first_nonfinite_step):
             self._healthy = (run, run.first_nonfinite_step, last_healthy_step(run))
         return self._healthy[2]
@@ -71,7 +91,9 @@ class SimulatorController(QObject):
 
     def run_or_pause(self) -> None:
         """Run where the run stands, pause where it goes."""
-        if self.playing:
+        if self.led_elsewhere:
+            self.request_asked.emit("resume" if self._simulator.run.status == "paused" else "pause", 1.0)
+        elif self.playing:
             self._simulator.pause()
         elif self.can_run:
             self._if_agreed(self._simulator.play)
@@ -83,16 +105,26 @@ class SimulatorController(QObject):
 
     def restart(self) -> None:
         """Begin again from step 0 with the knobs as they are set."""
+        if self._refused():
+            return
         self._message.hide()
         self._if_agreed(self._simulator.restart)
 
     def stop(self) -> None:
         """End the run where it stands."""
-        self._simulator.stop()
+        if self.led_elsewhere:
+            self.request_asked.emit("stop", 1.0)
+        else:
+            self._simulator.stop()
+
+    def ask_for_rate(self, factor: float) -> None:
+        """Ask the program that trains the run for another learning rate: so many times its own."""
+        self.request_asked.emit("rate", factor)
 
     def rewind(self, step: int) -> None:
         """Set the run back to the start of a step, or forward to one that was made already."""
-        self._if_agreed(partial(self._rewind, step))
+        if not self._refused():
+            self._if_agreed(partial(self._rewind, step))
 
     def _rewind(self, step: int) -> None:
         try:
@@ -108,6 +140,8 @@ class SimulatorController(QObject):
 
     def compare_with_large_batch(self) -> None:
         """Compare the accumulated gradient of the next step with that of one large batch."""
+        if self._refused():
+            return
         if self._simulator.run.over:
             self._message.show_error("The run is over, so there is no next step to compare: press Restart first.")
         else:
@@ -117,6 +151,8 @@ class SimulatorController(QObject):
 
     def set_knob(self, name: str, value: Value) -> None:
         """Set a knob; the message bar says which other knobs had to change with it."""
+        if self._refused():
+            return
         try:
             others = self._simulator.set(name, value)
         except KnobError as fault:
@@ -147,11 +183,15 @@ class SimulatorController(QObject):
 
     def reset_knobs(self) -> None:
         """Set every knob to the preset's value."""
+        if self._refused():
+            return
         self._simulator.reset()
         self.knobs_changed.emit()
 
     def undo(self) -> None:
         """Undo the latest change of a knob."""
+        if self._refused():
+            return
         undone = self._simulator.undo()
         self.knobs_changed.emit()
         if undone:
@@ -179,7 +219,7 @@ class SimulatorController(QObject):
         self._leave(lambda: self._simulator.load(preset))
 
     def show_stored(self, run: Run, relatives: Sequence[Run] = ()) -> None:
-        """Show a finished run of the library with its knobs, and other runs of its family."""
+        """Show a run of the library with its knobs, and other runs of its family."""
         self._leave(lambda: self._simulator.open(run, relatives))
 
     def run_again(self, preset: presets.Preset) -> None:
@@ -193,6 +233,8 @@ class SimulatorController(QObject):
 
     def save_preset_as(self, title: str) -> None:
         """Save the knobs as they are set as a preset of the person's own, and continue with that preset."""
+        if self._refused():
+            return
         title = storable(title)
         old = self._simulator.preset  # its lesson and its promise are about other knobs
         preset = presets.Preset(
@@ -210,6 +252,13 @@ class SimulatorController(QObject):
 
     # ---- inside
 
+    def _refused(self) -> bool:
+        """Say why nothing can be changed, where the run can only be looked at."""
+        if why := self._simulator.only_shown:
+            self._message.show_news(why)
+            self.knobs_changed.emit()
+        return bool(why)
+
     def _if_agreed(self, act: Callable[[], object]) -> None:
         """Do what runs the model, at once or when a person has agreed to run its studio file."""
         experiment = self._simulator.requested
@@ -221,7 +270,8 @@ class SimulatorController(QObject):
     def _leave(self, load: Callable[[], object]) -> None:
         """Load something else; offer the run that went until now, which the library keeps."""
         run = self._simulator.run
-        left = run if self._simulator.started and not run.over and run.own else None  # without a step it is not kept
+        going = self._simulator.started and not run.over and not self.led_elsewhere
+        left = run if going and run.own else None  # without a step it is not kept
         self._message.hide()
         load()
         self.title_changed.emit(self._simulator.preset.title)

@@ -107,6 +107,8 @@ class FiguresBar(QWidget):
             self._forget()
         knobs = run.in_force.run
         note = f"seed {knobs.seed}" + (" · deterministic" if knobs.deterministic else "")
+        if run.watched is not None:  # the script's own seed is not known
+            note = ""
         values = self._values(run, self._rate.update(len(run.history)))
         if values.keys() != self._named:
             self._named = set(values)

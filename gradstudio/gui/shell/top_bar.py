@@ -119,6 +119,7 @@ class TopBar(QWidget):
         self.rewind.setEnabled(controls.started)
         self.rewind.setText(REWIND if healthy is None or not run.over else REWIND_TO.format(healthy))
         self._make_primary(self.play if not run.over else self.restart if healthy is None else self.rewind)
+        self.device.setEnabled(controls.led_here)
         self._show_preset(simulator)
 
     def _show_preset(self, simulator: Simulator) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.knobs import quote
 
-VERSION = 3
+VERSION = 4
 LONGEST_VALUE = 256 << 20  # bytes of one text or blob: 4096 rows of 1,600 layers take 160 MB
 PATIENCE = 5.0  # seconds to wait for another program that writes
 
@@ -55,6 +55,13 @@ crc INTEGER NOT NULL,
 ) WITHOUT ROWID;
 """,
     "",  # runs of watched scripts, which an older program would take for its own
+    """
+CREATE TABLE requests (
+    run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, number INTEGER NOT NULL, word TEXT NOT NULL, \
+factor REAL NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+""",
 )
 
 

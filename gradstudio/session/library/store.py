@@ -273,6 +273,23 @@ class Library:
             if tags is not None:
                 connection.execute("UPDATE runs SET tags = ? WHERE id = ?", (dumps(tags), run))
 
+    def request(self, run: str, word: str, factor: float) -> None:
+        """Ask something of a run that some program trains now (requests.py); LibraryError where it is over."""
+        with self._said(), self.transaction() as connection:
+            row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
+            if row is None or self._outcome(row) in (*OVER, DAMAGED):
+                raise LibraryError(f"the run {quote(run)} is over")
+            connection.execute(
+                "INSERT INTO requests SELECT ?, coalesce(max(number), 0) + 1, ?, ? FROM requests WHERE run = ?",
+                (run, word, factor, run),
+            )
+
+    def requests(self, run: str, after: int) -> list[tuple[int, Any, Any]]:
+        """Return number, word and factor of what was asked of a run after the request of this number."""
+        with self._said():
+            query = "SELECT number, word, factor FROM requests WHERE run = ? AND number > ? ORDER BY number"
+            return [tuple(row) for row in self._connection.execute(query, (run, after))]
+
     def delete(self, runs: Iterable[str]) -> None:
         """Take runs out of the list. `restore` brings them back until `purge`. LibraryError for a run that is being
         written."""

@@ -16,6 +16,7 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
 from gradstudio.session.library.open_files import other_name
 from gradstudio.session.library.packing import pack
+from gradstudio.session.library.requests import Hearing, Request
 from gradstudio.session.library.run_values import GROWING, WHOLE, changing, dumps, fixed
 from gradstudio.session.library.store import Library, LibraryError, NoLibraryError, is_damage, is_lock
 from gradstudio.session.record.run import Run
@@ -45,12 +46,15 @@ class LibraryWriter:
         self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
         self._thread.start()
 
-    def follow(self, run: Run, snapshots: Snapshots | None = None) -> None:
-        """Write this run from now on, and some of its snapshots once it is over. Any thread may call this."""
+    def follow(
+        self, run: Run, snapshots: Snapshots | None = None, hear: Callable[[Request], object] | None = None
+    ) -> None:
+        """Write this run from now on, and some of its snapshots once it is over. `hear` is called, in the thread of
+        this writer, with what other programs ask of it. Any thread may call this."""
         with self._lock:  # a run that goes on after it was over is written anew
             self._following = [
                 *(followed for followed in self._following if followed.run is not run),
-                _Followed(run, snapshots),
+                _Followed(run, snapshots, hear),
             ]
         self._wake.set()
 
@@ -107,6 +111,7 @@ class LibraryWriter:
         over = followed.run.over  # asked before writing, so that the end of the run is written too
         if followed.write(library, over):
             library.finish_log()
+        followed.listen(library)
         if over:
             with self._lock:  # it is gone already where it is written again, into the library after a damaged one
                 if followed in self._following:
@@ -170,11 +175,19 @@ class _Grown(NamedTuple):
 class _Followed:
     """A run, and how much of it is written."""
 
-    def __init__(self, run: Run, snapshots: Snapshots | None) -> None:
+    def __init__(self, run: Run, snapshots: Snapshots | None, hear: Callable[[Request], object] | None) -> None:
         self.run, self._snapshots = run, snapshots
+        self._hear = hear
         self._fixed = fixed(run) | {"process": interrupted_runs.this()}
         self._id = self._fixed["id"]
         self._written = _Written()
+        self._hearing = Hearing(self._id)
+
+    def listen(self, library: Library) -> None:
+        """Pass on what other programs have asked of the run."""
+        if self._hear is not None:
+            for request in self._hearing.news(library):
+                self._hear(request)
 
     def forget(self) -> None:
         """Take it that nothing of the run is written."""

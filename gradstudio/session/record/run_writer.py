@@ -21,6 +21,11 @@ from gradstudio.core.unknown import is_known
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
+# What a later reading of a run has anew; its rows come on top of those that are there.
+_GROWN = (
+    "name", "message", "refused", "environment", "differs_at", "seconds", "events", "timeline", "refusals", "compared",
+    "not_compared", "findings", "first_nonfinite_step", "provenance", "accuracy", "in_force",
+)  # fmt: skip
 _BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier"})
 
 
@@ -107,6 +112,17 @@ class RunWriter:
             if self._counts[kind] == MOST_ALIKE:
                 text += "; later ones are not listed"
         self._values["events"].append(Event(len(self.run.history) if step is None else step, kind, text))
+
+    def catch_up(self, later: Run) -> None:
+        """Take over what a later reading of the same run has; the rows that are there stay."""
+        run, rows = self.run, len(self.run.history)
+        if rows == 0 and run.history.layers != later.history.layers:
+            self._values["history"] = later.history
+        else:
+            run.history.catch_up(later.history)
+        for name in _GROWN:
+            self._values[name] = getattr(later, name)
+        self._values["status"] = later.status  # last: whoever sees the end sees all of it
 
     # ---- rewinding
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 
@@ -15,3 +16,10 @@ class WatchedScript:
     sha256: str  # of its text; "" where it could not be read
     every: int  # steps of the script from one row to the next
     facts: tuple[tuple[str, str], ...]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Everything that is known, as name and value."""
+        command = shlex.join((self.script, *self.arguments)) if self.script else "not known"
+        found = [("script", command), ("SHA-256", self.sha256 or "not known"), *self.facts]
+        return [*found, ("recorded", f"one of {self.every} steps")] if self.every > 1 else found

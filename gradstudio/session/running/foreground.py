@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from gradstudio.session.running.interrupts import Interrupts
 
 
-def train(record: Run, *, progress: bool, snapshots: Snapshots | None = None) -> str:
+def train(
+    record: Run, *, progress: bool, snapshots: Snapshots | None = None, began: Callable[[Worker], object] | None = None
+) -> str:
     """Train a run in the worker's thread, and wait for it here, where Ctrl+C arrives: it ends the run after its present
     step, or without it where that takes too long. Return the traceback of what failed, "" if nothing did. `snapshots`
-    take the run's snapshots and have those to go on from."""
+    take the run's snapshots and have those to go on from. `began` is given the worker before it trains."""
     worker = Worker(record, snapshots=snapshots)
     with redirect_stdout(sys.stderr), interrupts.stopping(lambda: worker.send(Stop())) as signals:
         worker.start()
+        if began is not None:
+            began(worker)
         if progress:
             _show_progress(record, worker, signals)
         _wait(worker, signals)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradstudio.core.knobs import Value
+from gradstudio.session.library.requests import Request
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
@@ -135,6 +136,18 @@ class Worker(threading.Thread):
         with self._giving_back:
             if self._has_runs:
                 self._commands.put(command)
+
+    def hear(self, request: Request) -> None:
+        """Do what another program asks of the run, from any thread. A factor is one on the learning rate at step 0."""
+        match request.word:
+            case "pause":
+                self.send(Pause())
+            case "resume":
+                self.send(Resume())
+            case "stop":
+                self.send(Stop())
+            case "rate":
+                self.send(SetKnob("optimizer.lr", self.record.experiment.optimizer.lr * request.factor))
 
     def abandon(self) -> None:
         """Say that the runs were stopped, though a step still holds the thread. Only for a program that ends right

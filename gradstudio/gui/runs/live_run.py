@@ -1,0 +1,88 @@
+"""A run that another program trains, in the plots: it is read from the library as it grows, and asked to pause, to stop
+or to learn faster or slower."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QObject, QTimer
+from PySide6.QtWidgets import QInputDialog
+
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
+from gradstudio.session.library.requests import LARGEST, Word
+from gradstudio.session.library.store import Library
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
+
+EVERY = 0.5  # seconds between two looks, as often as the library is written
+REST = 20  # and at least so many times the seconds that reading the run takes
+ANYWAY = (
+    8  # looks without a change, after which the run is read all the same: a program that was killed changes nothing
+)
+RATE = "Factor on the learning rate of the script, from the next step on"
+
+
+class LiveRun(QObject):
+    """Follows one run as long as the plots show it and it is not over."""
+
+    def __init__(self, context: Context, parent: QObject) -> None:
+        super().__init__(parent)
+        self._context = context
+        self._run: Run | None = None
+        self._version: int | None = None  # of the library, when the run was read
+        self._idle = 0  # looks since then
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._look)
+        context.controls.request_asked.connect(self._request)
+        context.controls.rate_asked.connect(self._ask_rate)
+
+    def follow(self, run: Run) -> None:
+        """Keep this run up to date from now on."""
+        self._run, self._version, self._idle = run, None, 0
+        self._timer.start(round(1000 * EVERY))
+
+    def _look(self) -> None:
+        run = self._run
+        if run is None or run is not self._context.simulator.run:
+            self._run = None
+            return
+        known, anyway = self._version, self._idle >= ANYWAY
+
+        def read(library: Library) -> tuple[int, Run | None, float]:
+            version, began = library.version(), time.monotonic()
+            later = library.load(run.id) if version != known or anyway else None
+            return version, later, time.monotonic() - began
+
+        self._context.library.ask(read, self._take, self._fail)
+
+    def _take(self, found: tuple[int, Run | None, float]) -> None:
+        """Show what is new, and look again after a while."""
+        self._version, later, taken = found
+        self._idle = self._idle + 1 if later is None else 0
+        if self._run is None:
+            return
+        if later is not None:
+            RunWriter(self._run).catch_up(later)
+            self._context.controls.knobs_changed.emit()
+        if not self._run.over:
+            self._timer.start(round(1000 * max(EVERY, REST * taken)))
+
+    def _fail(self, why: str) -> None:
+        self._context.message.show_error(f"The run cannot be followed: {why}")
+        self._timer.start(round(1000 * EVERY * ANYWAY))
+
+    def _request(self, word: Word, factor: float) -> None:
+        """Ask this of the program that trains the run."""
+        if (run := self._run) is not None:
+            self._context.library.ask(lambda library: library.request(run.id, word, factor))
+
+    def _ask_rate(self) -> None:
+        dialog = popups.input_dialog(self._context.parent, "Change learning rate", RATE)
+        dialog.setInputMode(QInputDialog.InputMode.DoubleInput)
+        dialog.setDoubleRange(0.0, LARGEST)
+        dialog.setDoubleDecimals(6)
+        dialog.setDoubleValue(0.1)
+        dialog.doubleValueSelected.connect(self._context.controls.ask_for_rate)
+        dialog.open()

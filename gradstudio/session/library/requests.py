@@ -1,0 +1,43 @@
+"""What one program asks of a run that another one trains: to pause, to go on, to stop, to learn faster or slower.
+
+The requests stand in the library, beside the run. Whoever writes the run looks for them each time that it writes."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+from gradstudio.session.library.store import Library
+
+Word = Literal["pause", "resume", "stop", "rate"]
+LARGEST = 1000.0  # factor on the learning rate
+
+
+class Request(NamedTuple):
+    """`factor`: of "rate", by what the run's own learning rate is multiplied from the next step on."""
+
+    word: Word
+    factor: float = 1.0
+
+
+class Hearing:
+    """What was asked of a run so far. It looks only where another program has changed the library."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._version: int | None = None
+        self._last: int | None = None  # number of the last request that was heard
+
+    def news(self, library: Library) -> list[Request]:
+        """Return what was asked since the last look; nothing at the first one, which finds those of another time."""
+        version = library.version()
+        if version == self._version:
+            return []
+        self._version, first = version, self._last is None
+        found = library.requests(self._run, self._last or 0)
+        self._last = max((number for number, *_ in found), default=self._last or 0)
+        return [] if first else [Request(word, factor) for _, word, factor in found if _is_one(word, factor)]
+
+
+def _is_one(word: object, factor: object) -> bool:
+    """Whether this is a request; another program may have written something else."""
+    return word in get_args(Word) and isinstance(factor, float) and 0 <= factor <= LARGEST

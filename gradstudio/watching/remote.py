@@ -1,0 +1,56 @@
+"""What another program asks of a watched training: to pause, to go on, to stop, to learn faster or slower. It is obeyed
+where an optimizer steps, and only there."""
+
+from __future__ import annotations
+
+import _thread
+import time
+from typing import Any
+
+from torch.optim import Optimizer
+
+from gradstudio.session.library.requests import Request
+
+LOOK = 0.02  # seconds between two looks whether a paused training goes on
+
+
+class Remote:
+    """The requests to one run. `hear` is called in the thread that writes the library, all else where it trains."""
+
+    def __init__(self) -> None:
+        self.paused = self.stopped = False
+        self.factor = 1.0  # on the learning rate
+        self._rates: list[Any] = []  # of the script itself, while a step has others
+
+    def hear(self, request: Request) -> None:
+        match request.word:
+            case "pause":
+                self.paused = True
+            case "resume":
+                self.paused = False
+            case "rate":
+                self.factor = request.factor
+            case "stop":
+                self.paused, self.stopped = False, True
+                _thread.interrupt_main()  # as Ctrl+C: the script can tidy up
+
+    def wait(self) -> None:
+        """Return when the training is not paused."""
+        while self.paused:
+            time.sleep(LOOK)
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Let the step have another learning rate, of which the script and its scheduler see nothing."""
+        self.after_step(optimizer)  # the step before may have ended with an exception
+        if self.factor != 1:
+            self._rates = [group.get("lr") for group in optimizer.param_groups]
+            for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
+                if rate is not None:
+                    group["lr"] = rate * self.factor
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Give the groups their own learning rates back."""
+        for group, rate in zip(optimizer.param_groups, self._rates, strict=False):
+            if rate is not None:
+                group["lr"] = rate
+        self._rates = []
