@@ -183,7 +183,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "steps": entry.steps,
         "preset": entry.preset, "final_loss": entry.final_loss, "accuracy": entry.accuracy, "seconds": entry.seconds,
         "note": entry.note,
-        "tags": list(entry.tags), "parent": entry.parent, "parent_step": entry.parent_step,
+        "tags": list(entry.tags), "source": "watch" if entry.watched else "studio",
+        "parent": entry.parent, "parent_step": entry.parent_step,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,11 @@ from gradstudio.gui.runs.comparison_dialog import ComparisonDialog, ComparisonTa
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.window import Window
+from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Entry, Library
 from gradstudio.session.library.writer import LibraryWriter
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.words import run_texts
 
@@ -37,6 +41,19 @@ HOSTILE = "<b>bold</b> <img src=x> & =cmd()"
 
 def kept() -> Library:
     return Library(Path(os.environ["GRADSTUDIO_LIBRARY"]))
+
+
+def loaded(run: str) -> Run:
+    library = kept()
+    found = library.load(run)
+    library.close()
+    return found
+
+
+def write(run: Run) -> None:
+    writer = LibraryWriter(Path(os.environ["GRADSTUDIO_LIBRARY"]))
+    writer.follow(run)
+    assert writer.close(LONG / 1000)
 
 
 def run_to_the_end(qtbot: QtBot, window: Window) -> str:
@@ -91,23 +108,73 @@ def test_a_run_is_kept_and_the_list_says_so(qtbot: QtBot, window: Window) -> Non
     assert index.data(RunList.CURRENT) and index.data(RunList.ENTRY).id == run
 
 
-def test_a_watched_run_is_drawn_and_never_trained(qtbot: QtBot, window: Window) -> None:
+def test_a_watched_run_is_opened_and_never_trained(qtbot: QtBot, window: Window) -> None:
     source = run_to_the_end(qtbot, window)
-    show_runs(qtbot, window, 1)
-    library = kept()
-    of_studio = library.load(source)
-    library.close()
-    watched = replace(of_studio, id="watched", name="train.py", watched=WatchedScript("train.py", (), "", 1, ()))
-    writer = LibraryWriter(Path(os.environ["GRADSTUDIO_LIBRARY"]))
-    writer.follow(watched)
-    assert writer.close(LONG / 1000)
+    show_runs(qtbot, window, 1)  # it is written to its end
+    script = WatchedScript("train.py", ("--lr", "3"), "ab" * 32, 1, (("optimizer", "SGD(lr=3)"),))
+    write(replace(loaded(source), id="watched", name="train.py", watched=script))
     show_runs(qtbot, window, 2)
     window.runs.open("watched")
-    qtbot.waitUntil(lambda: "watched" in window.plots.overlays.slots, timeout=LONG)
-    assert "no knobs here" in window.message.text.text() and window.simulator.run.id == source
+    qtbot.waitUntil(lambda: window.simulator.run.id == "watched", timeout=LONG)
+    window.refresh(whole=True)
+    run, controls, knobs = window.simulator.run, window.controls, window.knobs
+    assert len(run.history) == 40 and window.plots.loss.run is run and window.plots.timeline.reach == 0
+    assert not any((controls.can_run, controls.can_step, controls.started, controls.can_stop, controls.led_elsewhere))
+    assert "train.py --lr 3" in knobs.reason.text() and "SGD(lr=3)" in knobs.reason.text()
+    assert not any(group.isVisible() for group in knobs.groups)
+    before = window.simulator.requested
+    for act in (
+        controls.restart, controls.undo, controls.reset_knobs, partial(controls.rewind, 3),
+        partial(controls.set_knob, "optimizer.lr", 0.5), partial(controls.save_preset_as, "mine"),
+    ):  # fmt: skip
+        window.message.hide()
+        act()
+        assert "watched in train.py" in window.message.text.text()
+    assert window.simulator.run is run and window.simulator.requested is before
+    window.columns.show_page("code")
+    window.refresh(whole=True)
+    assert "# script: train.py --lr 3" in window.side.code.text and not window.side.code.save.isEnabled()
     window.runs.run_again("watched")
     qtbot.waitUntil(lambda: "run that script again" in window.message.text.text(), timeout=LONG)
-    assert window.simulator.run.id == source
+    controls.open_preset("rnn-explosion")
+    window.refresh(whole=True)
+    assert controls.can_run and knobs.groups[0].isVisible() and knobs.groups[0].isEnabled() and not knobs.reason.text()
+
+
+def test_a_run_of_another_program_is_followed_and_asked(qtbot: QtBot, window: Window) -> None:
+    source = run_to_the_end(qtbot, window)
+    show_runs(qtbot, window, 1)  # it is written to its end
+    whole = loaded(source)
+    live = replace(whole, id="live", status="running", history=whole.history.until(20))
+    heard: list[Request] = []
+    writer = LibraryWriter(Path(os.environ["GRADSTUDIO_LIBRARY"]))
+    writer.follow(live, hear=heard.append)
+    window.columns.show_page("runs")
+    qtbot.waitUntil(lambda: window.side.runs.model.rowCount() == 2, timeout=LONG)
+    window.runs.open("live")
+    qtbot.waitUntil(lambda: window.simulator.run.id == "live", timeout=LONG)
+    run, controls = window.simulator.run, window.controls
+    assert len(run.history) == 20 and controls.led_elsewhere and controls.can_run and controls.can_stop
+    assert not controls.can_step and not controls.started
+    live.history.catch_up(whole.history.until(30))
+    qtbot.waitUntil(lambda: len(run.history) == 30, timeout=LONG)
+    assert run.history.column("loss").tobytes() == whole.history.column("loss", 0, 30).tobytes()
+    assert run.history.layer_metric("grad_norm").tobytes() == whole.history.layer_metric("grad_norm", 0, 30).tobytes()
+    controls.set_knob("optimizer.lr", 0.5)
+    assert "Another program trains this run" in window.message.text.text()
+    controls.run_or_pause()
+    controls.ask_for_rate(0.25)
+    qtbot.waitUntil(lambda: heard == [Request("pause"), Request("rate", 0.25)], timeout=LONG)
+    RunWriter(live).set_status("paused")
+    qtbot.waitUntil(lambda: run.status == "paused", timeout=LONG)
+    controls.run_or_pause()
+    controls.stop()
+    qtbot.waitUntil(lambda: heard[2:] == [Request("resume"), Request("stop")], timeout=LONG)
+    live.history.catch_up(whole.history)
+    RunWriter(live).set_status("finished")
+    qtbot.waitUntil(lambda: run.over, timeout=LONG)
+    assert len(run.history) == 40 and controls.started and controls.led_here
+    assert writer.close(LONG / 1000)
 
 
 def test_closing_in_mid_run_ends_soon_and_keeps_the_run(qtbot: QtBot, make_window: Callable[..., Window]) -> None:

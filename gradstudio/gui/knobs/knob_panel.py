@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import Knob
@@ -168,6 +168,7 @@ class KnobPanel(Ground):
         self.reason.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.reason.setContentsMargins(12, 4, 12, 8)
         self.reason.setWordWrap(True)
+        self.reason.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # no word makes it wider
         self.reason.hide()
         column.addWidget(self.reason)
         for group in self.groups:

@@ -83,7 +83,10 @@ class Timeline(StepPlot):
         changes = plural(len(self.run.timeline), "change", "changes")
         used, budget = (round(size / MEGABYTE) for size in self._memory)
         memory = f" &nbsp; drag to rewind · snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
-        return f"{changes} · {len(self.run.history):,} of {self.run.experiment.run.steps:,} steps{memory}"
+        count = len(self.run.history)
+        if self.run.watched is not None:  # how many the script will make is not known
+            return plural(count, "step", "steps")
+        return f"{changes} · {count:,} of {self.run.experiment.run.steps:,} steps{memory}"
 
     def draw(self, run: Run) -> None:
         self._draw_bars()
@@ -99,7 +102,7 @@ class Timeline(StepPlot):
         if run is None:
             return
         top, count = round((self.canvas.size[1] - THICK) / 2), len(run.history)
-        self._lay("line", 0, top, run.experiment.run.steps)
+        self._lay("line", 0, top, run.experiment.run.steps if run.watched is None else count)
         # it is short where it would be hidden under the run's own steps
         self._lay("grid", 0, top, self.reach if self.reach > count else run.parent_step)
         self._lay("dim", 0, top, run.parent_step)

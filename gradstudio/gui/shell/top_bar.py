@@ -118,7 +118,8 @@ class TopBar(QWidget):
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
         self.rewind.setEnabled(controls.started)
         self.rewind.setText(REWIND if healthy is None or not run.over else REWIND_TO.format(healthy))
-        self._make_primary(self.play if not run.over else self.restart if healthy is None else self.rewind)
+        over = self.restart if healthy is None else self.rewind
+        self._make_primary((self.play if not run.over else over) if controls.can_run or controls.led_here else None)
         self.device.setEnabled(controls.led_here)
         self._show_preset(simulator)
 
@@ -175,7 +176,7 @@ class TopBar(QWidget):
             button.setText(now)
         self._make_room()
 
-    def _make_primary(self, button: QPushButton) -> None:
+    def _make_primary(self, button: QPushButton | None) -> None:
         for other in (self.play, self.restart, self.rewind):
             if set_role(other, "primary" if other is button else ""):
                 self._restyle()

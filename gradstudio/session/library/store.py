@@ -32,6 +32,7 @@ MOST_LAYERS = 2000  # of a run: 100 blocks of a transformer have 1,600
 # time of a step alone is noise.
 PLENTY, DENSEST = 1 << 30, 200
 _LISTED = ", ".join(LISTED)
+_WATCHED = "SELECT run FROM entries WHERE kind = 'watched' AND run IN (SELECT id FROM runs)"
 DAMAGED = "damaged"  # outcome of a run that cannot be read
 # What reading values that somebody changed can raise.
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
@@ -68,6 +69,7 @@ class Entry:
     deleted: bool
     parent: str | None = None  # the run that it branched from
     parent_step: int | None = None
+    watched: bool = False  # whether it was watched in a script, rather than trained by the studio
 
 
 class Library:
@@ -153,7 +155,8 @@ class Library:
                 self.set_aside()
                 rows, lost = self._lines(deleted)
         words = search.casefold().split()
-        found = [*(self._entry(row) for row in rows), *(_damaged(run) for (run,) in lost)]
+        watched = self._watched()
+        found = [*(self._entry(row, watched=row["id"] in watched) for row in rows), *(_damaged(run) for (run,) in lost)]
         return [entry for entry in found if all(word in searched(entry) for word in words)]
 
     def _lines(self, deleted: bool) -> tuple[list[sqlite3.Row], list[tuple[str]]]:
@@ -165,6 +168,12 @@ class Library:
         )
         rows = self._connection.execute(query, (deleted,)).fetchall()
         return rows, [] if deleted else self._connection.execute(_LOST).fetchall()
+
+    def _watched(self) -> set[object]:
+        """Return the runs that were watched; what is damaged elsewhere is no reason to lose the list."""
+        with suppress(sqlite3.DatabaseError):
+            return {run for (run,) in self._connection.execute(_WATCHED)}
+        return set()
 
     def version(self) -> int:
         """Return a number that changes once another connection has changed the library. This is cheap."""
@@ -343,7 +352,7 @@ class Library:
         self._connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
         self._open = OpenFile(self.path)
 
-    def _entry(self, row: sqlite3.Row) -> Entry:
+    def _entry(self, row: sqlite3.Row, *, watched: bool) -> Entry:
         """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
         try:
             check_listed(dict(row), row["crc"])
@@ -353,7 +362,7 @@ class Library:
                 started=row["started"], steps=row["steps"], final_loss=loads(row["final_loss"]),
                 accuracy=loads(row["accuracy"]), seconds=row["seconds"], note=row["note"],
                 tags=tuple(tags) if isinstance(tags, list) else tags, deleted=row["deleted"] is not None,
-                parent=row["parent"], parent_step=row["parent_step"],
+                parent=row["parent"], parent_step=row["parent_step"], watched=watched,
             )  # fmt: skip
             if 0 <= conforming(entry).started <= _LATEST and 0 <= entry.steps <= MOST_STEPS:
                 return _within_limits(entry)

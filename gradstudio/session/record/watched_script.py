@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -21,5 +22,6 @@ class WatchedScript:
     def told(self) -> list[tuple[str, str]]:
         """Everything that is known, as name and value."""
         command = shlex.join((self.script, *self.arguments)) if self.script else "not known"
-        found = [("script", command), ("SHA-256", self.sha256 or "not known"), *self.facts]
+        digest = " ".join(re.findall(".{1,16}", self.sha256)) or "not known"  # in parts, so that a line can break
+        found = [("script", command), ("SHA-256", digest), *self.facts]
         return [*found, ("recorded", f"one of {self.every} steps")] if self.every > 1 else found

@@ -55,6 +55,8 @@ def line(entry: Entry, now: float) -> str:
     fork = f"from step {entry.parent_step:,}" if entry.parent else ""
     loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)}"
     preset = entry.preset if not entry.parent else ""  # there is no room for both
+    if entry.watched:
+        preset = f"watched in {preset}"
     return " · ".join(
         part for part in (when(entry.started, now), fork, plural(entry.steps, "step", "steps"), loss, preset) if part
     )

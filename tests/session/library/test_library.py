@@ -27,6 +27,7 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, Histor
 from gradstudio.core.unknown import known
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import interrupted_runs, packing, salvage, schema, writer
+from gradstudio.session.library.requests import Hearing, Request
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import PIECE, LibraryWriter
 from gradstudio.session.record.run import Run
@@ -532,3 +533,35 @@ def test_a_library_that_stays_held_is_given_up_in_time(path, monkeypatch):
         writing.follow(made(3))
         assert not writing.close(0.1) and "locked" in writing.problem
         until(lambda: "run library" not in [thread.name for thread in threading.enumerate()])
+
+
+# ---- what one program asks of a run that another trains
+
+
+def test_requests_are_heard_once_in_order_and_only_those_that_are_ours(path):
+    run = made(5, status="running")
+    heard, writing = [], LibraryWriter(path)
+    writing.follow(run, hear=heard.append)
+    library = Library(path)
+    until(lambda: library.entries())
+    library.request(run.id, "pause", 1.0)
+    library.request(run.id, "rate", 0.1)
+    for word, factor in (("dance", 1.0), ("rate", 1e9), ("rate", "x"), ("rate", -1.0)):
+        with library.transaction() as connection:
+            connection.execute(
+                "INSERT INTO requests SELECT ?, max(number) + 1, ?, ? FROM requests", (run.id, word, factor)
+            )
+    library.request(run.id, "stop", 1.0)
+    until(lambda: len(heard) == 3)
+    assert heard == [Request("pause"), Request("rate", 0.1), Request("stop")]
+    RunWriter(run).set_status("finished")
+    assert writing.close(), writing.problem
+    for id in (run.id, "nobody"):
+        with pytest.raises(LibraryError, match="is over"):
+            library.request(id, "pause", 1.0)
+    write(path, made(status="running"))  # of another time: nothing of it is heard
+    assert Hearing(run.id).news(library) == []
+    library.delete([run.id])
+    library.purge()
+    assert library.requests(run.id, 0) == []
+    library.close()
