@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -125,7 +126,7 @@ def read(path: Path) -> Preset:
         text = strict_toml.read(path)
     except TomlError as fault:
         raise PresetError(f"{path}{fault}") from None
-    return parse(text, path)
+    return _known(text, path)
 
 
 def of_studio_file(path: Path) -> Preset:
@@ -162,6 +163,9 @@ def parse(text: str, path: Path) -> Preset:
         experiment=experiment, timeline=timeline, path=path, bundled=path.parent == files.PRESETS,
         written_in=about.schema_,
     )  # fmt: skip
+
+
+_known = lru_cache(maxsize=128)(parse)  # a menu reads every preset each time that it is opened
 
 
 def _check_assignments(about: _File, experiment: Experiment) -> None:

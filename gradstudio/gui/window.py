@@ -42,6 +42,7 @@ from gradstudio.session.words.run_state import describe
 
 FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # largest frame of a desktop around a window; its true size is known only when it is shown
+TURN = 0.02  # seconds of a beat after which what is left to refresh waits for the next one
 CLOSING = 1.5  # seconds that a training thread gets to end
 CONTROLLER_CLOSING = 0.4  # seconds that fixes and requests to the library get to end
 
@@ -72,6 +73,7 @@ class Window(QMainWindow):
         self._shown: Run | None = None
         self._figures_due, self._texts_due = Every(0.2), Every(1.0)
         self._devices_shown = False
+        self._left: Iterator[None] | None = None  # to refresh, after a beat that took long
         self.furnished = False
         self._lay_out()
         self._connect_first_part()
@@ -128,6 +130,23 @@ class Window(QMainWindow):
     def refresh(self, *, whole: bool = False) -> None:
         """Show the simulator as it stands: plots at each call; figures five times and texts once a second, so that they
         can be read, or as soon as something was done. `whole`: everything now."""
+        for _ in self._refreshing(whole=whole):
+            pass
+        self._left = None
+
+    def _beat(self) -> None:
+        """Refresh, and leave to the next beat what this turn has no time for."""
+        if not theme.settled:  # nothing is painted
+            return
+        began = time.thread_time()
+        self._left = self._left or self._refreshing()
+        for _ in self._left:
+            if time.thread_time() - began > TURN:
+                return
+        self._left = None
+
+    def _refreshing(self, *, whole: bool = False) -> Iterator[None]:
+        """Refresh a part each time that it is asked."""
         run, now = self.simulator.run, time.monotonic()
         drawable = not compiled.busy()  # the window does not wait for a function that is being compiled
         new = self._state.changed(run, run.status, len(run.findings)) or whole
@@ -138,9 +157,14 @@ class Window(QMainWindow):
             or self._figures_due.at(now)
         ):
             self._figures_due.restart(now)
-            self._refresh_figures(run, drawable)
+            yield from self._refresh_figures(run)
+            if drawable:
+                self.parent_twin_overlay.refresh(self.simulator)
+                yield
         if drawable:
             self.plots.refresh(self.simulator)
+            yield
+        run = self.simulator.run  # another one may have begun in the meantime
         if new or self._texts_due.at(now):
             self._texts_due.restart(now)
             self._refresh_texts(run, new)
@@ -148,16 +172,11 @@ class Window(QMainWindow):
             self._shown = run
             self.runs.mark()
 
-    def _beat(self) -> None:
-        if theme.settled:  # or nothing is painted
-            self.refresh()
-
-    def _refresh_figures(self, run: Run, drawable: bool) -> None:
+    def _refresh_figures(self, run: Run) -> Iterator[None]:
         self.figures.refresh(run)
-        if drawable:
-            self.parent_twin_overlay.refresh(self.simulator)
         self.top.refresh(self.simulator, self.controls)
         self.knobs.refresh(self.simulator)
+        yield
         self.side.code.refresh(self.simulator)
         self.fixes.refresh()
         self._show_news()

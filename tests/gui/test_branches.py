@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QPersistentModelIndex, Qt
 from PySide6.QtGui import QTextDocument
-from PySide6.QtWidgets import QAbstractItemView, QLineEdit, QMenu, QPushButton
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG
 
@@ -248,6 +249,20 @@ def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:
     assert row(window, lower).words == row(window, lower).words._replace(title="optimizer.lr = 0.002", note="")
     qtbot.waitUntil(lambda: entries()[lower.id].title == lower.title, timeout=LONG)
     window.grab()
+
+
+def test_enter_twice_at_once_names_a_branch_once(qtbot: QtBot, tree: tuple[Window, list[Run]], qtlog: Any) -> None:
+    window, (first, lower, _, _) = tree
+    written(qtbot, first, lower)
+    view = choose(window, lower)
+    qtbot.keyClick(view, Qt.Key.Key_F2)
+    editor = editor_of(view)
+    editor.setText("twice")
+    for _ in range(2):  # as a key that is held down, while the window is busy
+        qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: lower.name == "twice", timeout=LONG)
+    QApplication.processEvents()
+    assert not [record.message for record in qtlog.records if "does not belong" in record.message]
 
 
 def test_what_is_being_written_stays_while_the_run_goes_on(qtbot: QtBot, make_window: Callable[..., Window]) -> None:

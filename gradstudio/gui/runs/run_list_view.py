@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QAbstractItemModel, QEvent, QItemSelectionModel, Qt, QTimer, Signal
-from PySide6.QtWidgets import QAbstractItemView, QLabel, QListView, QPushButton
+from PySide6.QtWidgets import QAbstractItemView, QLabel, QListView, QPushButton, QWidget
 
 from gradstudio.gui.runs.run_painter import RunPainter
 from gradstudio.gui.theme import theme
@@ -58,6 +58,12 @@ class RunListView(QListView):
             self.empty.setText(text)
         self.empty.setVisible(empty)
         self._place_empty()
+
+    def commitData(self, editor: QWidget) -> None:
+        """Take what was written, once. Qt hides an editor that it is done with; a second Enter, or one for a row that
+        went away, comes after that, and Qt warns of it."""
+        if not editor.isHidden():
+            super().commitData(editor)
 
     def event(self, event: QEvent) -> bool:
         if take_own_keys(event, self.undo_asked.emit):
