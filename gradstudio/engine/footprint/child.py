@@ -54,7 +54,7 @@ class _Server:
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
-        self._copy, self._pipe = 0, -1  # the copy at work, and what it says
+        self._copy, self._pipe, self._number = 0, -1, 0  # the copy at work, what it says, and its request
         self._asked, self._said = b"", b""  # lines that are not whole yet
 
     def serve(self) -> None:
@@ -80,6 +80,8 @@ class _Server:
 
     def _begin(self, line: bytes) -> None:
         """Let a copy answer."""
+        request = json.loads(line)
+        self._number = request["number"]
         self._pipe, end = os.pipe()
         self._copy = os.fork()
         if self._copy:
@@ -88,7 +90,7 @@ class _Server:
         os.close(self._pipe)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a studio file reads no requests
         try:
-            _answer(json.loads(line), _writer(end))
+            _answer(request, _writer(end))
         finally:
             os._exit(0)
 
@@ -99,6 +101,8 @@ class _Server:
         for line in lines:
             _write(self._answers, line + b"\n")
         if not data:
+            ended = {"number": self._number, "problem": "the process that works it out has ended"}
+            _write(self._answers, json.dumps(ended).encode() + b"\n")  # nobody reads it where all was answered
             self._end_copy()
 
     def _end_copy(self) -> None:

@@ -25,6 +25,8 @@ from gradstudio.session import own_model
 
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds for one answer
+READY = "ready"  # what it says first
+KEPT = sys.platform == "linux"  # elsewhere a process gives one answer
 ENDING = 2.0  # seconds that the process may take to end
 LOOK = 0.05  # seconds between two looks whether it is stopped
 # The package of this very program, but nothing else of its folder before what the system has.
@@ -40,12 +42,16 @@ class FootprintUnknown(Exception):
     """The memory of an experiment cannot be told. One line for the user."""
 
 
+class _Ended(FootprintUnknown):
+    """The process has ended."""
+
+
 class FootprintProcess:
     """Works out footprints. One thread asks at a time; `close` may come from any."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
-        self._answers = queue.SimpleQueue[bytes]()
+        self._answers, self._ready = queue.SimpleQueue[bytes](), False
         self._number = 0
 
     def ask(
@@ -57,11 +63,19 @@ class FootprintProcess:
             raise FootprintUnknown("the studio file is run for that, and nobody has agreed to it")
         self._number += 1
         plain = presets.to_toml(Preset(id="asked", title="", experiment=experiment))
-        self._send({"number": self._number, "toml": plain, "cures": cures}, stopped)
-        whole = False
+        request = {"number": self._number, "toml": plain, "cures": cures}
+        self._send(request)
+        whole = begun = False
         try:
             while not stopped():
-                answer = self._next(LIMIT, stopped)
+                try:
+                    answer = self._next(stopped)
+                except _Ended:  # perhaps as it had waited for long, just before it was asked
+                    if begun:
+                        raise
+                    self._send(request)
+                    answer = self._next(stopped)
+                begun = True
                 if answer is None or answer.get("done"):
                     whole = answer is not None
                     return
@@ -72,8 +86,8 @@ class FootprintProcess:
                 else:
                     yield Cure(**answer["cure"])
         finally:
-            if not whole and experiment.studio_file is not None:
-                self.close()  # it may hang, or have started something
+            if not KEPT or (not whole and experiment.studio_file is not None):
+                self.close()  # a studio file may hang, or have started something
 
     def close(self) -> None:
         """End the process."""
@@ -92,19 +106,14 @@ class FootprintProcess:
                 child.kill()
         child.wait()
 
-    def _send(self, request: dict[str, Any], stopped: Callable[[], bool]) -> None:
+    def _send(self, request: dict[str, Any]) -> None:
         """Hand a request over; a process that has ended is started again."""
         line = json.dumps(request).encode() + b"\n"
         for _ in range(2):
             if self._child is None or self._child.poll() is not None:
                 self.close()
                 self._start()
-                if self._line(START, stopped) is None and not stopped():
-                    self.close()
-                    raise FootprintUnknown("the process that works it out does not start")
-            if self._child is None or stopped():
-                return
-            assert self._child.stdin is not None
+            assert self._child is not None and self._child.stdin is not None
             try:
                 self._child.stdin.write(line)
                 self._child.stdin.flush()
@@ -115,7 +124,7 @@ class FootprintProcess:
 
     def _start(self) -> None:
         folder = str(Path(gradstudio.__file__).parent.parent)
-        self._answers = queue.SimpleQueue[bytes]()
+        self._answers, self._ready = queue.SimpleQueue[bytes](), False
         # -P: nothing is imported from the folder that the program was started in
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-c", _CHILD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -123,20 +132,25 @@ class FootprintProcess:
         )  # fmt: skip
         threading.Thread(target=_listen, args=(self._child, self._answers), daemon=True).start()
 
-    def _next(self, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any] | None:
+    def _next(self, stopped: Callable[[], bool]) -> dict[str, Any] | None:
         """Return the next answer to the latest request; None where it is stopped."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + (LIMIT if self._ready else START)
         while (line := self._line(end - time.monotonic(), stopped)) is not None:
             if not line:
                 self.close()
-                raise FootprintUnknown("the process that works it out has ended")
+                raise _Ended("the process that works it out has ended")
+            if line.decode().strip() == READY:
+                self._ready, end = True, time.monotonic() + LIMIT
+                continue
             answer = json.loads(line)
             if answer["number"] == self._number:
                 return answer
         if stopped():
             return None
         self.close()
-        raise FootprintUnknown(f"it takes more than {seconds:g} s to work out")
+        if not self._ready:
+            raise FootprintUnknown("the process that works it out does not start")
+        raise FootprintUnknown(f"it takes more than {LIMIT:g} s to work out")
 
     def _line(self, seconds: float, stopped: Callable[[], bool]) -> bytes | None:
         """Return the next line, b"" at the end; None where none comes in time or it is stopped."""
@@ -153,7 +167,7 @@ class FootprintProcess:
 def _listen(child: subprocess.Popen[bytes], answers: queue.SimpleQueue[bytes]) -> None:
     """Pass on the lines of a child, and b"" at its end."""
     assert child.stdout is not None
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError), child.stdout:
         for line in child.stdout:
             answers.put(line)
     answers.put(b"")
