@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradstudio.commands import branch, exit_codes, new, report, runs, training, watch
+from gradstudio.commands import branch, exit_codes, memory, new, report, runs, training, watch
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
 from gradstudio.core.text import LONGEST_LINE, brief
@@ -27,6 +27,7 @@ app.command("branch")(branch.branch)
 app.command("watch", help=watch.HELP, context_settings=watch.PASSED_ON)(watch.watch)
 app.command("new")(new.new)
 app.command("script")(training.script)
+app.command("memory")(memory.memory)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 

@@ -371,6 +371,16 @@ class Run(Section):
     )
     deterministic: bool = knob(True, "Use only algorithms that give the same result every time.", live=False)
     stop_on_nonfinite: bool = knob(True, "End the run at the first NaN or Inf that reaches the loss or the weights.")
+    memory_budget: int = knob(
+        0,
+        "Memory that a step of the plain loop may take. A larger experiment is refused before it begins, as a device "
+        "with that much memory would run out of it; 0: no limit.",
+        live=False,
+        ge=0,
+        le=10_000_000,
+        unit="MB",
+        slider=(0, 1000),
+    )
 
 
 TITLES = {

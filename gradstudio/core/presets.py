@@ -43,7 +43,7 @@ class LessonStep(_Part):
     """One step of a lesson. It is done once everything that it names holds at the same time."""
 
     text: _Text
-    outcome: Literal["finished", "nonfinite"] | None = None
+    outcome: Literal["finished", "nonfinite", "refused"] | None = None
     rule: _Text | None = None
     knobs: list[_Text] = []
     accuracy: float | None = None  # mean over the last 50 training batches
@@ -53,7 +53,7 @@ class LessonStep(_Part):
 class Promise(_Part):
     """The outcome that a preset shows: how the run ends or which rule fires, and the change that heals it."""
 
-    outcome: Literal["finished", "nonfinite"] = "finished"
+    outcome: Literal["finished", "nonfinite", "refused"] = "finished"
     rule: _Text | None = None
     fix: list[_Text] = []
     accuracy: float = 0.0  # on the test set, after the fix

@@ -106,9 +106,13 @@ class BuiltIn:
     def build(self, knobs: Experiment) -> nn.Module:
         if self.device == "cpu":
             memory.check_weights(knobs, self._shape)
-        model = models.MODELS[knobs.model.kind](knobs.model, self._shape)
+        model = self.network(knobs)
         initialize(model, knobs.model, self.task.sample())
         return model
+
+    def network(self, knobs: Experiment) -> nn.Module:
+        """Return the model with weights as torch draws them."""
+        return models.MODELS[knobs.model.kind](knobs.model, self._shape)
 
     def parameters(self, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
         return models.named_parameters(model)

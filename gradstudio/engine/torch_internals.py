@@ -194,6 +194,60 @@ def direct(function: Any) -> Callable[..., Any]:
     return find(function) if find else function
 
 
+# ---- tensors without memory, and what operations multiply
+
+
+def _find_without_memory() -> Callable[[], AbstractContextManager[Any]]:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    _check("allow_non_fake_inputs" in inspect.signature(FakeTensorMode).parameters)
+    return lambda: FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def without_memory() -> Callable[[], AbstractContextManager[Any]] | None:
+    """Return what makes a context in which tensors have a shape and no memory; None where torch has none. To make the
+    first one imports torch's compiler, for a second."""
+    return WITHOUT_MEMORY.get()
+
+
+_Count = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], int]
+
+
+def _find_count() -> _Count:
+    from torch.utils.flop_counter import flop_registry
+
+    def count(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> int:
+        formula = flop_registry.get(function.overloadpacket)
+        return 0 if formula is None else int(formula(*args, **kwargs, out_val=results)) // 2
+
+    aten: Any = torch.ops.aten
+    with torch.no_grad():
+        product = torch.ones(2, 3), torch.ones(3, 5)
+        _check(count(aten.mm.default, product, {}, torch.ones(2, 5)) == 30)
+    return count
+
+
+def count_multiplications() -> _Count:
+    """Return a function that gives the multiplications of an operation, its arguments and results: those of matrix
+    products and convolutions, 0 for others, and where torch does not tell."""
+    return MULTIPLICATIONS.get() or (lambda function, args, kwargs, results: 0)
+
+
+def _find_onednn() -> Callable[[torch.dtype], bool]:
+    asked = {
+        torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
+        torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
+    }
+    answers = {dtype: bool(ask()) for dtype, ask in asked.items()}
+    return lambda dtype: answers.get(dtype, True)
+
+
+def convolved_by_onednn(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN makes convolutions in this number format on this processor. True where nobody tells."""
+    knows = ONEDNN.get()
+    return torch.backends.mkldnn.is_available() and (knows is None or knows(dtype))
+
+
 # ---- a list of operations as a program of torch's own
 
 _TRIAL = "def program(tensors: List[Tensor]) -> None:\n    t0, t1, = tensors\n    torch.ops.aten.add_(t0, t1)\n"
@@ -449,6 +503,18 @@ SEEING = Internal(
     "torch.utils._python_dispatch", "Recorded passes and NaN provenance are off", _SLOWER, _find_dispatch_mode
 )
 SCHEMA = Internal("OpOverload._schema", "Recorded passes and NaN provenance are off", _SLOWER, _find_schema)
+WITHOUT_MEMORY = Internal(
+    "torch._subclasses.fake_tensor", "The memory of an experiment cannot be worked out before it is run",
+    "training is as it was", _find_without_memory,
+)  # fmt: skip
+MULTIPLICATIONS = Internal(
+    "torch.utils.flop_counter.flop_registry", "The work of an experiment is not known before it is run",
+    "its memory is known all the same", _find_count,
+)  # fmt: skip
+ONEDNN = Internal(
+    "torch.ops.mkldnn._is_mkldnn_bf16_supported", "The memory of convolutions in bf16 and fp16 is estimated less well",
+    "training is as it was", _find_onednn,
+)  # fmt: skip
 DIRECT_CALL = Internal("OpOverload._op", "Recorded passes call torch the long way", _SLOWER, _find_direct_call)
 SCRIPT = Internal("torch.jit.CompilationUnit", "Recorded passes go through Python", _SLOWER, _find_script)
 UNOPTIMIZED = Internal("torch.jit.optimized_execution", "Recorded passes go through Python", _SLOWER, _find_unoptimized)
@@ -483,8 +549,9 @@ FILL = Internal(
 )
 
 INTERNALS = (
-    SKIP_COMPILER, SEEING, SCHEMA, DIRECT_CALL, SCRIPT, UNOPTIMIZED, SCRIPT_LIST, FOREACH_NORM, FOREACH_MUL,
-    FOREACH_COPY, PLAIN_GROUPS, PLAIN_STEP, SCALER_STATES, NODE_AT_WORK, CLIPPING, SEGMENT_REDUCE, FILL,
+    SKIP_COMPILER, SEEING, SCHEMA, WITHOUT_MEMORY, MULTIPLICATIONS, ONEDNN, DIRECT_CALL, SCRIPT, UNOPTIMIZED,
+    SCRIPT_LIST, FOREACH_NORM, FOREACH_MUL, FOREACH_COPY, PLAIN_GROUPS, PLAIN_STEP, SCALER_STATES, NODE_AT_WORK,
+    CLIPPING, SEGMENT_REDUCE, FILL,
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils._python_dispatch  # so that its names can be taken away
+import torch.utils.flop_counter
 
 from gradstudio.core import presets
 from gradstudio.core.history import Row
@@ -109,6 +110,15 @@ WAYS: dict[str, list[Take]] = {
         gives(DISPATCH, "TorchDispatchMode", Unseeing),
     ],
     "OpOverload._schema": [hidden(OVERLOAD, "_schema"), hidden(OVERLOAD, "_schema", lambda: "add(Tensor, Tensor)")],
+    "torch._subclasses.fake_tensor": [
+        gone(torch._subclasses.fake_tensor, "FakeTensorMode"),
+        gives(torch._subclasses.fake_tensor, "FakeTensorMode", object),
+    ],
+    "torch.utils.flop_counter.flop_registry": [
+        gone(torch.utils.flop_counter, "flop_registry"),
+        gives(torch.utils.flop_counter, "flop_registry", {}),
+    ],
+    "torch.ops.mkldnn._is_mkldnn_bf16_supported": [raises(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")],
     "OpOverload._op": [hidden(OVERLOAD, "_op"), hidden(OVERLOAD, "_op", lambda: torch.add)],
     "torch.jit.CompilationUnit": [
         gone(torch.jit, "CompilationUnit"),

@@ -140,6 +140,7 @@ precision.dtype=fp16 precision.growth_interval=2 precision.growth_factor=3 accum
 precision.dtype=fp16 3:precision.growth_interval=1
 run.stop_on_nonfinite=false optimizer.lr=1e6
 run.deterministic=false run.seed=11
+run.memory_budget=100000
 accumulation.steps=2 clipping.kind=norm clipping.max_norm=0.1 mistakes.clip_each_micro_batch=true mistakes.never_zero_grad=true mistakes.zero_grad_each_micro_batch=true
 """.strip().splitlines()
 MISTAKES = [name for name in KNOBS if name.startswith("mistakes.")]
@@ -264,7 +265,8 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "problem.outlier_every": (0, 2, 3),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
-OURS = [knob for knob in KNOBS.values() if knob.name not in ("run.steps", "run.device", "run.deterministic")]
+UNDRAWN = ("run.steps", "run.device", "run.deterministic", "run.memory_budget")
+OURS = [knob for knob in KNOBS.values() if knob.name not in UNDRAWN]
 
 
 def draw(source: random.Random, knob: Knob) -> Value:

@@ -144,7 +144,7 @@ values = st.one_of(inputs, assignment, change)
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    command = draw(st.sampled_from([each for each in COMMANDS if each[0] not in ("doctor", "devices")]))
+    command = draw(st.sampled_from([each for each in COMMANDS if each[0] not in ("doctor", "devices", "memory")]))
     words = [*command]
     for _ in range(draw(st.integers(0, 3))):
         words.append(draw(inputs))

@@ -67,6 +67,10 @@ class Task:
         """Number of examples in the test set."""
         return TESTS
 
+    def order_of(self, examples: int) -> int:
+        """Return the length of the order in which examples are taken, where a step takes so many; 0 without one."""
+        return 0
+
     def sample(self, examples: int = 256) -> Tensor:
         """Return inputs without noise, on the CPU, for an initialization that looks at data."""
         return self._placed(self.draw(examples, generator(self.seed, "test"))).inputs.cpu()
@@ -120,6 +124,9 @@ class Dataset(Task):
         while len(left) < examples:
             left = torch.cat([left, torch.randperm(size, generator=self.order_generator)])
         self.order, self.position = left, 0
+
+    def order_of(self, examples: int) -> int:
+        return max(examples, len(self.training.inputs))
 
     def test_batch(self, model: nn.Module) -> Batch:
         return self._noisy(self.testing, generator(self.seed, "test_noise"))

@@ -22,6 +22,7 @@ from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.session import own_model
+from gradstudio.session.footprint import budget
 from gradstudio.session.machine import preload_torch
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -83,6 +84,8 @@ class RunDriver:
             compiled.compile_all()  # also what draws the rows, for which a window is not to wait
             if not stopped():
                 own_model.check(self.run.experiment, stopped)
+            if not stopped() and (unknown := budget.check(self.run.in_force, self._planned, stopped)):
+                self.writer.note("notice", unknown)
             if stopped():  # while another run had to end, or torch to load, or a studio file was checked
                 return
             stands = self._stand_again(trainer) if self.run.environment else self._stand_at_first()

@@ -18,6 +18,8 @@ def is_done(step: LessonStep, run: Run, requested: Experiment) -> bool:
     wanted = [parse_assignment(text) for text in step.knobs]
     if step.knobs and step.outcome is None and step.rule is None and step.accuracy is None and not step.branch:
         return all(requested[name] == value for name, value in wanted)
+    if step.outcome == "refused":
+        return run.refused and all(run.in_force[name] == value for name, value in wanted)
     if not len(history):
         return False
     mean = recent_mean(history, "accuracy") if len(history) >= LEAST_ROWS else math.nan

@@ -1,0 +1,73 @@
+"""`gradstudio memory` says what a step of an experiment would take of memory, and what would lower it. Nothing is
+trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradstudio.commands.agreement import Trust, agree
+from gradstudio.commands.options import Assignments, Json, LibraryFile, requested
+from gradstudio.commands.terminal import WrongRequest, say, say_json, table
+
+if TYPE_CHECKING:
+    from gradstudio.core.footprint import Cure, Footprint
+
+
+def memory(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A preset's id, a TOML file, a studio file, a folder that `run --out` has written."
+        ),
+    ],
+    assignments: Assignments = None,
+    library: LibraryFile = None,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Say what a step of an experiment would take of memory, at its peak, and what would lower it, before it is run."""
+    from gradstudio.core.footprint import Cure, Footprint
+    from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
+
+    experiment = requested(source, library, assignments, None, {}, beginning=True).experiment
+    agree(experiment, trusted=trust)
+    process = FootprintProcess()
+    try:
+        answers = list(process.ask(experiment))
+    except FootprintUnknown as why:
+        raise WrongRequest(f"the memory of {source[:80]} is not known: {why}") from None
+    finally:
+        process.close()
+    found = next(answer for answer in answers if isinstance(answer, Footprint))
+    cures = [answer for answer in answers if isinstance(answer, Cure)]
+    if as_json:
+        about = {"peak": found.peak, "phase": found.phase, "operation": found.operation}
+        say_json({**about, **found.at_peak, "cures": [cure.plain() for cure in cures]})
+    else:
+        _say(found, cures, experiment.run.memory_budget)
+
+
+def _say(found: Footprint, cures: list[Cure], budget: int) -> None:
+    """Print a footprint for people."""
+    from gradstudio.core.footprint import MB, PARTS
+    from gradstudio.session.footprint import texts
+
+    say(f"peak {texts.size(found.peak)}, {texts.place(found.phase, found.operation)}\n")
+    rows = [(texts.PARTS[part], texts.size(found.at_peak[part]), texts.size(found.sizes[part])) for part in PARTS]
+    table(("", "At the peak", "At most"), rows, headed=True)
+    if budget and (moment := found.first_above(budget * MB)) is not None:
+        say(f"\nover run.memory_budget = {budget} MB {texts.place(moment.phase, moment.operation)}")
+    elif budget:
+        say(f"\nfits into run.memory_budget = {budget} MB")
+    if cures:
+        fits = any(cure.fits for cure in cures)
+        say(f"\nwhat would {'lower it' if not budget else 'make it fit' if fits else 'lower it, though nothing fits'}:")
+        for cure in cures:
+            say(f"  {texts.cure_text(cure)}{'' if cure.fits else ' (does not fit)'}\n    {_as_options(cure)}")
+    say(f"\n{texts.PLAIN_LOOP}")
+
+
+def _as_options(cure: Cure) -> str:
+    return " ".join(f"--set {assignment}" for assignment in cure.assignments)

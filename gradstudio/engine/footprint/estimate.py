@@ -1,0 +1,113 @@
+"""The footprint of an experiment: one step of the plain loop on tensors that have a shape and no memory. Only in a
+process of its own (child.py): what it needs of torch takes a second to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.footprint import Footprint
+from gradstudio.engine import runtime, torch_internals
+from gradstudio.engine.footprint.plain_loop import SEEN, PlainLoop, parts
+from gradstudio.engine.footprint.tally import Tally, saving
+from gradstudio.engine.own_model import trees
+from gradstudio.engine.own_model.subject import OwnModel
+from gradstudio.engine.subject import BuiltIn, Subject
+from gradstudio.engine.tasks.task import Batch
+
+_FEW = 2  # examples that are really drawn, to see what one is like
+
+
+@cache
+def possible() -> bool:
+    """Return whether this torch has what an estimate needs: tensors of 8 TB without memory."""
+    # what is tried once is tried here: in such a context a trial sees no numbers
+    if not torch_internals.seeing_possible() or torch_internals.without_memory() is None:
+        return False
+    torch_internals.count_multiplications()
+    with without_memory():
+        large = torch.empty(1 << 40, 1 << 12) @ torch.empty(1 << 12, 2)
+        return large.untyped_storage().nbytes() == 1 << 43
+
+
+def estimate(knobs: Experiment) -> Footprint:
+    """Return what a step of the experiment takes on the CPU. Only where `possible`."""
+    runtime.prepare(knobs.run.deterministic)
+    if knobs.studio_file is None:
+        return of_built_in(knobs)
+    try:
+        return of_own_model(knobs, without_memory())
+    except (RuntimeError, TypeError, NotImplementedError):
+        # The file looks at its numbers, which tensors without memory have not: it is counted on real ones.
+        return of_own_model(knobs, nullcontext())
+
+
+def without_memory() -> AbstractContextManager[Any]:
+    """Return a context in which torch makes tensors without memory."""
+    make = torch_internals.without_memory()
+    assert make is not None
+    return make()
+
+
+def of_built_in(knobs: Experiment) -> Footprint:
+    few = BuiltIn(knobs.with_value("problem.batch_size", _FEW), "cpu")
+    example = few.task.next_batch(_Undecided())
+    count, size = knobs.accumulation.steps, knobs.problem.batch_size
+
+    def draw() -> Iterator[Any]:
+        whole = Batch(*(torch.empty(count * size, *one.shape[1:], dtype=one.dtype) for one in example))
+        tally.mark(whole, "data")
+        for batch in parts(whole, count, size):
+            tally.mark(batch, "data")
+            yield batch
+
+    tally = Tally()
+    with without_memory(), tally:
+        order = torch.empty(few.task.order_of(count * size), dtype=torch.int64)
+        tally.mark([order], "data")
+        return _counted(knobs, few, few.network(knobs), draw, tally)
+
+
+def of_own_model(knobs: Experiment, memory: AbstractContextManager[Any]) -> Footprint:
+    assert knobs.studio_file is not None
+    torch.manual_seed(knobs.run.seed)
+    subject = OwnModel(knobs.studio_file, knobs, "cpu")
+
+    def draw() -> Iterator[Any]:
+        for batch in subject.task.next_batches(model, min(knobs.accumulation.steps, SEEN)):
+            tally.mark(trees.tensors(batch.tree), "data")
+            yield batch
+
+    tally = Tally()
+    with memory, tally:
+        model = subject.build(knobs)
+        return _counted(knobs, subject, model, draw, tally)
+
+
+def _counted(
+    knobs: Experiment, subject: Subject, model: nn.Module, draw: Callable[[], Iterator[Any]], tally: Tally
+) -> Footprint:
+    def tell(phase: str) -> None:
+        tally.phase = phase
+
+    loop = PlainLoop(knobs, subject, model, draw, tell, tally.mark)
+    loop.begin()
+    tally.begin()
+    with saving(tally):
+        loop.step()
+    found, count = tally.footprint(), knobs.accumulation.steps
+    return replace(found, multiplications=found.multiplications * count // min(count, SEEN))
+
+
+class _Undecided(nn.Module):
+    """Stands where a model acts: it likes every action as much as the other."""
+
+    def forward(self, seen: Tensor) -> Tensor:
+        return torch.zeros(*seen.shape[:2], 2)

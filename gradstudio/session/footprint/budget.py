@@ -1,0 +1,92 @@
+"""Refuses an experiment that takes more memory than its run.memory_budget, before anything is made."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from gradstudio.core import presets
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.footprint import MB, Cure, Footprint
+from gradstudio.core.presets import Preset
+from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
+from gradstudio.session.footprint.texts import refuse
+
+# Knobs that change no shape: experiments that differ in these alone take the same memory.
+_WITHOUT_SHAPE = (
+    "run.seed", "run.steps", "run.stop_on_nonfinite", "optimizer.lr", "schedule.warmup_steps", "schedule.kind",
+    "schedule.total_steps", "model.init", "model.init_gain", "model.initial_bias",
+)  # fmt: skip
+_MOST = 64  # answers that are kept
+
+Found = tuple[Footprint, tuple[Cure, ...]]
+
+
+class Asked:
+    """Answers that were given before, and the process that gives new ones. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._process = FootprintProcess()
+        self._known = OrderedDict[str, Found]()
+        self._one_at_a_time = threading.Lock()
+
+    def of(self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False) -> Found | None:
+        """Return what an experiment takes, and the cures where it is over its budget; None where it is `stopped`.
+        FootprintUnknown where that is not to be known."""
+        key = _key(experiment)
+        while not self._one_at_a_time.acquire(timeout=0.1):
+            if stopped():
+                return None
+        try:
+            if key not in self._known:
+                self._ask(key, experiment, stopped)
+            return self._known.get(key)
+        finally:
+            self._one_at_a_time.release()
+
+    def _ask(self, key: str, experiment: Experiment, stopped: Callable[[], bool]) -> None:
+        footprint, cures = None, list[Cure]()
+        for answer in self._process.ask(experiment, stopped):
+            if isinstance(answer, Footprint):
+                footprint = answer
+            else:
+                cures.append(answer)
+        if footprint is None or stopped():
+            return
+        self._known[key] = (footprint, tuple(cures))
+        if len(self._known) > _MOST:
+            self._known.popitem(last=False)
+
+
+ASKED = Asked()
+
+
+def check(experiment: Experiment, planned: Iterable[Change] = (), stopped: Callable[[], bool] = lambda: False) -> str:
+    """Raise KnobError where an experiment, or one that its planned changes make of it, takes more than its budget.
+    Return why that is not known, "" where it is. It takes some seconds, once for each experiment."""
+    if experiment.run.memory_budget == 0:
+        return ""
+    for each in _stages(experiment, planned):
+        try:
+            found = ASKED.of(each, stopped)
+        except FootprintUnknown as why:
+            return f"Whether a step fits into run.memory_budget is not known: {why}"
+        if found is not None and found[0].peak > each.run.memory_budget * MB:
+            raise refuse(each, *found)
+    return ""
+
+
+def _stages(experiment: Experiment, planned: Iterable[Change]) -> list[Experiment]:
+    """Return the experiments that a run consists of."""
+    stages = [experiment]
+    for change in planned:
+        stages.append(stages[-1].with_value(change.knob, change.value))
+    return list({_key(each): each for each in stages}.values())
+
+
+def _key(experiment: Experiment) -> str:
+    """Return what the memory of an experiment depends on."""
+    plain = experiment.with_values({name: Experiment()[name] for name in _WITHOUT_SHAPE})
+    return presets.to_toml(Preset(id="asked", title="", experiment=plain))

@@ -1,0 +1,173 @@
+"""The process that works out footprints: started when it is first asked, ended with the program, or where it takes too
+long."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gradstudio
+from gradstudio.core import presets
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.footprint import Cure, Footprint, from_plain
+from gradstudio.core.presets import Preset
+from gradstudio.session import own_model
+
+START = 180.0  # seconds in which torch has to be imported
+LIMIT = 60.0  # seconds for one answer
+READY = "ready"  # what it says first
+KEPT = sys.platform == "linux"  # elsewhere a process gives one answer
+ENDING = 2.0  # seconds that the process may take to end
+LOOK = 0.05  # seconds between two looks whether it is stopped
+# The package of this very program, but nothing else of its folder before what the system has.
+_CHILD = """import sys
+sys.path.insert(0, sys.argv[1])
+import gradstudio
+del sys.path[0]
+from gradstudio.engine.footprint import child
+child.main()"""
+
+
+class FootprintUnknown(Exception):
+    """The memory of an experiment cannot be told. One line for the user."""
+
+
+class _Ended(FootprintUnknown):
+    """The process has ended."""
+
+
+class FootprintProcess:
+    """Works out footprints. One thread asks at a time; `close` may come from any."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._answers, self._ready = queue.SimpleQueue[bytes](), False
+        self._number = 0
+
+    def ask(
+        self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *, cures: bool = True
+    ) -> Iterator[Footprint | Cure]:
+        """Yield the footprint of an experiment, then each cure, as they come. It ends early where it is `stopped`.
+        FootprintUnknown where it is not to be known."""
+        if own_model.needs_agreement(experiment):
+            raise FootprintUnknown("the studio file is run for that, and nobody has agreed to it")
+        self._number += 1
+        plain = presets.to_toml(Preset(id="asked", title="", experiment=experiment))
+        request = {"number": self._number, "toml": plain, "cures": cures}
+        self._send(request)
+        whole = begun = False
+        try:
+            while not stopped():
+                try:
+                    answer = self._next(stopped)
+                except _Ended:  # perhaps as it had waited for long, just before it was asked
+                    if begun:
+                        raise
+                    self._send(request)
+                    answer = self._next(stopped)
+                begun = True
+                if answer is None or answer.get("done"):
+                    whole = answer is not None
+                    return
+                if "problem" in answer:
+                    raise FootprintUnknown(str(answer["problem"]))
+                if "footprint" in answer:
+                    yield from_plain(answer["footprint"])
+                else:
+                    yield Cure(**answer["cure"])
+        finally:
+            if not KEPT or (not whole and experiment.studio_file is not None):
+                self.close()  # a studio file may hang, or have started something
+
+    def close(self) -> None:
+        """End the process."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        assert child.stdin is not None
+        with suppress(OSError, ValueError):
+            child.stdin.close()  # which it sees
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=ENDING)
+        with suppress(OSError):
+            if hasattr(os, "killpg"):
+                os.killpg(child.pid, signal.SIGKILL)
+            else:
+                child.kill()
+        child.wait()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        """Hand a request over; a process that has ended is started again."""
+        line = json.dumps(request).encode() + b"\n"
+        for _ in range(2):
+            if self._child is None or self._child.poll() is not None:
+                self.close()
+                self._start()
+            assert self._child is not None and self._child.stdin is not None
+            try:
+                self._child.stdin.write(line)
+                self._child.stdin.flush()
+                return
+            except (OSError, ValueError):
+                self.close()
+        raise FootprintUnknown("the process that works it out has ended")
+
+    def _start(self) -> None:
+        folder = str(Path(gradstudio.__file__).parent.parent)
+        self._answers, self._ready = queue.SimpleQueue[bytes](), False
+        # -P: nothing is imported from the folder that the program was started in
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-c", _CHILD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=_listen, args=(self._child, self._answers), daemon=True).start()
+
+    def _next(self, stopped: Callable[[], bool]) -> dict[str, Any] | None:
+        """Return the next answer to the latest request; None where it is stopped."""
+        end = time.monotonic() + (LIMIT if self._ready else START)
+        while (line := self._line(end - time.monotonic(), stopped)) is not None:
+            if not line:
+                self.close()
+                raise _Ended("the process that works it out has ended")
+            if line.decode().strip() == READY:
+                self._ready, end = True, time.monotonic() + LIMIT
+                continue
+            answer = json.loads(line)
+            if answer["number"] == self._number:
+                return answer
+        if stopped():
+            return None
+        self.close()
+        if not self._ready:
+            raise FootprintUnknown("the process that works it out does not start")
+        raise FootprintUnknown(f"it takes more than {LIMIT:g} s to work out")
+
+    def _line(self, seconds: float, stopped: Callable[[], bool]) -> bytes | None:
+        """Return the next line, b"" at the end; None where none comes in time or it is stopped."""
+        end = time.monotonic() + seconds
+        while not stopped():
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            with suppress(queue.Empty):
+                return self._answers.get(timeout=min(left, LOOK))
+        return None
+
+
+def _listen(child: subprocess.Popen[bytes], answers: queue.SimpleQueue[bytes]) -> None:
+    """Pass on the lines of a child, and b"" at its end."""
+    assert child.stdout is not None
+    with suppress(OSError, ValueError), child.stdout:
+        for line in child.stdout:
+            answers.put(line)
+    answers.put(b"")
