@@ -7,6 +7,8 @@ live change, report and script all loop over what `read_knobs` finds there.
 from __future__ import annotations
 
 import math
+import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args, get_origin
@@ -17,6 +19,9 @@ from pydantic.fields import FieldInfo
 from gradstudio.core.text import one_line
 
 Value = bool | int | float | str
+
+_COMPUTED = re.compile(r"(?!-)([^*^/]+)(\*\*|[*^/])([^*^/]+)")  # two numbers and what to do with them
+_OPERATIONS = {"^": math.pow, "**": math.pow, "*": operator.mul, "/": operator.truediv}
 
 Condition = Mapping[str, tuple[Value, ...]]  # the names of other knobs, and the values that they must have
 
@@ -81,17 +86,17 @@ class Knob:
         return " ".join([noun, ", ".join(bounds)]).strip()
 
     def parse(self, text: str) -> Value:
-        """Return the value that is written as `text` on a command line; KnobError where it is not of the knob's
-        kind."""
+        """Return the value that a person wrote as `text`, a number also as `2^16` or `1/3`; KnobError where it is not
+        of the knob's kind."""
         text = text.strip()
         try:
             if self.kind == "bool":
                 return {"true": True, "on": True, "false": False, "off": False}[text.lower()]
             if self.kind == "int":
-                return int(text)
+                return _whole(text)
             if self.kind == "float":
-                return float(text)
-        except (KeyError, ValueError):
+                return _number(text)
+        except (KeyError, ValueError, ArithmeticError):
             raise self.error(text) from None
         return text
 
@@ -101,6 +106,26 @@ class Knob:
             f"{self.name} = {quote(value)} is not allowed; allowed: {self.allowed} (default "
             f"{format_value(self.default)})"
         )
+
+
+def _number(text: str) -> float:
+    """Return the number that is written as a power, a product or a quotient of two, or plainly."""
+    found = _COMPUTED.fullmatch(text)
+    if found is None:
+        return float(text)
+    one, sign, other = found.groups()
+    return _OPERATIONS[sign](float(one), float(other))
+
+
+def _whole(text: str) -> int:
+    """Return the whole number that is written as `_number` reads it, such as 1e3."""
+    try:
+        return int(text)
+    except ValueError:
+        number = _number(text)
+        if not number.is_integer() or abs(number) > 2**53:  # beyond, a float is not the number that was written
+            raise
+        return int(number)
 
 
 def knob(
