@@ -2,6 +2,7 @@
 # make test   installs what the tests need, then lints, checks the types and tests
 # make types  checks the types alone, with basedpyright, whose wheel brings all of it
 # make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
+# make presets-check  trains what every preset promises, over five seeds, and prints the table of docs/presets.md; takes an hour
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first
 
 SHELL := /bin/bash
@@ -12,7 +13,7 @@ RUN   := .venv/.installed-run-$(KEY)
 TEST  := .venv/.installed-test-$(KEY)
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test torture test-under-load types qt
+.PHONY: run test torture presets-check test-under-load types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -32,6 +33,9 @@ torture: $(TEST) qt
 	@for seed in $(SEEDS); do $(PY) tests/torture/monkey.py --seed $$seed --actions $(ACTIONS) || exit 1; done
 	@$(PY) tests/torture/cycles.py --cycles $(CYCLES)
 	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/torture --ignore tests/torture/test_monkey.py --ignore tests/torture/test_cycles.py
+
+presets-check: $(TEST)
+	@$(PY) -m gradstudio presets check all --seeds 5 --markdown
 
 RUNS := 10
 LOOPS := 4

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradstudio.commands import branch, exit_codes, memory, new, report, runs, training, watch
+from gradstudio.commands import branch, check_presets, exit_codes, memory, new, report, runs, training, watch
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
 from gradstudio.core.text import LONGEST_LINE, brief
@@ -20,8 +20,11 @@ app = typer.Typer(
     help="A flight simulator for training stability. Without a command it opens the app.",
     context_settings=HELP, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False,
 )  # fmt: skip
-presets_app = typer.Typer(help="List the presets, or print one.", context_settings=HELP, rich_markup_mode=None)
+presets_app = typer.Typer(
+    help="List the presets, print one, or check what they promise.", context_settings=HELP, rich_markup_mode=None
+)
 app.add_typer(presets_app, name="presets")
+presets_app.command("check")(check_presets.check)
 app.command("run")(training.run)
 app.command("branch")(branch.branch)
 app.command("watch", help=watch.HELP, context_settings=watch.PASSED_ON)(watch.watch)
@@ -107,15 +110,20 @@ def list_presets(context: typer.Context, as_json: Json = False) -> None:
             found.append(presets.read(path))
         except presets.PresetError as fault:
             complain(f"left out: {fault}")
+    found.sort(key=lambda preset: presets.GROUPS.index(preset.group))  # the last group is none
     if as_json:
         say_json(
             [
-                {"id": preset.id, "title": preset.title, "summary": preset.summary, "bundled": preset.bundled}
+                {
+                    "id": preset.id, "group": preset.group, "title": preset.title, "summary": preset.summary,
+                    "bundled": preset.bundled,
+                }
                 for preset in found
             ]
-        )
+        )  # fmt: skip
     else:
-        table(("ID", "Title", "Summary"), [(preset.id, preset.title, preset.summary) for preset in found])
+        rows = [(preset.id, preset.group, preset.title, preset.summary) for preset in found]
+        table(("ID", "Group", "Title", "Summary"), rows)
 
 
 @presets_app.command("show", help="Print the TOML file of a preset.")

@@ -17,6 +17,7 @@ import pytest
 from waiting import PATIENCE
 
 from gradstudio import __version__
+from gradstudio.core.presets import GROUPS
 
 
 def column(folder: Path, name: str) -> list[str]:
@@ -68,7 +69,9 @@ def test_presets_are_listed_without_tabs_and_broken_ones_named(gradstudio: Calla
     assert "broken.toml, line 2: optimizer.lr = -1.0 is not allowed" in answer.err
     listed = json.loads(gradstudio("presets", "--json").out)
     assert [entry["id"] for entry in listed] == ids
-    assert {"id", "title", "summary", "bundled"} == set(listed[0])
+    assert {"id", "group", "title", "summary", "bundled"} == set(listed[0])
+    groups = [entry["group"] for entry in listed]
+    assert groups == sorted(groups, key=GROUPS.index) and groups[-1] == "" and groups.count("") == 1
 
 
 def test_a_preset_is_printed_as_it_stands(gradstudio: Callable) -> None:
@@ -76,6 +79,32 @@ def test_a_preset_is_printed_as_it_stands(gradstudio: Callable) -> None:
 
     assert gradstudio("presets", "show", "rnn-explosion").out == (PRESETS / "rnn-explosion.toml").read_text()
     assert gradstudio("presets", "show", "nope").code == 2
+
+
+def test_what_a_preset_promises_is_checked(gradstudio: Callable, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    knobs = "[model]\nwidth = 8\n[run]\nsteps = 5\n[promise]\n"
+    file.write_text(knobs + 'outcome = "nonfinite"\nwrong_fixes = [["optimizer.lr=0.05"]]\n')
+    answer = gradstudio("presets", "check", file, "--seeds", "2")
+    assert answer.code == 1
+    assert "mine, seed 1001, breaks: the run finished, and not nonfinite" in answer.out
+    assert "mine, seed 1002, optimizer.lr=0.05: it helps: the run finished" in answer.out
+    assert answer.err.splitlines()[1].startswith("mine, seed 1002: breaks: the run finished")
+    file.write_text(knobs)
+    answer = gradstudio("presets", "check", file, "--seeds", "2", "--json")
+    assert (answer.code, answer.err.count("all of its promise holds")) == (0, 2)
+    (found,) = json.loads(answer.out, parse_constant=pytest.fail)
+    assert (found["id"], found["holds"], found["seeds"], found["faults"]) == ("mine", True, [1001, 1002], [])
+    assert {check["kind"] for check in found["checks"]} == {"healthy"}
+    table = gradstudio("presets", "check", file, "--seeds", "1", "--markdown").out.splitlines()
+    assert table[0].startswith("| ID | Breaks |") and table[2].startswith("| mine |  | 1 of 1 |") and len(table) == 3
+
+
+def test_a_preset_without_a_promise_cannot_be_checked(gradstudio: Callable, small: Path) -> None:
+    answer = gradstudio("presets", "check", small)
+    assert answer.code == 2 and "it has no [promise], so there is nothing to check" in answer.err
+    assert gradstudio("presets", "check", "nope").code == 2
+    assert gradstudio("presets", "check", small, "--seeds", "0").code == 2
 
 
 def test_a_run_tells_its_outcome(gradstudio: Callable, small: Path) -> None:

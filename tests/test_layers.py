@@ -48,6 +48,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
             "footprint",
             "running",
             "words",
+            "course",
             "script",
             "files",
             "simulator",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,6 +24,14 @@ from gradstudio.core.text import clean, one_line
 
 SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
 LONGEST_TITLE = 60
+LARGEST_PROMISE = 20  # wrong fixes: each is trained for each seed
+
+# What a preset is about, in the order in which they are listed.
+Group = Literal[
+    "healthy", "exploding", "vanishing", "precision", "clipping", "accumulation", "loss", "data", "loop order",
+    "optimizer", "architecture", "",
+]  # fmt: skip
+GROUPS: tuple[str, ...] = get_args(Group)
 
 _Text = Annotated[str, Field(max_length=2000)]
 
@@ -43,7 +51,7 @@ class LessonStep(_Part):
     """One step of a lesson. It is done once everything that it names holds at the same time."""
 
     text: _Text
-    outcome: Literal["finished", "nonfinite", "refused"] | None = None
+    outcome: Literal["finished", "nonfinite", "failed"] | None = None
     rule: _Text | None = None
     knobs: list[_Text] = []
     accuracy: float | None = None  # mean over the last 50 training batches
@@ -51,18 +59,30 @@ class LessonStep(_Part):
 
 
 class Promise(_Part):
-    """The outcome that a preset shows: how the run ends or which rule fires, and the change that heals it."""
+    """What a preset shows: how the run ends, which rule fires, the change that heals it, and those that do not.
+    Without a fix, a rule and wrong fixes it is the promise that a run is healthy."""
 
-    outcome: Literal["finished", "nonfinite", "refused"] = "finished"
+    outcome: Literal["finished", "nonfinite", "failed"] = "finished"
     rule: _Text | None = None
     fix: list[_Text] = []
-    accuracy: float = 0.0  # on the test set, after the fix
+    accuracy: float = 0.0  # on the test set at the end: at least, after the fix
+    broken_accuracy: float | None = None  # likewise: at most, before it and after a wrong fix; None: 0.3 x accuracy
+    wrong_fixes: Annotated[list[list[_Text]], Field(max_length=LARGEST_PROMISE)] = []  # each leaves it broken
+
+    @property
+    def of_health(self) -> bool:
+        return self.outcome == "finished" and not (self.rule or self.fix or self.wrong_fixes)
+
+    @property
+    def most_when_broken(self) -> float:
+        return 0.3 * self.accuracy if self.broken_accuracy is None else self.broken_accuracy
 
 
 class _File(_Part):
     """The part of the file that holds no knobs."""
 
     schema_: Literal[1, 2] = Field(1, alias="schema")
+    group: Group = ""
     title: _Text = ""
     summary: _Text = ""
     lesson: list[LessonStep] = []
@@ -74,6 +94,7 @@ class Preset(_Part):
     id: str
     title: str
     experiment: Experiment
+    group: Group = ""
     summary: str = ""
     lesson: list[LessonStep] = []
     promise: Promise | None = None
@@ -159,9 +180,9 @@ def parse(text: str, path: Path) -> Preset:
         raise PresetError(f"{path}{_line_of(text, str(fault))}: {fault}") from None
     name = clean(path.stem)
     return Preset(
-        id=name, title=about.title or name, summary=about.summary, lesson=about.lesson, promise=about.promise,
-        experiment=experiment, timeline=timeline, path=path, bundled=path.parent == files.PRESETS,
-        written_in=about.schema_,
+        id=name, group=about.group, title=about.title or name, summary=about.summary, lesson=about.lesson,
+        promise=about.promise, experiment=experiment, timeline=timeline, path=path,
+        bundled=path.parent == files.PRESETS, written_in=about.schema_,
     )  # fmt: skip
 
 
@@ -177,6 +198,8 @@ def _check_assignments(about: _File, experiment: Experiment) -> None:
     if about.promise:
         with _naming("promise"):
             experiment.with_texts(about.promise.fix)
+            for wrong in about.promise.wrong_fixes:
+                experiment.with_texts(wrong)
             _check_rule(about.promise.rule)
 
 
@@ -236,6 +259,8 @@ def _naming(place: str) -> Iterator[None]:
 def to_toml(preset: Preset) -> str:
     """Return the file of a preset: only the knobs that differ from their default."""
     table: dict = {"schema": SCHEMA, "title": preset.title}
+    if preset.group:
+        table["group"] = preset.group
     if preset.summary:
         table["summary"] = preset.summary
     for name, value in preset.experiment.changed().items():
@@ -277,7 +302,7 @@ def save_user_preset(preset: Preset) -> Path:
     return path
 
 
-_KEYS = {"schema", "title", "summary", "lesson", "promise", "timeline"}
+_KEYS = {"schema", "group", "title", "summary", "lesson", "promise", "timeline"}
 
 
 def _as_declared(change: Change) -> float | int | str | bool:

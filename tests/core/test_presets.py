@@ -120,7 +120,16 @@ written = st.builds(
         max_size=3,
     ),
     promise=st.none()
-    | st.builds(Promise, rule=st.none() | rules, fix=st.lists(assignments, max_size=2), accuracy=st.floats(0, 1)),
+    | st.builds(
+        Promise,
+        outcome=st.sampled_from(["finished", "nonfinite", "failed"]),
+        rule=st.none() | rules,
+        fix=st.lists(assignments, max_size=2),
+        accuracy=st.floats(0, 1),
+        broken_accuracy=st.none() | st.floats(0, 1),
+        wrong_fixes=st.lists(st.lists(assignments, max_size=2), max_size=2),
+    ),
+    group=st.sampled_from(presets.GROUPS),
     timeline=st.lists(changes, max_size=4).map(lambda made: tuple(sorted(made, key=lambda change: change.step))),
 )
 
@@ -209,6 +218,12 @@ def test_an_empty_file_is_the_default_experiment() -> None:
         ("[[lesson]]\ntext = 'a'\n[[lesson]]\ntext = 'b'\nzzz = 1", ", line 3", "lesson.1.zzz"),
         ("[promise]\noutcome = 'wonderful'", ", line 2", "promise.outcome"),
         ("[promise]\naccuracy = nan", ", line 2", "promise.accuracy"),
+        (
+            "[promise]\nwrong_fixes = ['optimizer.lr=1']",
+            ", line 2",
+            "promise.wrong_fixes.0 = optimizer.lr=1 is not allowed",
+        ),
+        ("group = 'nonsense'", "", "group = nonsense is not allowed; input should be 'healthy', 'exploding'"),
         ("x = ", ", last line", "not valid TOML"),
         ("[run]\nsteps = 1\nsteps = 2\n", ", line 3", "not valid TOML"),
         ("[run\n", ", line 1", "not valid TOML"),
@@ -453,6 +468,7 @@ def test_saving_where_nothing_can_be_written_is_a_preset_error(own_user_data: Pa
             "lesson.0: rule = no_such is not allowed; allowed: one of: nonfinite_loss",
         ),
         ('[promise]\nfix = ["run.seed=-1"]', "promise: run.seed = -1"),
+        ('[promise]\nwrong_fixes = [["run.seed=-1"]]', "promise: run.seed = -1"),
         ("title = 3", "title = 3 is not allowed"),
     ],
 )

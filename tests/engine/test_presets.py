@@ -1,4 +1,5 @@
-"""Every bundled preset keeps its promise, for several seeds: how it ends, what the rules say, and what heals it."""
+"""What bundled presets promise holds, for several seeds: how they end, what the rules say, what heals them and what does
+not. `make presets-check` holds all of them to it; here are those that take least, and those that are the oldest."""
 
 from __future__ import annotations
 
@@ -7,109 +8,95 @@ import pytest
 
 from gradstudio.commands import exit_codes
 from gradstudio.core import files, presets
-from gradstudio.core.events import Change
-from gradstudio.core.experiment import Experiment, differing, parse_assignment
-from gradstudio.core.presets import Preset
+from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.presets import Preset, Promise
+from gradstudio.session.course import promises
 from gradstudio.session.footprint import texts
 from gradstudio.session.footprint.budget import ASKED
-from gradstudio.session.record.branches import fork, last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
-from gradstudio.session.words.lesson_check_marks import is_done
 
 PRESETS = [presets.read(path) for path in sorted(files.PRESETS.glob("*.toml"))]
-SEEDS = range(5)
-TAKE_SECONDS = {
-    "checkpointing-pays",
-    "clip-after-step",
-    "deep-cnn",
-    "deep-sigmoid-vanishing",
-    "gan-ring",
-    "out-of-memory",
-    "pole-collapse",
-    "post-norm-transformer",
-    "rnn-explosion",
-}  # these are trained with their own seed alone
-CASES = [
-    (preset, seed)
-    for preset in PRESETS
-    for seed in ([preset.experiment.run.seed] if preset.id in TAKE_SECONDS else SEEDS)
-]
+BY_ID = {preset.id: preset for preset in PRESETS}
+# Each is trained with its own seed alone where a run takes seconds.
+OWN_SEED = (
+    "clip-after-step", "deep-cnn", "deep-sigmoid-vanishing", "gan-ring", "pole-collapse", "post-norm-transformer",
+    "rnn-explosion", "healthy-mlp", "rate-too-high", "log-of-negative", "out-of-memory", "checkpointing-pays",
+)  # fmt: skip
+FIVE_SEEDS = (
+    "clip-before-unscale", "dying-relu", "fp16-overflow", "fp16-underflow", "log-of-zero", "missing-zero-grad",
+    "outlier-batch", "root-at-zero", "undivided-accumulation",
+)  # fmt: skip
+CASES = [(BY_ID[name], BY_ID[name].experiment.run.seed) for name in OWN_SEED]
+CASES += [(BY_ID[name], seed) for name in FIVE_SEEDS for seed in range(5)]
+
+
+def train(run: Run) -> None:
+    Worker(run).run()
 
 
 def trained(preset: Preset, experiment: Experiment) -> Run:
     run = Run(preset, experiment, preset.timeline)
-    Worker(run).run()
+    train(run)
     return run
-
-
-def branched(broken: Run, asked: Experiment) -> Run:
-    """The run that broke, gone on with from its last healthy step with the knobs as asked for."""
-    step = last_healthy_step(broken)
-    assert step is not None
-    wanted = differing(broken.values_at(step), asked)
-    run = fork(broken, step, asked=tuple(Change(step, name, value) for name, value in wanted.items()))
-    Worker(run).run()
-    return run
-
-
-class Runs:
-    """The runs of a preset and their branches, each trained once."""
-
-    def __init__(self, preset: Preset) -> None:
-        self._preset = preset
-        self._runs: list[tuple[Experiment, Run]] = []
-        self._branches: list[tuple[Run, Experiment, Run]] = []
-
-    def of(self, experiment: Experiment) -> Run:
-        for asked, run in self._runs:
-            if asked == experiment:
-                return run
-        self._runs.append((experiment, trained(self._preset, experiment)))
-        return self._runs[-1][-1]
-
-    def branch_of(self, broken: Run, experiment: Experiment) -> Run:
-        for parent, asked, branch in self._branches:
-            if parent is broken and asked == experiment:
-                return branch
-        self._branches.append((broken, experiment, branched(broken, experiment)))
-        return self._branches[-1][-1]
-
-
-def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> Experiment:
-    """Do what the lesson says and see each step done: change its knobs, rewind where it says so, and otherwise restart
-    where it looks at a run. Return the experiment that was asked for in the end."""
-    broken, back = runs.of(asked), False
-    for step in preset.lesson:
-        asked, back = asked.with_texts(step.knobs), back or step.branch
-        looks = step.outcome or step.rule or step.accuracy is not None or step.branch
-        run = Run(preset, asked) if not looks else runs.branch_of(broken, asked) if back else runs.of(asked)
-        assert is_done(step, run, asked), step.text
-    return asked
 
 
 @pytest.mark.parametrize(("preset", "seed"), CASES, ids=[f"{preset.id}-{seed}" for preset, seed in CASES])
 def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: int) -> None:
-    promise, asked, runs = preset.promise, preset.experiment.with_value("run.seed", seed), Runs(preset)
+    promise, asked = preset.promise, preset.experiment.with_value("run.seed", seed)
+    assert promise is not None
+    runs = promises.Runs(preset, train)
     broken = runs.of(asked)
-    assert broken.status == {"refused": "failed"}.get(promise.outcome, promise.outcome)
-    if promise.rule is not None:
-        assert broken.findings[promise.rule].severity != "info"
+    assert [check.fault for check in promises.check(preset, seed, train, runs) if check.fault] == []
     if promise.outcome == "nonfinite":
         assert exit_codes.of_run(broken) == exit_codes.DIVERGED
-    elif promise.outcome == "refused":
-        assert broken.refused and exit_codes.of_run(broken) == exit_codes.WRONG_REQUEST
-    else:  # it has learned next to nothing
-        assert broken.accuracy < 0.3 * promise.accuracy
-        if promise.rule is not None and broken.findings[promise.rule].severity == "critical":
-            assert exit_codes.of_run(broken) == exit_codes.CRITICAL
+    elif promise.rule is not None and broken.findings[promise.rule].severity == "critical":
+        assert exit_codes.of_run(broken) == exit_codes.CRITICAL
+    assert promises.walk_through(preset, asked, runs)[0] == asked.with_texts(promise.fix)
 
-    fixed = asked.with_texts(promise.fix)
-    healed = runs.of(fixed)
-    assert healed.status == "finished" and exit_codes.of_run(healed) == exit_codes.FINISHED
-    assert healed.accuracy > promise.accuracy
-    assert all(finding.severity == "info" for finding in healed.findings.values())
-    assert walk_through(preset, asked, runs) == fixed
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
+def test_a_lesson_ends_with_the_fix(preset: Preset) -> None:
+    assert preset.promise is not None
+    asked = preset.experiment
+    for step in preset.lesson:
+        asked = asked.with_texts(step.knobs)
+    assert asked == preset.experiment.with_texts(preset.promise.fix)
+
+
+def of_little(**promised: object) -> Preset:
+    """A preset that learns in a second, with this promise."""
+    experiment = Experiment().with_values({"model.width": 16, "run.steps": 60, "optimizer.lr": 0.5})
+    return Preset(id="little", title="Little", experiment=experiment, promise=Promise.model_validate(promised))
+
+
+@pytest.mark.parametrize(
+    ("promised", "faults"),
+    [
+        ({"accuracy": 0.5}, []),
+        ({"accuracy": 1.0}, ["the test accuracy is 0."]),
+        ({"outcome": "nonfinite"}, ["the run finished, and not nonfinite"]),
+        ({"rule": "exploding_gradient"}, ["exploding_gradient does not fire, but no rule warns"]),
+        ({"accuracy": 0.5, "fix": ["optimizer.lr=0.4"]}, ["the test accuracy is 0."]),
+        ({"accuracy": 0.5, "broken_accuracy": 1.0, "fix": ["optimizer.lr=1e6"]}, ["the run diverged at step"]),
+        (
+            {"accuracy": 0.5, "broken_accuracy": 0.4, "wrong_fixes": [["optimizer.lr=0.4"], ["optimizer.lr=1e6"]]},
+            ["the test accuracy is 0.", "it helps: the run finished with a test accuracy of 0."],
+        ),
+    ],
+    ids=str,
+)
+def test_a_promise_that_does_not_hold_says_why(promised: dict, faults: list[str]) -> None:
+    found = [check.fault for check in promises.check(of_little(**promised), 0, train) if check.fault]
+    assert len(found) == len(faults)
+    assert all(fault.startswith(begins) for fault, begins in zip(found, faults, strict=True)), found
+
+
+def test_the_seeds_are_never_the_presets_own() -> None:
+    preset = of_little()
+    assert promises.seeds(preset, 3) == [1001, 1002, 1003]
+    own = preset.model_copy(update={"experiment": preset.experiment.with_value("run.seed", 1002)})
+    assert promises.seeds(own, 3) == [1001, 1003, 1004]
 
 
 def test_the_memory_that_the_lessons_name_is_that_of_the_experiments() -> None:
@@ -134,11 +121,11 @@ def test_no_clipping_heals_a_nan_that_is_born_in_the_loss(preset_id: str) -> Non
     for kind in ("norm", "value", "agc", "per_tensor"):
         clipped = trained(preset, preset.experiment.with_value("clipping.kind", kind))
         assert clipped.status == "nonfinite", kind
-    assert broken.first_nonfinite_step > 20, "there is a while in which it learns"
+    assert (broken.first_nonfinite_step or 0) > 20, "there is a while in which it learns"
 
 
 def test_the_deep_sigmoid_is_dark_at_its_input() -> None:
-    preset = next(preset for preset in PRESETS if preset.id == "deep-sigmoid-vanishing")
+    preset = BY_ID["deep-sigmoid-vanishing"]
     run = trained(preset, preset.experiment.with_value("run.steps", 60))
     weights = [index for index, layer in enumerate(run.history.layers) if layer.role == "weight"]
     norms = run.history.layer_metric("grad_norm")[-1, weights].astype(float)
@@ -148,7 +135,7 @@ def test_the_deep_sigmoid_is_dark_at_its_input() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
 def test_lessons_ask_for_what_there_is(preset):
-    assert preset.title and preset.summary and preset.lesson
+    assert preset.title and preset.summary and preset.lesson and preset.group
     assert len(preset.title) <= 26, "more is cut off in the top bar"
     for step in preset.lesson:
         assert step.outcome or step.rule or step.knobs or step.branch or step.accuracy is not None, (

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
     QAbstractSlider,
     QComboBox,
     QLineEdit,
+    QMenu,
     QPushButton,
     QScrollBar,
     QToolButton,
@@ -359,7 +360,8 @@ def test_closing_in_mid_run_ends_the_run(qtbot: QtBot, make_window: Callable[...
 def test_a_preset_is_opened_from_the_menu(qtbot: QtBot, window: Window) -> None:
     menu = window.top.preset.menu()
     menu.aboutToShow.emit()
-    action = next(action for action in menu.actions() if action.text() == "Deep sigmoid vanishing")
+    groups = {action.text(): action.menu() for action in menu.actions() if isinstance(action.menu(), QMenu)}
+    action = next(entry for entry in groups["Vanishing"].actions() if entry.text() == "Deep sigmoid vanishing")
     action.trigger()
     assert window.simulator.preset.id == "deep-sigmoid-vanishing" and window.simulator.requested.model.depth == 20
     window.refresh()

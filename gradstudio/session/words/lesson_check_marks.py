@@ -18,15 +18,13 @@ def is_done(step: LessonStep, run: Run, requested: Experiment) -> bool:
     wanted = [parse_assignment(text) for text in step.knobs]
     if step.knobs and step.outcome is None and step.rule is None and step.accuracy is None and not step.branch:
         return all(requested[name] == value for name, value in wanted)
-    if step.outcome == "refused":
-        return run.refused and all(run.in_force[name] == value for name, value in wanted)
-    if not len(history):
+    if not len(history) and step.outcome != "failed":
         return False
     mean = recent_mean(history, "accuracy") if len(history) >= LEAST_ROWS else math.nan
     return (
         (not step.branch or bool(run.parent))
         and (step.outcome != "nonfinite" or run.first_nonfinite_step is not None)
-        and (step.outcome != "finished" or run.status == "finished")
+        and (step.outcome not in ("finished", "failed") or run.status == step.outcome)
         and (step.rule is None or (step.rule in run.findings and run.findings[step.rule].severity != "info"))
         and (step.accuracy is None or mean >= step.accuracy)
         and all(run.in_force[name] == value for name, value in wanted)

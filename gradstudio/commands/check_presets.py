@@ -1,0 +1,150 @@
+"""`gradstudio presets check` trains what presets promise, over seeds that nobody chose them for."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from gradstudio.commands import exit_codes
+from gradstudio.commands.agreement import Trust, agree
+from gradstudio.commands.options import Json
+from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
+
+if TYPE_CHECKING:
+    from gradstudio.core.presets import Preset
+    from gradstudio.session.course.promises import Check
+    from gradstudio.session.record.run import Run
+
+ALL = "all"
+MOST_SEEDS = 100
+NO_PROMISE = "it has no [promise], so there is nothing to check"
+
+
+class Kept(NamedTuple):
+    """What came of a preset's promise."""
+
+    preset: Preset
+    checks: dict[int, list[Check]]  # for each seed
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        return [
+            {"seed": seed, "what": check.what, "why": check.fault}
+            for seed, checks in self.checks.items()
+            for check in checks
+            if check.fault
+        ]
+
+    def seeds_with(self, *kinds: str) -> str:
+        """Return for how many seeds a part of the promise holds, as in 5 of 5; "" where it does not promise that."""
+        held = [not check.fault for checks in self.checks.values() for check in checks if check.kind in kinds]
+        return f"{sum(held)} of {len(held)}" if held else ""
+
+    @property
+    def seconds(self) -> float:
+        """Return the mean CPU time of a seed."""
+        total = sum(check.seconds for checks in self.checks.values() for check in checks)
+        return total / max(len(self.checks), 1)
+
+
+def check(
+    source: Annotated[str, typer.Argument(metavar="ID|FILE.toml|all", help="A preset's id, a TOML file, or all.")],
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Number of seeds; never the preset's.")
+    ] = 5,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Train what a preset promises: it breaks as it says, its fix heals it, each wrong fix leaves it broken, and its
+    lesson can be done. Exit code: 0 all of it holds for every seed, 1 a part does not, 2 wrong request, 130
+    interrupted."""
+    found = _sources(source)
+    for preset in found:
+        agree(preset.experiment, trusted=trust)
+    kept = [_kept(preset, seeds) for preset in found]
+    if as_json:
+        say_json([_as_json(each) for each in kept])
+    elif as_markdown:
+        say("\n".join(_as_markdown(kept)))
+    else:
+        table(HEAD, [_row(each) for each in kept], headed=True)
+        for each in kept:
+            for fault in each.faults:
+                say(f"{each.preset.id}, seed {fault['seed']}, {fault['what']}: {fault['why']}")
+    raise typer.Exit(exit_codes.FAILED if any(each.faults for each in kept) else exit_codes.FINISHED)
+
+
+HEAD = ("ID", "Breaks", "Heals", "Wrong fixes fail", "Lesson")
+
+
+def _sources(source: str) -> list[Preset]:
+    """Return the presets to check, each with a promise; WrongRequest where there is none."""
+    from gradstudio.core import presets
+
+    if source != ALL:
+        preset = presets.load(source)
+        if preset.promise is None:
+            raise WrongRequest(f"{source[:80]}: {NO_PROMISE}")
+        return [preset]
+    found = []
+    for path in presets.available():
+        try:
+            preset = presets.read(path)
+        except presets.PresetError as fault:
+            complain(f"left out: {fault}")
+            continue
+        if preset.promise is None:
+            complain(f"left out: {path}: {NO_PROMISE}")
+        else:
+            found.append(preset)
+    return found
+
+
+def _kept(preset: Preset, count: int) -> Kept:
+    """Train a preset with so many seeds, and say on stderr what came of each."""
+    from gradstudio.session.course import promises
+
+    checks: dict[int, list[Check]] = {}
+    for seed in promises.seeds(preset, count):
+        checks[seed] = list(promises.check(preset, seed, _train))
+        wrong = [f"{check.what}: {check.fault}" for check in checks[seed] if check.fault]
+        complain(f"{preset.id}, seed {seed}: {'; '.join(wrong) if wrong else 'all of its promise holds'}")
+    return Kept(preset, checks)
+
+
+def _train(run: Run) -> None:
+    from gradstudio.session.running import foreground
+
+    foreground.train(run, progress=sys.stderr.isatty())
+    if run.status not in ("finished", "nonfinite", "failed"):
+        raise KeyboardInterrupt
+
+
+def _row(kept: Kept) -> tuple[str, ...]:
+    return (
+        kept.preset.id, kept.seeds_with("breaks"), kept.seeds_with("heals", "healthy"), kept.seeds_with("wrong fix"),
+        kept.seeds_with("lesson"),
+    )  # fmt: skip
+
+
+def _as_markdown(kept: list[Kept]) -> list[str]:
+    head = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    return head + [f"| {' | '.join(_row(each))} |" for each in kept]
+
+
+def _as_json(kept: Kept) -> dict[str, Any]:
+    return {
+        "id": kept.preset.id,
+        "holds": not kept.faults,
+        "seeds": list(kept.checks),
+        "faults": kept.faults,
+        "seconds": kept.seconds,
+        "checks": [
+            {"seed": seed, "kind": check.kind, "what": check.what, "holds": not check.fault}
+            for seed, checks in kept.checks.items()
+            for check in checks
+        ],
+    }

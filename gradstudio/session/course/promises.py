@@ -1,0 +1,163 @@
+"""Keeping the promise of a preset: it is trained with a seed as it stands, with its fix and with each wrong fix, and
+its lesson is walked through."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.presets import Preset, Promise
+from gradstudio.core.text import number
+from gradstudio.session.record.branches import fork, last_healthy_step
+from gradstudio.session.record.run import Run
+from gradstudio.session.words.lesson_check_marks import is_done
+
+FIRST_SEED = 1001  # nobody looks for a preset among these seeds
+
+Kind = Literal["breaks", "heals", "healthy", "wrong fix", "lesson"]
+Training = Callable[[Run], None]  # trains a run to its end
+
+
+class Check(NamedTuple):
+    """One part of a promise, with one seed. `fault`: why it does not hold, "" where it does."""
+
+    kind: Kind
+    what: str  # the knobs that were changed; the kind where there are none
+    fault: str
+    seconds: float  # of CPU
+
+
+def seeds(preset: Preset, count: int) -> list[int]:
+    """Return so many seeds, none of which is the preset's own."""
+    own = preset.experiment.run.seed
+    return [seed for seed in range(FIRST_SEED, FIRST_SEED + count + 1) if seed != own][:count]
+
+
+def check(preset: Preset, seed: int, train: Training, runs: Runs | None = None) -> Iterator[Check]:
+    """Yield each part of the promise with this seed as soon as it is known; nothing where none is made. `runs`: those
+    that are trained already."""
+    promise, asked, runs = preset.promise, preset.experiment.with_value("run.seed", seed), runs or Runs(preset, train)
+    if promise is None:
+        return
+    if promise.of_health:
+        yield _timed("healthy", [], lambda: why_not_healthy(runs.of(asked), promise))
+    else:
+        yield _timed("breaks", [], lambda: why_not_broken(runs.of(asked), promise))
+    if promise.fix:
+        yield _timed("heals", promise.fix, lambda: why_not_healthy(runs.of(asked.with_texts(promise.fix)), promise))
+    for wrong in promise.wrong_fixes:
+        changed = asked.with_texts(wrong)
+        yield _timed("wrong fix", wrong, lambda changed=changed: why_healed(runs.of(changed), promise))
+    if preset.lesson:
+        yield _timed("lesson", [], lambda: walk_through(preset, asked, runs)[1])
+
+
+def why_not_broken(run: Run, promise: Promise) -> str:
+    """Return in which way a run is not broken as promised, "" where it is."""
+    if run.status != promise.outcome:
+        return f"the run {_ended(run)}, and not {promise.outcome}"
+    if promise.rule is not None and not _fires(run, promise.rule):
+        return f"{promise.rule} does not fire, but {_findings(run)}"
+    if promise.outcome == "finished" and promise.accuracy and not _learned_little(run, promise):
+        return f"the test accuracy is {_accuracy(run)}, above {promise.most_when_broken:g}"
+    return ""
+
+
+def why_not_healthy(run: Run, promise: Promise) -> str:
+    """Return in which way a run is not healthy: it finished with the accuracy, and no rule warns. "" where it is."""
+    if run.status != "finished":
+        return f"the run {_ended(run)}"
+    if not (run.accuracy is not None and run.accuracy >= promise.accuracy):
+        return f"the test accuracy is {_accuracy(run)}, below {promise.accuracy:g}"
+    if any(finding.severity != "info" for finding in run.findings.values()):
+        return f"a rule warns: {_findings(run)}"
+    return ""
+
+
+def why_healed(run: Run, promise: Promise) -> str:
+    """Return in which way a wrong fix helped, "" where the run is still broken."""
+    if run.status != "finished" or (promise.rule is not None and _fires(run, promise.rule)):
+        return ""
+    if promise.accuracy and _learned_little(run, promise):
+        return ""
+    return f"it helps: the run finished with a test accuracy of {_accuracy(run)}, and {_findings(run)}"
+
+
+def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experiment, str]:
+    """Do what the lesson says: change its knobs, rewind where it says so, and otherwise restart where it looks at a
+    run. Return the experiment that was asked for in the end, and which step gets no check mark, or ""."""
+    broken, back = runs.of(asked), False
+    for at, step in enumerate(preset.lesson, 1):
+        asked, back = asked.with_texts(step.knobs), back or step.branch
+        looks = step.outcome or step.rule or step.accuracy is not None or step.branch
+        run = Run(preset, asked) if not looks else runs.branch_of(broken, asked) if back else runs.of(asked)
+        if run is None:
+            return asked, f"step {at} rewinds a run that was never healthy"
+        if not is_done(step, run, asked):
+            return asked, f"step {at} of the lesson gets no check mark: the run {_ended(run)}, and {_findings(run)}"
+    return asked, ""
+
+
+class Runs:
+    """The runs of a preset and their branches, each trained once."""
+
+    def __init__(self, preset: Preset, train: Training) -> None:
+        self._preset, self._train = preset, train
+        self._runs: list[tuple[Experiment, Run]] = []
+        self._branches: list[tuple[Run, Experiment, Run]] = []
+
+    def of(self, experiment: Experiment) -> Run:
+        for asked, run in self._runs:
+            if asked == experiment:
+                return run
+        run = Run(self._preset, experiment, self._preset.timeline)
+        self._train(run)
+        self._runs.append((experiment, run))
+        return run
+
+    def branch_of(self, broken: Run, experiment: Experiment) -> Run | None:
+        """Return the run that broke, gone on with from its last healthy step with the knobs as asked for; None where
+        it was never healthy."""
+        for parent, asked, branch in self._branches:
+            if parent is broken and asked == experiment:
+                return branch
+        step = last_healthy_step(broken)
+        if step is None:
+            return None
+        wanted = differing(broken.values_at(step), experiment)
+        run = fork(broken, step, asked=tuple(Change(step, name, value) for name, value in wanted.items()))
+        self._train(run)
+        self._branches.append((broken, experiment, run))
+        return run
+
+
+def _timed(kind: Kind, knobs: list[str], fault: Callable[[], str]) -> Check:
+    began = time.process_time()
+    found = fault()
+    return Check(kind, " ".join(knobs) or kind, found, time.process_time() - began)
+
+
+def _fires(run: Run, rule: str) -> bool:
+    return rule in run.findings and run.findings[rule].severity != "info"
+
+
+def _learned_little(run: Run, promise: Promise) -> bool:
+    return run.accuracy is None or not run.accuracy > promise.most_when_broken  # None, NaN: nothing that can be used
+
+
+def _accuracy(run: Run) -> str:
+    return "unknown" if run.accuracy is None or math.isnan(run.accuracy) else number(run.accuracy)
+
+
+def _ended(run: Run) -> str:
+    ways = {"finished": "finished", "nonfinite": f"diverged at step {run.first_nonfinite_step}"}
+    return ways.get(run.status, f"ended as {run.status}" + (f" ({run.message})" if run.message else ""))
+
+
+def _findings(run: Run) -> str:
+    found = [finding.rule for finding in run.findings.values() if finding.severity != "info"]
+    return f"the findings are {', '.join(found)}" if found else "no rule warns"
