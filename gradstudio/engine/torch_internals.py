@@ -104,6 +104,12 @@ def hear_clipping(hear: Callable[[str, float, Sequence[Tensor]], None]) -> Calla
     return undo
 
 
+def scripts_modules() -> Any:
+    """Return the module of torch whose `create_script_module` makes a script of a model; None where it has none."""
+    owner = getattr(torch.jit, "_recursive", None)
+    return owner if hasattr(owner, "create_script_module") else None
+
+
 def version_of(tensor: Tensor) -> int:
     """Return a number that changes whenever torch writes to a tensor."""
     return tensor._version

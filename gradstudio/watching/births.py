@@ -38,10 +38,24 @@ class Births:
         self._passes = 0
         self._told = self._busy = False
         self._node_at_work = torch_internals.node_at_work()
-        self._hooks = [
-            model.register_forward_pre_hook(_Hook(self._begin), with_kwargs=True),
-            model.register_forward_hook(_Hook(self._end)),
-        ]
+        self._hooks: list[Any] = []
+        self.attach()
+
+    def attach(self) -> None:
+        """Put the hooks on the model, where they are not on it."""
+        model = self._model()
+        if model is not None and not self._hooks:
+            self._hooks = [
+                model.register_forward_pre_hook(_Hook(self._begin), with_kwargs=True),
+                model.register_forward_hook(_Hook(self._end)),
+            ]
+
+    def detach(self) -> None:
+        """Take the hooks off the model."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._begun.clear()
 
     def before_backward(self, roots: Sequence[Tensor], *, scaled: bool = False) -> Provenance | None:
         """Hear that a backward pass begins. Where its loss is not finite, return where that was born; None else, or
@@ -60,6 +74,10 @@ class Births:
 
     def clear(self) -> None:
         """Begin with a new step."""
+        self._forget()
+        self.attach()  # after torch.jit.script has raised
+
+    def _forget(self) -> None:
         self._back.clear()
         self._roots.clear()
         self._passes = 0
@@ -67,10 +85,8 @@ class Births:
 
     def remove(self) -> None:
         """Take the hooks off the model."""
-        for hook in self._hooks:
-            hook.remove()
-        self._begun.clear()
-        self.clear()
+        self.detach()
+        self._forget()
 
     # ---- what is kept
 

@@ -44,6 +44,8 @@ class Listener(Protocol):
     def after_scaled_step(self, optimizer: Optimizer) -> None: ...
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None: ...
     def autocast(self, dtype: torch.dtype) -> None: ...
+    def before_scripting(self) -> None: ...
+    def after_scripting(self) -> None: ...
 
 
 class Hooks:
@@ -66,6 +68,8 @@ class Hooks:
         self._hear_scaler()
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
+        if (owner := torch_internals.scripts_modules()) is not None:
+            self._wrap(owner, "create_script_module", self._before_scripting, self._after_scripting)
         undo = torch_internals.hear_clipping(self._guard(self._on_clipping))
         if undo is not None:
             self._undo.append(undo)
@@ -156,6 +160,12 @@ class Hooks:
 
     def _after_making(self, _given: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._listener.made(optimizer)
+
+    def _before_scripting(self, *_: Any, **__: Any) -> None:
+        self._listener.before_scripting()  # torch.jit would compile the hooks of a model, and fails on ours
+
+    def _after_scripting(self, *_: Any, **__: Any) -> None:
+        self._listener.after_scripting()
 
     def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None:
         if not self._deaf:

@@ -121,7 +121,7 @@ def _tell(watcher: Watcher, order: Order) -> None:
     if order.quiet:
         return
     if not watcher.runs:
-        say("no training was seen: no optimizer of torch made a step")
+        say("no training was seen: no weights were updated after a backward pass")
     for found in watcher.runs:
         assert found.run is not None
         rows = plural(len(found.run.history), "row", "rows")

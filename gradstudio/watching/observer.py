@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -45,9 +45,12 @@ class Observer:
         model: nn.Module | None,
         guard: Callable[[Any], Any],
         name: str = "",
+        tensors: Sequence[Tensor] = (),
     ) -> None:
-        """`guard` wraps a function that torch calls in a step."""
-        self._sink, self.name = sink, name
+        """`guard` wraps a function that torch calls in a step. `tensors` are what is trained where there is neither an
+        optimizer nor a model."""
+        self._sink, self.name, self._tensors = sink, name, list(tensors)
+        self._model_is_given = model is not None
         self._guarded_ready = guard(self.make_ready)
         # weak, as a script may make a hundred models, one after the other
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
@@ -72,6 +75,29 @@ class Observer:
         self._heard = ("none", 0.0)
 
     # ---- which parameters
+
+    @property
+    def has_rows(self) -> bool:
+        return self._rows > 0
+
+    def held(self) -> list[Tensor]:
+        """Return every parameter that may come to be trained."""
+        optimizer, model = self.optimizer, self.model
+        return layers.of_optimizer(optimizer) if optimizer else list(model.parameters()) if model else self._tensors
+
+    def find_model(self) -> None:
+        """Find the model of an optimizer, if possible before its first pass, so that a NaN in that is found too."""
+        held, model = self.held(), self.model
+        if self._model_is_given or not held:
+            return
+        if model is not None and {id(tensor) for tensor in held} <= {id(tensor) for tensor in model.parameters()}:
+            return
+        found = layers.module_with(held) or layers.module_with([tensor for tensor in held if tensor.requires_grad])
+        if self.births is not None and found is not model:
+            self.births.remove()
+        if found is not None and found is not model:
+            self._model = weakref.ref(found, self._on_gone)
+            self.births = Births(found)
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -100,16 +126,12 @@ class Observer:
     def bind(self) -> bool:
         """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
         there are any."""
-        model, optimizer = self.model, self.optimizer
-        held = layers.of_optimizer(optimizer) if optimizer else list(model.parameters()) if model else []
-        trained = [tensor for tensor in held if tensor.requires_grad]
+        trained = [tensor for tensor in self.held() if tensor.requires_grad]
         ids = tuple(map(id, trained))
         if ids == self._trained or not ids:
             return bool(ids)
-        if model is None:
-            model = layers.module_with(held) or layers.module_with(trained)
-            self._model = weakref.ref(model, self._on_gone) if model is not None else None
-            self.births = Births(model) if model is not None else None
+        self.find_model()
+        model, optimizer = self.model, self.optimizer
         ordered = layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = layers.names(model, optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
@@ -143,15 +165,17 @@ class Observer:
             if found is not None:
                 self._sink.explain(self, found, "")
 
-    def after_backward(self, roots: Roots) -> None:
+    def after_backward(self, roots: Roots) -> bool:
+        """Measure what a backward pass gave. Return whether it was one of these parameters."""
         if self._marks is None or self._trained is None or self.parameters.marks() == self._marks:
-            return  # the loss of another model
+            return self._ready  # or the loss of another model
         self.micro_batches += 1
         self.scale = roots.scale
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0
         self._gradient = self.parameters.measure_gradient(roots.scale)
         if self.optimizer is None:
             self.parameters.keep_weights()
+        return True
 
     def clipped(self, kind: str, limit: float) -> None:
         self._heard = (kind, limit)

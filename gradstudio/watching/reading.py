@@ -36,9 +36,13 @@ def settings_of(
     """Return the way in which a step treated its gradient."""
     group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
     betas = group.get("betas", (0.0, 0.0))
+    kind = type(optimizer).__name__.lower() if optimizer else ""
+    if kind == "adam" and group.get("decoupled_weight_decay"):
+        kind = "adamw"  # the same by another name
     return Settings(
-        clipping[0], clipping[1], dtype_name(autocast, tensors), type(optimizer).__name__.lower() if optimizer else "",
+        clipping[0], clipping[1], dtype_name(autocast, tensors), kind,
         _number(group.get("momentum")), _number(betas[0]), _number(betas[1]) if len(betas) > 1 else 0.0,
+        _number(group["weight_decay"]) if "weight_decay" in group else 0.0,
     )  # fmt: skip
 
 

@@ -19,13 +19,16 @@ from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
+from gradstudio.watching import layers
 from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, unknown_lines
 from gradstudio.watching.guard import Stop, guarded, say
 from gradstudio.watching.hooks import Hooks, Roots
+from gradstudio.watching.leaves import reached
 from gradstudio.watching.observer import Observer
 from gradstudio.watching.parameters import prepare
 from gradstudio.watching.watched_run import Script, WatchedRun
 
+FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
 PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
 
 
@@ -44,6 +47,8 @@ class Watcher:
         self._models: list[weakref.ref[nn.Module]] = []  # those of which every optimizer is watched
         self._observers: list[Observer] = []
         self._running: dict[Observer, WatchedRun] = {}
+        self._unclaimed = False  # whether nobody observes what the latest backward pass reached
+        self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
         self._writer = LibraryWriter(library)
         self._guard = guarded(self.give_up)
@@ -60,6 +65,7 @@ class Watcher:
         if optimizer is None and model is not None:
             self._models.append(weakref.ref(model))
         observer = Observer(self, optimizer, model, self._guard, name)
+        observer.find_model()
         self._observers.append(observer)
         return observer
 
@@ -99,12 +105,31 @@ class Watcher:
         self._adopted(optimizer)
 
     def before_backward(self, roots: Roots) -> None:
+        if self._every_optimizer and (self._unclaimed or not self._present()):
+            self._look_for_weights(roots)
         for observer in self._present():
             observer.before_backward(roots)
 
     def after_backward(self, roots: Roots) -> None:
-        for observer in self._present():
-            observer.after_backward(roots)
+        claimed = [observer.after_backward(roots) for observer in self._present()]
+        self._unclaimed = not any(claimed)
+
+    def _look_for_weights(self, roots: Roots) -> None:
+        """Observe the weights that a backward pass reaches, as no optimizer of torch has them."""
+        fruitless = [found for tried in self._tried if (found := tried()) is not None and not found.has_rows]
+        if len(fruitless) >= FRUITLESS:
+            return
+        held = {id(tensor) for observer in self._observers for tensor in observer.held()}
+        found = [tensor for tensor in reached(roots.tensors) if id(tensor) not in held]
+        if not found:
+            return
+        model = layers.module_with(found)
+        if model is not None:
+            observer = self.watch(model, None)
+        else:
+            observer = Observer(self, None, None, self._guard, tensors=found)
+            self._observers.append(observer)
+        self._tried.append(weakref.ref(observer))
 
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any:
         observer = self._observer_of(optimizer) or self._adopted(optimizer)
@@ -132,6 +157,16 @@ class Watcher:
         for observer in self._observers:
             if gradients and observer.has(gradients[0]):
                 observer.clipped(kind, limit)
+
+    def before_scripting(self) -> None:
+        for observer in self._observers:
+            if observer.births is not None:
+                observer.births.detach()
+
+    def after_scripting(self) -> None:
+        for observer in self._observers:
+            if observer.births is not None:
+                observer.births.attach()
 
     def autocast(self, dtype: torch.dtype) -> None:
         for observer in self._observers:

@@ -1,0 +1,118 @@
+"""Trainings of which nobody named the model or the optimizer, as under `gradstudio watch`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from watching.conftest import gradient_norm, near, norm, small_net, square_loss
+
+from gradstudio.watching import watched
+from gradstudio.watching.watched_run import Script
+from gradstudio.watching.watcher import Watcher
+
+
+@pytest.fixture
+def watcher(tmp_path: Path) -> Iterator[Watcher]:
+    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "explain")
+    yield watcher
+    watcher.close("finished", "")
+
+
+def test_a_model_that_is_updated_by_hand(watcher: Watcher) -> None:
+    model = small_net()
+    losses, norms = [], []
+    for _ in range(4):
+        model.zero_grad()
+        loss = square_loss(model)
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(gradient_norm(model))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter -= 0.1 * parameter.grad
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and found.run.history.column("loss").tolist() == losses
+    assert found.run.history.column("grad_norm").tolist() == near(norms)
+    assert [layer.name for layer in found.run.history.layers] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+def test_tensors_without_a_model_that_are_updated_by_hand(watcher: Watcher) -> None:
+    torch.manual_seed(0)
+    first, second = torch.randn(4, 8, requires_grad=True), torch.randn(8, 1, requires_grad=True)
+    losses, norms = [], []
+    for _ in range(4):
+        first.grad = second.grad = None
+        loss = ((torch.randn(16, 4) @ first).tanh() @ second).square().mean()
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(norm([first.grad, second.grad]))
+        for tensor in (first, second):
+            assert tensor.grad is not None
+            tensor.data -= 0.1 * tensor.grad
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and found.run.history.column("loss").tolist() == losses
+    assert found.run.history.column("grad_norm").tolist() == near(norms)
+
+
+def test_gradients_that_train_nothing_make_no_run(watcher: Watcher) -> None:
+    model = small_net()
+    for _ in range(12):
+        square_loss(model).backward()
+        image = torch.randn(3, 6, requires_grad=True)
+        image.sin().sum().backward()
+    watcher.close("finished", "")
+    assert watcher.runs == []
+
+
+def test_an_optimizer_that_is_made_late_takes_the_model_over(watcher: Watcher) -> None:
+    model = small_net()
+    square_loss(model).backward()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.02)
+    for _ in range(3):
+        optimizer.zero_grad()
+        square_loss(model).backward()
+        optimizer.step()
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and len(found.run.history) == 3
+    settings = found.run.history.settings[0][1]
+    assert (settings.optimizer, settings.weight_decay) == ("adamw", 0.02)
+
+
+class Logarithm(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.log(inputs)
+
+
+def test_the_first_pass_of_an_unnamed_model_is_explained(watcher: Watcher, capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), Logarithm(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    square_loss(model).backward()
+    optimizer.step()
+    (found,) = watcher.runs
+    assert found.provenance is not None and found.provenance.module == "1"
+    assert found.provenance.operation == "aten.log.default" and "module 1, forward pass" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_a_watched_model_is_scripted_as_before(watcher: Watcher) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.ones(1, 6)
+    for _ in range(2):
+        square_loss(model).backward()
+        optimizer.step()
+        scripted = torch.jit.script(model)  # pyright: ignore[reportPrivateImportUsage]
+        assert torch.equal(scripted(inputs), model(inputs))
+        torch.jit.save(scripted, io.BytesIO())  # pyright: ignore[reportPrivateImportUsage]
+    (found,) = watcher.runs
+    assert found.run is not None and len(found.run.history) == 2 and not watcher.closed
+    assert found.observer.births is not None and len(model._forward_hooks) == 1  # the watch is on again
