@@ -1,4 +1,5 @@
-"""What a run of a million steps with 60 layers takes while its window is open, and what keeping a row costs.
+"""What a run of a million steps with 60 layers takes while its window is open, what keeping a row costs, and how well the
+memory of a step is told before it is made (footprint.py).
 
 In a process of its own: torch is imported, a thread fills a real Run as the worker does, and the window shows it
 offscreen with its heart beating. Then another metric of the layers is chosen, and last the run's large files are
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import footprint
 from benchmarks.table import Figure
 from gradstudio.core import files
 from gradstudio.core.experiment import Experiment
@@ -63,6 +65,7 @@ def figures() -> Iterator[Figure]:
         note=f"in {found['writing']:.0f} s",
     )
     yield Figure("adding a row to the History", microseconds_to_append(), "µs", most=8)
+    yield from footprint.figures()
 
 
 def new_run() -> Run:

@@ -110,7 +110,7 @@ class BuiltIn:
         initialize(model, knobs.model, self.task.sample())
         return model
 
-    def network(self, knobs: Experiment) -> nn.Module:
+    def network(self, knobs: Experiment) -> models.Network:
         """Return the model with weights as torch draws them."""
         return models.MODELS[knobs.model.kind](knobs.model, self._shape)
 

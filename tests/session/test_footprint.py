@@ -149,18 +149,6 @@ def test_a_new_request_ends_the_one_before(process: FootprintProcess) -> None:
     assert found.peak > 0
 
 
-def test_an_own_model_is_run_where_it_was_agreed_to(process: FootprintProcess, tmp_path: Path) -> None:
-    refused = own_models.preset(tmp_path, own_models.GOOD + "# read by nobody\n", agreed=False)
-    with pytest.raises(FootprintUnknown, match="nobody has agreed"):
-        asked(process, refused.experiment)
-    found, cures = asked(process, own_models.preset(tmp_path).experiment)
-    assert 0 < found.sizes["parameters"] < found.peak and all(not cure.same_gradient for cure in cures)
-    crashing = own_models.GOOD.replace("    return Net(", "    import os\n    os._exit(3)\n    return Net(")
-    with pytest.raises(FootprintUnknown, match="has ended"):
-        asked(process, own_models.preset(tmp_path, crashing).experiment)
-    assert trust.agreed(own_models.preset(tmp_path).experiment.studio_file.sha256)
-
-
 def test_no_process_is_left_where_the_program_is_killed() -> None:
     program = (
         "import sys\n"
@@ -205,6 +193,18 @@ def test_the_command_says_what_the_contract_names(
     assert texts.PLAIN_LOOP in said.out and "kept for backward" in said.out
     wrong = gradstudio("memory", "nothing-of-that-name")
     assert wrong.code == 2 and wrong.err.count("\n") == 1
+
+
+def test_an_own_model_is_run_where_it_was_agreed_to(process: FootprintProcess, tmp_path: Path) -> None:
+    refused = own_models.preset(tmp_path, own_models.GOOD + "# read by nobody\n", agreed=False)
+    with pytest.raises(FootprintUnknown, match="nobody has agreed"):
+        asked(process, refused.experiment)
+    found, cures = asked(process, own_models.preset(tmp_path).experiment)
+    assert 0 < found.sizes["parameters"] < found.peak and all(not cure.same_gradient for cure in cures)
+    crashing = own_models.GOOD.replace("    return Net(", "    import os\n    os._exit(3)\n    return Net(")
+    with pytest.raises(FootprintUnknown, match="has ended"):
+        asked(process, own_models.preset(tmp_path, crashing).experiment)
+    assert trust.agreed(own_models.preset(tmp_path).experiment.studio_file.sha256)
 
 
 def test_the_estimator_answers_the_latest_and_leaves_nothing(process: FootprintProcess) -> None:

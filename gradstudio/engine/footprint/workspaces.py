@@ -1,5 +1,5 @@
-"""The memory of kernels that nobody sees from outside, where it is much and known: what a convolution or an LSTM on the
-CPU takes for itself and gives back before it returns, and what an LSTM keeps for its backward pass."""
+"""The memory of kernels that nobody sees from outside, where it is much and known: what a convolution, a batch norm or
+an LSTM on the CPU takes for itself and gives back before it returns, and what an LSTM keeps for its backward pass."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def workspace(name: str, args: tuple[Any, ...], results: Any) -> int:
         if torch_internals.convolved_by_onednn(inputs.dtype):
             return inputs.nbytes + gradient.nbytes
         return _columns(inputs, weight, gradient)
+    if name == "native_batch_norm_backward" and args[1].ndim == 2:
+        return args[1].nbytes
     if name == "mkldnn_rnn_layer":
         return _gates(results[0])
     if name == "mkldnn_rnn_layer_backward":

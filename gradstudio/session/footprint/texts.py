@@ -49,7 +49,7 @@ def refusal(experiment: Experiment, footprint: Footprint, cures: Iterable[Cure])
     )
     tried = list(cures)
     if fitting := [cure_text(cure) for cure in tried if cure.fits]:
-        while len(fitting) > 1 and len(text) + sum(map(len, fitting)) > LONGEST_LINE - 30:
+        while len(fitting) > 1 and len(f"{text}; what fits: {'; '.join(fitting)}") > LONGEST_LINE:
             fitting.pop()
         return f"{text}; what fits: {'; '.join(fitting)}"
     if tried:
