@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradstudio.commands import branch, exit_codes, new, report, runs, training, watch
+from gradstudio.commands import branch, exit_codes, map, new, report, runs, training, watch
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
 from gradstudio.core.text import LONGEST_LINE, brief
@@ -26,6 +26,7 @@ app.command("run")(training.run)
 app.command("branch")(branch.branch)
 app.command("watch", help=watch.HELP, context_settings=watch.PASSED_ON)(watch.watch)
 app.command("new")(new.new)
+app.command("map", help=map.HELP)(map.map_)
 app.command("script")(training.script)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
@@ -165,6 +166,7 @@ def _report_fault(fault: Exception) -> int:
     from gradstudio.session.files.comparison import ComparisonError
     from gradstudio.session.files.output import OutputError
     from gradstudio.session.library.store import LibraryError
+    from gradstudio.session.map.journal import JournalError
 
     from_typer = getattr(fault, "format_message", None)  # a mistake in the command line itself
     message = " ".join((from_typer() if from_typer else str(fault)).split()) or type(fault).__name__
@@ -173,7 +175,7 @@ def _report_fault(fault: Exception) -> int:
             " To open a file: gradstudio --preset FILE.toml; to train it without a window: gradstudio run FILE.toml"
         )
     if from_typer or isinstance(
-        fault, (WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError)
+        fault, (WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError, JournalError)
     ):
         complain(f"error: {message}")
         return exit_codes.WRONG_REQUEST

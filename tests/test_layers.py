@@ -40,7 +40,18 @@ FEATURES = ("knobs", "diagnosis", "runs", "branches", "code", "gauges", "export"
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "session": tuple(
         (room,)
-        for room in ("record", "library", "machine", "own_model", "running", "words", "script", "files", "simulator")
+        for room in (
+            "record",
+            "library",
+            "machine",
+            "own_model",
+            "running",
+            "words",
+            "script",
+            "files",
+            "map",
+            "simulator",
+        )
     ),
     "gui": (
         ("dressing", "theme", "widgets", "frame_budget", "heartbeat"),
