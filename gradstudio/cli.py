@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradstudio.commands import branch, check_presets, exit_codes, memory, new, report, runs, training, watch
+from gradstudio.commands import branch, check_presets, exit_codes, map, memory, new, report, runs, training, watch
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
 from gradstudio.core.text import LONGEST_LINE, brief
@@ -29,6 +29,7 @@ app.command("run")(training.run)
 app.command("branch")(branch.branch)
 app.command("watch", help=watch.HELP, context_settings=watch.PASSED_ON)(watch.watch)
 app.command("new")(new.new)
+app.command("map", help=map.HELP)(map.map_)
 app.command("script")(training.script)
 app.command("memory")(memory.memory)
 app.command("report")(report.report)
@@ -174,6 +175,7 @@ def _report_fault(fault: Exception) -> int:
     from gradstudio.session.files.comparison import ComparisonError
     from gradstudio.session.files.output import OutputError
     from gradstudio.session.library.store import LibraryError
+    from gradstudio.session.map.journal import JournalError
 
     from_typer = getattr(fault, "format_message", None)  # a mistake in the command line itself
     message = " ".join((from_typer() if from_typer else str(fault)).split()) or type(fault).__name__
@@ -182,7 +184,7 @@ def _report_fault(fault: Exception) -> int:
             " To open a file: gradstudio --preset FILE.toml; to train it without a window: gradstudio run FILE.toml"
         )
     if from_typer or isinstance(
-        fault, (WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError)
+        fault, (WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError, JournalError)
     ):
         complain(f"error: {message}")
         return exit_codes.WRONG_REQUEST

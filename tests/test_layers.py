@@ -51,6 +51,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
             "course",
             "script",
             "files",
+            "map",
             "simulator",
         )
     ),

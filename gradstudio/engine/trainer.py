@@ -23,6 +23,7 @@ from gradstudio.engine.step import loss_scale, optimizers, schedules, testing
 from gradstudio.engine.step.accumulation import UnclippedSum, kept
 from gradstudio.engine.step.checks import DOES_NOT_FIT, NO_CHECKS, NOBODY_JOINS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
+from gradstudio.engine.step.loss_reading import ReadLoss
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.step.reading import Made, ReadAtOnce, Reading, late_reading
 from gradstudio.engine.step.testing import OnTestSet
@@ -35,9 +36,10 @@ class Trainer:
     schedule has counted) and passed (batches that were skipped).
 
     Only one thread at a time may use a trainer; several trainers in one process do not disturb each other. Building one
-    raises KnobError where the device is missing or cannot do what is asked for."""
+    raises KnobError where the device is missing or cannot do what is asked for. Without `measured` the CPU reads the
+    loss alone."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, *, measured: bool = True) -> None:
         knobs = experiment
         self.experiment = experiment  # the values in force
         memory.check_rows(knobs)
@@ -68,7 +70,8 @@ class Trainer:
         # gradients, a sample of the activations, the test set.
         self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
         self.observer = Observer()
-        self._at_once, self._late = ReadAtOnce(self.flat), late_reading(self.flat, self.device)
+        self._at_once: Reading = ReadAtOnce(self.flat) if measured else ReadLoss(self.flat)
+        self._late = late_reading(self.flat, self.device)
         self._known: Experiment | None = None  # the values that the next two were worked out for
         self._settings, self._has_mistakes = settings(experiment), False
         self.forget_changes()

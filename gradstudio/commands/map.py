@@ -1,0 +1,226 @@
+"""`gradstudio map` draws where training holds, over two knobs; `gradstudio map show` tells what a map holds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+
+import typer
+
+from gradstudio.commands import exit_codes
+from gradstudio.commands.agreement import Trust, agree
+from gradstudio.commands.options import Assignments, Changes, Device, Json, LibraryFile, Quiet, Seed, Steps, requested
+from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json
+
+if TYPE_CHECKING:
+    from gradstudio.core.files import Content
+    from gradstudio.session.map.journal import Stored
+    from gradstudio.session.map.mapper import Mapper
+    from gradstudio.session.map.plan import Plan
+
+HELP = """Draw where training holds, over two knobs: each cell is a run. `gradstudio map show FILE.map` tells what a map
+holds. Exit code: 0 every cell has an outcome, 1 cells failed, 2 wrong request, 130 interrupted; --resume goes on."""
+PICTURES = (".png", ".svg")
+LOOK = 0.1  # seconds between two looks at how far the map is
+
+Axis = Annotated[str, typer.Option("--x", metavar="KNOB=FROM:TO[:log]", help="The knob to the right, and its range.")]
+Upwards = Annotated[str, typer.Option("--y", metavar="KNOB=FROM:TO[:log]", help="The knob upwards, and its range.")]
+Third = Annotated[
+    str, typer.Option("--by", metavar="KNOB=A,B,...", help="A third knob: a panel for each of these values.")
+]
+Cells = Annotated[int, typer.Option(metavar="N", help="Cells of an axis.")]
+Seeds = Annotated[int, typer.Option(metavar="N", help="Seeds of a cell.")]
+Full = Annotated[bool, typer.Option("--full", help="Train every cell, not only those where neighbours differ.")]
+MapFile = Annotated[Path | None, typer.Option("--out", metavar="FILE.map", help="The map, written cell by cell.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the map that is in --out.")]
+Workers = Annotated[int, typer.Option(metavar="N", min=0, help="Worker processes; 0: one a core.")]
+On = Annotated[
+    str,
+    typer.Option("--on", metavar="ADDRESS|FILE", help="Train on a Dask cluster: tcp://HOST:PORT, or a scheduler file."),
+]
+Picture = Annotated[Path | None, typer.Option(metavar="FILE.png|svg", help="Draw the map.")]
+Csv = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each trained cell.")]
+Npz = Annotated[Path | None, typer.Option("--npz", metavar="FILE", help="Write the arrays of the map.")]
+
+
+class Files(NamedTuple):
+    """The files that are made of a map."""
+
+    picture: Path | None
+    csv: Path | None
+    npz: Path | None
+
+    def check(self) -> None:
+        """Raise WrongRequest or OutputError, before anything is trained, where one of them cannot be."""
+        from gradstudio.session.files import output
+
+        if self.picture and self.picture.suffix not in PICTURES:
+            raise WrongRequest(f"--picture {self.picture} is not allowed; allowed: a file name with .png or .svg")
+        for path in filter(None, self):
+            output.check_folder(path.parent)
+
+    def write(self, stored: Stored) -> None:
+        from gradstudio.session.files import output
+        from gradstudio.session.map import tables
+
+        contents: dict[Path, Content] = {}
+        if self.picture:
+            from gradstudio.session.map import picture
+
+            contents[self.picture] = picture.drawn(stored, self.picture.suffix.removeprefix("."))
+        if self.csv:
+            contents[self.csv] = lambda file: tables.write_csv(stored, file)
+        if self.npz:
+            contents[self.npz] = lambda file: tables.write_npz(stored, file)
+        output.write_together(contents)
+
+
+def map_(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A preset's id, a TOML file, a studio file, a run, or show.")
+    ],
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE.map]", help="The map that is shown.")] = None,
+    x: Axis = "",
+    y: Upwards = "",
+    by: Third = "",
+    cells: Cells = 64,
+    seeds: Seeds = 1,
+    full: Full = False,
+    assignments: Assignments = None,
+    changes: Changes = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: MapFile = None,
+    resume: Resume = False,
+    workers: Workers = 0,
+    on: On = "",
+    picture: Picture = None,
+    csv: Csv = None,
+    npz: Npz = None,
+    library: LibraryFile = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    trust: Trust = False,
+) -> None:
+    wanted = Files(picture, csv, npz)
+    wanted.check()
+    if source == "show":
+        show(file, wanted, as_json=as_json)
+    if file is not None:
+        raise WrongRequest(f"{file} is one name too many; allowed: gradstudio map SOURCE --out FILE.map, or map show")
+    for option, given in (("--x", x), ("--y", y), ("--out", out)):
+        if not given:
+            raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")
+    assert out is not None
+    if workers and on:
+        raise WrongRequest("--workers and --on do not go together: a cluster has its own workers")
+    from gradstudio.session.map.plan import read_plan
+
+    request = requested(
+        source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
+        beginning=True
+    )  # fmt: skip
+    preset = request.preset.model_copy(update={"experiment": request.experiment, "timeline": request.timeline})
+    plan = read_plan(preset, x, y, cells, by, seeds, full=full)
+    agree(request.experiment, trusted=trust)
+    make(plan, out, wanted, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
+
+
+def make(
+    plan: Plan, out: Path, wanted: Files, *, resume: bool, workers: int, on: str, as_json: bool, quiet: bool
+) -> NoReturn:
+    """Make a map, write its files, say what came of it, and end with its exit code."""
+    from gradstudio.session.map import journal
+    from gradstudio.session.map.mapper import Mapper
+    from gradstudio.session.running import interrupts
+
+    mapper = Mapper(plan, out, resume=resume, size=workers, cluster=on)
+    with interrupts.stopping(mapper.cancel) as signals:
+        mapper.start()
+        _watch(mapper, quiet=quiet)
+        while mapper.is_alive() and not signals.overdue:
+            mapper.join(LOOK)
+    if mapper.status == "failed":
+        if mapper.failure:
+            complain_at_length(mapper.failure)
+        complain(f"error: {mapper.message}")
+        raise typer.Exit(exit_codes.WRONG_REQUEST if mapper.refused else exit_codes.FAILED)
+    stored = journal.load(out)
+    wanted.write(stored)
+    _say(stored, out, as_json=as_json, quiet=quiet)
+    if mapper.status != "finished":
+        if not quiet:
+            complain(f"interrupted; --resume goes on with {out}")
+        raise typer.Exit(exit_codes.INTERRUPTED)
+    raise typer.Exit(_code(stored))
+
+
+def show(file: Path | None, wanted: Files, *, as_json: bool) -> NoReturn:
+    """Tell what a map holds."""
+    from gradstudio.session.map import journal
+
+    if file is None:
+        raise WrongRequest("no map to show; allowed: gradstudio map show FILE.map")
+    stored = journal.load(file)
+    wanted.write(stored)
+    _say(stored, file, as_json=as_json, quiet=False)
+    raise typer.Exit(0)
+
+
+def _code(stored: Stored) -> int:
+    failed = any(trained.outcome == "failed" for trained in stored.results.values())
+    return exit_codes.FAILED if failed else exit_codes.FINISHED
+
+
+def _say(stored: Stored, path: Path, *, as_json: bool, quiet: bool) -> None:
+    from gradstudio.session.map import tables
+    from gradstudio.session.map.summary import in_words
+
+    if as_json:
+        say_json(tables.as_json(stored, path))
+    elif not quiet:
+        say(in_words(stored))
+
+
+def _watch(mapper: Mapper, *, quiet: bool) -> None:
+    """Show on stderr how far the map is, until it has ended: a bar on a terminal, elsewhere a line for each level."""
+    if quiet:
+        return
+    if not sys.stderr.isatty():
+        _tell_levels(mapper)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("preparing", total=None, left="")
+        while mapper.is_alive():
+            mapper.join(LOOK)
+            now = mapper.progress
+            left = "" if now.seconds_left is None else f"{_time(now.seconds_left)} left in this level"
+            if now.level:
+                bar.update(task, description=f"level {now.level}", completed=now.done, total=now.of, left=left)
+
+
+def _tell_levels(mapper: Mapper) -> None:
+    told, begun = 0, time.monotonic()
+    while mapper.is_alive():
+        mapper.join(LOOK)
+        now = mapper.progress
+        # with the time that is left, once some cells tell it
+        if now.level > told and (now.seconds_left is not None or now.done == now.of):
+            told = now.level
+            left = "" if now.seconds_left is None else f", about {_time(now.seconds_left)}"
+            complain(f"level {now.level}: {now.of:,} runs{left} ({_time(time.monotonic() - begun)} so far)")
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

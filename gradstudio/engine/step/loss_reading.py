@@ -1,0 +1,56 @@
+"""The strategy for the numbers of a step where only its loss is asked for, as in a cell of a map. The step does the
+same to the weights, to the last bit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradstudio.core.history import LAYER_METRICS, Row
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.step.accumulation import means
+from gradstudio.engine.step.clipping import CLIPPING, Rules
+from gradstudio.engine.step.reading import Made
+
+
+class ReadLoss:
+    """Reads the loss of a step, and how many entries of its gradient are not finite. All else is UNKNOWN."""
+
+    clipping: Rules = CLIPPING
+
+    def __init__(self, flat: Flat) -> None:
+        self._layers = np.full((len(LAYER_METRICS), len(flat.parameters)), UNKNOWN)
+
+    def begin(self) -> None:
+        self._passes: list[list[float]] = []
+        self._nonfinite: int | None = None
+
+    def passed(self, figures: Tensor) -> None:
+        self._passes.append(figures.tolist())
+
+    def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
+        if self._nonfinite is None:
+            # a sum that is finite has no entry that is not; one that is not may have overflowed
+            finite = math.isfinite(gradients.sum().item())
+            self._nonfinite = 0 if finite else int((~torch.isfinite(gradients)).sum())
+
+    def clipped(self, before: Tensor, after: Tensor) -> None:
+        pass
+
+    def change(self, before: Tensor, after: Tensor, gradients: Tensor) -> None:
+        pass
+
+    def rows(self, made: Made) -> list[Row]:
+        loss, _ = means(self._passes)
+        return [
+            Row(
+                step=made.step, loss=loss, grad_norm=UNKNOWN, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=made.lr,
+                scale=made.scale, skipped=made.loop.skipped, nonfinite=self._nonfinite or 0, update_ratio=UNKNOWN,
+                weight_norm=UNKNOWN, accuracy=UNKNOWN, step_seconds=UNKNOWN, layers=self._layers, loop=made.loop,
+                settings=made.settings,
+            )
+        ]  # fmt: skip

@@ -1,0 +1,66 @@
+"""An axis of a map: one numeric knob, and the values that it takes there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import Knob, KnobError, Value
+
+FEWEST, MOST = 2, 1024  # cells of an axis
+DIGITS = 6  # significant digits of a value between the ends, so that it can be typed
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values of a knob, in rising order; `log` is whether their logarithms are evenly apart."""
+
+    knob: str
+    values: tuple[Value, ...]
+    log: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return the axis as it is typed: optimizer.lr=0.01:10:log."""
+        return f"{self.knob}={self.values[0]!r}:{self.values[-1]!r}{':log' if self.log else ''}"
+
+
+def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axis:
+    """Return the axis that is written as KNOB=FROM:TO or KNOB=FROM:TO:log; KnobError where it cannot be. Whole numbers
+    are rounded, and equal ones become one cell."""
+    name, equals, rest = text.partition("=")
+    parts = rest.split(":")
+    if not equals or len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("log", "linear")):
+        raise KnobError(
+            f"{option} {text[:80]} is not allowed; allowed: KNOB=FROM:TO or KNOB=FROM:TO:log, such as "
+            "optimizer.lr=0.001:10:log"
+        )
+    if not FEWEST <= cells <= MOST:
+        raise KnobError(f"--cells {cells} is not allowed; allowed: a whole number from {FEWEST} to {MOST}")
+    knob = experiment.find_knob(name.strip())
+    if knob.kind not in ("float", "int"):
+        raise KnobError(f"{option} {knob.name} is not allowed; allowed: a knob whose value is a number")
+    if knob.name == "run.seed":
+        raise KnobError(f"{option} run.seed is not allowed; --seeds trains each cell with several seeds")
+    return between(option, knob, (parts[0], parts[1]), cells, log=parts[2:] == ["log"], experiment=experiment)
+
+
+def between(option: str, knob: Knob, ends: tuple[str, str], cells: int, *, log: bool, experiment: Experiment) -> Axis:
+    """Return the axis of a knob from one value to another; KnobError where the knob does not allow one of them."""
+    start, stop = (knob.parse(text) for text in ends)
+    for value in (start, stop):
+        experiment.with_value(knob.name, value)
+    assert isinstance(start, int | float) and isinstance(stop, int | float), "a numeric knob has numbers"
+    if not start < stop:
+        raise KnobError(f"{option} {knob.name}: FROM must be below TO, and {start!r} is not below {stop!r}")
+    if log and start <= 0:
+        raise KnobError(f"{option} {knob.name}: a logarithmic axis begins above 0, not at {start!r}")
+    values = [_between(start, stop, index / (cells - 1), log=log) for index in range(1, cells - 1)]
+    if knob.kind == "int":
+        values = [round(value) for value in values]
+    return Axis(knob.name, tuple(dict.fromkeys([start, *values, stop])), log)
+
+
+def _between(start: float, stop: float, share: float, *, log: bool) -> float:
+    value = start * (stop / start) ** share if log else start + (stop - start) * share
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,80 @@
+"""What is known of a map, as arrays: the outcome of each cell over its seeds, and which trained cell stands for one
+that was not trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.session.map import refine
+from gradstudio.session.map.outcome import OUTCOMES, Trained
+from gradstudio.session.map.plan import Job, Plan, Spot
+
+UNTRAINED = -1
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The arrays of a map, each (panels, rows, columns). `outcomes`: an index into OUTCOMES, or UNTRAINED. `losses`:
+    the last loss. `levels`: the mean loss of the last steps. `steps`: the last step. `held`: share of the seeds that
+    did not diverge or fail. `trained` marks the cells that were trained themselves.
+
+    Of several seeds the outcome is that of most, and the worse of two that are as frequent; the numbers are the medians
+    of the seeds with that outcome."""
+
+    outcomes: np.ndarray
+    losses: np.ndarray
+    levels: np.ndarray
+    steps: np.ndarray
+    held: np.ndarray
+    trained: np.ndarray
+
+
+def measured(plan: Plan, results: Mapping[Job, Trained]) -> Grid:
+    """Return the cells that were trained with all their seeds."""
+    losses, levels, steps, held = (np.full(plan.shape, math.nan) for _ in range(4))
+    outcomes, trained = np.full(plan.shape, UNTRAINED, np.int8), np.zeros(plan.shape, bool)
+    grid = Grid(outcomes, losses, levels, steps, held, trained)
+    for spot in {job.spot for job in results}:
+        seeds = [results.get(Job(spot, seed)) for seed in range(plan.seeds)]
+        found = [trained for trained in seeds if trained is not None]
+        if len(found) == plan.seeds:
+            _put(grid, (spot.panel, spot.row, spot.column), found)
+    return grid
+
+
+def filled(plan: Plan, grid: Grid) -> Grid:
+    """Return a map without gaps: a cell that was not trained has what the cell that stands for it has, once that is
+    trained."""
+    parts = [np.empty_like(part) for part in (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held)]
+    for panel in range(plan.shape[0]):
+        rows, columns = refine.standing_for(grid.outcomes[panel], grid.levels[panel], full=plan.full)
+        # the finest blocks may be under way: then what stood for them before is shown
+        for part, source in zip(parts, (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held), strict=True):
+            part[panel] = source[panel][rows, columns]
+    return Grid(parts[0], parts[1], parts[2], parts[3], parts[4], grid.trained)
+
+
+def wanted(plan: Plan, grid: Grid) -> list[Spot]:
+    """Return the cells to train next; [] once the map is whole. It depends on nothing but the plan and what is known,
+    so that a map that goes on trains what one without a break would have trained."""
+    return [
+        Spot(panel, int(column), int(row))
+        for panel in range(plan.shape[0])
+        for row, column in refine.wanted(grid.outcomes[panel], grid.levels[panel], full=plan.full)
+    ]
+
+
+def _put(grid: Grid, place: tuple[int, int, int], found: list[Trained]) -> None:
+    counts = [sum(trained.outcome == outcome for trained in found) for outcome in OUTCOMES]
+    outcome = max(range(len(OUTCOMES)), key=lambda index: (counts[index], index))
+    of_it = [trained for trained in found if trained.outcome == OUTCOMES[outcome]]
+    grid.outcomes[place] = outcome
+    grid.losses[place] = np.median([trained.loss for trained in of_it])
+    grid.levels[place] = np.median([trained.reached for trained in of_it])
+    grid.steps[place] = np.median([trained.step for trained in of_it])
+    grid.held[place] = (counts[0] + counts[1]) / len(found)
+    grid.trained[place] = True

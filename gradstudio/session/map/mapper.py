@@ -1,0 +1,126 @@
+"""Making a map in a thread of its own: it plans, gives cells out, keeps them in the journal, and tells how far it is.
+It can be paused, cancelled and gone on with."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gradstudio.session.map import grid as grids
+from gradstudio.session.map import workers
+from gradstudio.session.map.cluster import Cluster
+from gradstudio.session.map.journal import Journal, JournalError
+from gradstudio.session.map.outcome import Trained
+from gradstudio.session.map.plan import Job, Plan
+from gradstudio.session.map.workers import CrewError, Pool
+
+Status = Literal["planned", "running", "paused", "finished", "stopped", "failed"]
+MEMORY = 40  # cells whose time tells how long the rest of a level takes
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a map is. Runs are counted, one for each cell and seed. The whole number of an adaptive map is unknown
+    until its end, so the time left is that of the present level alone; None while too few cells tell it."""
+
+    level: int = 0  # from 1; 0 before the first
+    done: int = 0  # of this level
+    of: int = 0
+    run: int = 0  # of all levels
+    failed: int = 0
+    seconds_left: float | None = None
+
+
+class Mapper(threading.Thread):
+    """Makes one map. Any thread may read `status`, `message`, `progress` and `results`, and call pause, go_on and
+    cancel."""
+
+    def __init__(self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "") -> None:
+        """`size`: number of worker processes, 0: one a core. `cluster`: where a Dask scheduler is; "": this machine."""
+        super().__init__(name="map", daemon=True)
+        self.plan, self.path = plan, path
+        self.status: Status = "planned"
+        self.message = ""  # why it failed, as one line
+        self.failure = ""  # the traceback of an error of the program
+        self.refused = False  # whether it failed because what was asked for cannot be
+        self.progress = Progress()
+        # In the order in which the cells were finished, those of an earlier call first. It only grows.
+        self.results: list[tuple[Job, Trained]] = []
+        self._resume, self._size, self._cluster = resume, size, cluster
+        self._cancelled, self._paused = threading.Event(), threading.Event()
+        self._times: list[float] = []
+        self._failed = 0
+
+    def pause(self) -> None:
+        """Give out no more cells; those under way are finished and kept."""
+        self._paused.set()
+        if self.status == "running":
+            self.status = "paused"
+
+    def go_on(self) -> None:
+        """Give out cells again after a pause."""
+        self._paused.clear()
+        if self.status == "paused":
+            self.status = "running"
+
+    def cancel(self) -> None:
+        """End the work. What is finished stays in the file, and the map can be gone on with."""
+        self._cancelled.set()
+
+    def run(self) -> None:
+        try:
+            with Journal(self.path, self.plan, resume=self._resume) as journal:
+                self.results += journal.results.items()
+                self._failed = sum(trained.outcome == "failed" for trained in journal.results.values())
+                self.status = "paused" if self._paused.is_set() else "running"
+                crew = Cluster(self._cluster) if self._cluster else Pool(self._size)
+                try:
+                    whole = self._make(journal, crew)
+                finally:
+                    crew.close()
+                self.status = "finished" if whole else "stopped"
+        except (JournalError, CrewError) as fault:
+            self.refused = not self.progress.level
+            self._fail(str(fault))
+        except Exception as fault:
+            self.failure = traceback.format_exc()
+            self._fail(f"{type(fault).__name__}: {fault}")
+
+    def _fail(self, message: str) -> None:
+        self.message, self.status = message, "failed"
+
+    def _make(self, journal: Journal, crew: workers.Crew) -> bool:
+        """Train level after level. Return whether the map is whole."""
+        level = 0
+        while not self._cancelled.is_set():
+            jobs = self._wanted(journal.results)
+            if not jobs:
+                return True
+            level += 1
+            self._tell(journal, level, 0, len(jobs))
+            self._times = [time.monotonic()]
+            finished = workers.results(crew, self.plan, jobs, self._paused.is_set, self._cancelled.is_set)
+            for done, (job, trained) in enumerate(finished, 1):
+                if journal.add(job, trained):
+                    self.results.append((job, trained))
+                    self._failed += trained.outcome == "failed"
+                self._times = [*self._times[-MEMORY:], time.monotonic()]
+                self._tell(journal, level, done, len(jobs))
+        return False
+
+    def _wanted(self, results: Mapping[Job, Trained]) -> list[Job]:
+        """Return the runs that are to be made next."""
+        spots = grids.wanted(self.plan, grids.measured(self.plan, results))
+        jobs = [Job(spot, seed) for seed in range(self.plan.seeds) for spot in spots]
+        return [job for job in jobs if job not in results]
+
+    def _tell(self, journal: Journal, level: int, done: int, of: int) -> None:
+        left = 0.0 if done == of else None
+        if 4 <= done < of:
+            left = (self._times[-1] - self._times[0]) / (len(self._times) - 1) * (of - done)
+        self.progress = Progress(level, done, of, len(journal.results), self._failed, left)

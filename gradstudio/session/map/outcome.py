@@ -1,0 +1,69 @@
+"""The outcome of a cell: it diverged, was stuck at guessing, or learned; or it failed. Never guessed before the end of
+the run, but for a loss so large that no run has come back from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gradstudio.core.diagnosis.progress import HARDLY, MOVED
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.task_measures import guessing, loss_may_be_negative, loss_of_guessing, why_it_need_not_fall
+
+Outcome = Literal["learned", "stuck", "diverged", "failed"]
+OUTCOMES: tuple[Outcome, ...] = ("learned", "stuck", "diverged", "failed")  # from the best to the worst
+
+TOO_LARGE = 100.0  # times the larger of the first loss and that of guessing: beyond, a run counts as diverged
+LATEST = 20  # steps at the end of a run whose mean loss is what it reached, and at most a tenth of the run
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What came of one run of a cell. `step`: its last step, at which it had `loss`, the very number that the run has
+    there. `reached`: mean loss of its last steps; NaN where it did not get to its end. `environment`: the machine."""
+
+    outcome: Outcome
+    step: int
+    loss: float
+    reached: float
+    seconds: float
+    message: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    run_again: bool = False  # a worker was lost while it trained, so it was trained again
+
+
+class Judge:
+    """Judges one run by its losses, as they come."""
+
+    def __init__(self, knobs: Experiment) -> None:
+        self._guess = loss_of_guessing(knobs)
+        self._bounded = not loss_may_be_negative(knobs)
+        self.by_accuracy = bool(why_it_need_not_fall(knobs))  # the loss does not tell whether it learned
+        self._guess_accuracy = guessing(knobs)
+        self._first = math.nan
+        self._limit = math.inf
+
+    def diverged(self, loss: float) -> bool:
+        """Return whether the run diverged at the step that had this loss."""
+        if math.isnan(self._first):
+            self._first = loss
+            start = max(loss, self._guess) if self._guess == self._guess else loss
+            if self._bounded and math.isfinite(start):
+                self._limit = TOO_LARGE * start
+        return not loss <= self._limit or not math.isfinite(loss)
+
+    def at_the_end(self, reached: float, accuracy: float) -> Outcome:
+        """Return the outcome of a run that came to its end: the mean loss of its last steps, and its accuracy on the
+        test set, which counts only where the loss does not tell."""
+        if self.by_accuracy and math.isfinite(accuracy):
+            return "learned" if accuracy > self._guess_accuracy + MOVED else "stuck"
+        start = self._guess if self._guess == self._guess else self._first
+        return "learned" if reached < start - (1 - HARDLY) * abs(start) else "stuck"
+
+
+def reached(losses: Sequence[float]) -> float:
+    """Return the mean loss of the last steps of a run."""
+    latest = losses[-max(1, min(LATEST, len(losses) // 10)) :]
+    return math.fsum(latest) / len(latest)

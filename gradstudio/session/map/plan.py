@@ -1,0 +1,198 @@
+"""The plan of a map: the experiment, its axes and its seeds, and the experiment of each cell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradstudio.core import presets
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.core.presets import Preset
+from gradstudio.session.map.axis import Axis, read_axis
+
+MOST_CELLS = 1_000_000
+MOST_SEEDS = 100
+MOST_PANELS = 12
+
+
+class Spot(NamedTuple):
+    """A cell of the map: its panel, its column (x) and its row (y), each from 0."""
+
+    panel: int
+    column: int
+    row: int
+
+
+class Job(NamedTuple):
+    """A cell with one of its seeds, counted from 0: one run."""
+
+    spot: Spot
+    seed: int
+
+
+class PlanError(ValueError):
+    """A stored plan that is not as this program writes it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be mapped. `preset` holds the experiment and its timeline. `by` names a third knob, of which each
+    value has a panel of its own; without one there is one panel. `full`: every cell is trained, not only those where
+    neighbours differ."""
+
+    preset: Preset
+    x: Axis
+    y: Axis
+    by: str = ""
+    panels: tuple[Value, ...] = ()
+    seeds: int = 1
+    full: bool = False
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.preset.experiment
+
+    @property
+    def timeline(self) -> tuple[Change, ...]:
+        return self.preset.timeline
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Return the number of panels, of rows and of columns."""
+        return max(len(self.panels), 1), len(self.y.values), len(self.x.values)
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+    def values_at(self, spot: Spot) -> dict[str, Value]:
+        """Return the values of the mapped knobs in a cell."""
+        third = {self.by: self.panels[spot.panel]} if self.by else {}
+        return {self.x.knob: self.x.values[spot.column], self.y.knob: self.y.values[spot.row], **third}
+
+    def experiment_of(self, job: Job) -> Experiment:
+        """Return the experiment of a cell with one of its seeds; KnobError where its values do not go together."""
+        seed = {"run.seed": self.experiment.run.seed + job.seed} if job.seed else {}
+        return self.experiment.with_values({**self.values_at(job.spot), **seed})
+
+    def preset_of(self, job: Job) -> Preset:
+        """Return a cell as a preset, to be opened as a run of its own."""
+        values = ", ".join(f"{name} = {format_value(value)}" for name, value in self.values_at(job.spot).items())
+        title = f"{self.preset.title}: {values}"[: presets.LONGEST_TITLE]
+        return self.preset.model_copy(
+            update={"title": title, "experiment": self.experiment_of(job), "lesson": [], "promise": None}
+        )
+
+    def check(self) -> None:
+        """Raise KnobError for a plan that cannot be, or whose axis has no effect."""
+        if self.x.knob == self.y.knob or self.by in (self.x.knob, self.y.knob):
+            raise KnobError(f"{self.by or self.x.knob} is mapped twice; allowed: different knobs")
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise KnobError(f"--seeds {self.seeds} is not allowed; allowed: a whole number from 1 to {MOST_SEEDS}")
+        if self.cells > MOST_CELLS:
+            raise KnobError(f"{self.cells:,} cells are not allowed; allowed: at most {MOST_CELLS:,}")
+        changed = [{self.by: value} for value in self.panels] or [{}]
+        for axis in (self.x, self.y):
+            if not any(self.experiment.applies(axis.knob, values) for values in changed):
+                raise KnobError(f"{axis.knob} has no effect here{_needs(axis.knob, self.experiment)}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as plain data, from which `from_json` makes it again."""
+        axes = {
+            name: {"knob": axis.knob, "values": list(axis.values), "log": axis.log}
+            for name, axis in (("x", self.x), ("y", self.y))
+        }
+        third = {"by": self.by, "panels": list(self.panels)}
+        return {"preset": presets.to_toml(self.preset), **axes, **third, "seeds": self.seeds, "full": self.full}
+
+
+def read_plan(preset: Preset, x: str, y: str, cells: int, by: str, seeds: int, *, full: bool) -> Plan:
+    """Return the plan that the options of the command line ask for; KnobError where it cannot be."""
+    experiment = preset.experiment
+    third, panels = _read_panels(by, experiment) if by else ("", ())
+    plan = Plan(
+        preset, read_axis("--x", x, cells, experiment), read_axis("--y", y, cells, experiment), third, panels, seeds,
+        full,
+    )  # fmt: skip
+    plan.check()
+    return plan
+
+
+def from_json(found: Any, path: Path) -> Plan:
+    """Return the plan that `as_json` wrote; PlanError for anything else."""
+    try:
+        preset = presets.parse(found["preset"], path)
+        axes = [_axis(found[name], preset.experiment) for name in ("x", "y")]
+        panels = tuple(_value(value) for value in found["panels"])
+        by, seeds, full = found["by"], found["seeds"], found["full"]
+        plan = Plan(preset, axes[0], axes[1], by, panels, seeds, full)
+        plan.check()
+        for value in panels:
+            preset.experiment.with_value(by, value)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise PlanError(str(fault)[:200]) from None
+    return plan
+
+
+def difference(stored: Plan, asked: Plan) -> str:
+    """Return in what a stored plan differs from the one that is asked for, in a few words; "" where they are alike."""
+    for name, one, other in (
+        ("x is", stored.x.label, asked.x.label),
+        ("y is", stored.y.label, asked.y.label),
+        ("the cells of an axis are", str(stored.shape[1:]), str(asked.shape[1:])),
+        ("the panels are", f"{stored.by} {stored.panels}", f"{asked.by} {asked.panels}"),
+        ("the seeds a cell are", str(stored.seeds), str(asked.seeds)),
+        ("the full grid is", str(stored.full), str(asked.full)),
+    ):
+        if one != other:
+            return f"{name} {one} there, {other} here"
+    if stored.x != asked.x or stored.y != asked.y:
+        return "the values of an axis differ"
+    here = {knob.name: value for knob, value in asked.experiment.items()}
+    for knob, value in stored.experiment.items():
+        if here.get(knob.name, value) != value:
+            return f"{knob.name} is {format_value(value)} there, {format_value(here[knob.name])} here"
+    if stored.experiment != asked.experiment:
+        return "the studio file is another"
+    return "" if stored.timeline == asked.timeline else "the timeline is another"
+
+
+def _read_panels(text: str, experiment: Experiment) -> tuple[str, tuple[Value, ...]]:
+    name, equals, rest = text.partition("=")
+    if not equals:
+        raise KnobError(f"--by {text[:80]} is not allowed; allowed: KNOB=VALUE,VALUE, such as clipping.kind=none,norm")
+    knob = experiment.find_knob(name.strip())
+    values = tuple(dict.fromkeys(knob.parse(part) for part in rest.split(",")))
+    for value in values:
+        experiment.with_value(knob.name, value)
+    if len(values) > MOST_PANELS:
+        raise KnobError(f"--by {knob.name} has {len(values)} values; allowed: at most {MOST_PANELS}")
+    return knob.name, values
+
+
+def _needs(name: str, experiment: Experiment) -> str:
+    """Return what would give the knob an effect, as the end of a sentence."""
+    for condition in experiment.find_knob(name).when:
+        return "; it needs " + " and ".join(
+            f"{other} = {' or '.join(format_value(value) for value in values)}" for other, values in condition.items()
+        )
+    return ""
+
+
+def _axis(found: Any, experiment: Experiment) -> Axis:
+    values = tuple(_value(value) for value in found["values"])
+    if len(values) < 2 or list(values) != sorted(set(values)) or not isinstance(found["log"], bool):
+        raise PlanError("an axis has no rising values")
+    for value in (values[0], values[-1]):
+        experiment.with_value(found["knob"], value)
+    return Axis(found["knob"], values, found["log"])
+
+
+def _value(found: Any) -> Any:
+    if not isinstance(found, bool | int | float | str):
+        raise PlanError("a value is no value of a knob")
+    return found

@@ -1,0 +1,99 @@
+"""Which cells of a panel to train: a coarse grid of blocks first, and then the parts of each block that differs from a
+cell beside it, down to single cells.
+
+A block has 2^k x 2^k cells, one of which is trained and stands for all. Two cells differ in their outcome, or by more
+than half a decade in the loss that they reached. At the end every cell that differs from one beside it was trained
+itself, so the coast is followed to the cell."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+COARSE = 8  # blocks along the longer axis to begin with, at least
+DECADES = 0.5  # difference of the loss that counts
+LEARNED = 0  # index of that outcome
+
+
+class Blocks(NamedTuple):
+    """For each cell the size of its block, and the cell that stands for it; (rows, columns)."""
+
+    sizes: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+
+
+def wanted(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> list[tuple[int, int]]:
+    """Return (row, column) of the cells to train next, given the outcomes, below 0 where a cell was not trained."""
+    blocks = _blocks(outcomes, levels, full=full)
+    missing = outcomes[blocks.rows, blocks.columns] < 0
+    places = np.unique(np.stack([blocks.rows[missing], blocks.columns[missing]], axis=-1), axis=0)
+    return [(int(row), int(column)) for row, column in places]
+
+
+def standing_for(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each cell the row and the column of the cell whose outcome it is given: itself where it was trained,
+    or else the one that stands for its smallest block in which that one was trained."""
+    blocks = _blocks(outcomes, levels, full=full)
+    rows, columns = np.indices(outcomes.shape)
+    unknown = outcomes < 0
+    given_rows, given_columns = np.where(unknown, blocks.rows, rows), np.where(unknown, blocks.columns, columns)
+    size = int(blocks.sizes.max(initial=1))
+    while (missing := outcomes[given_rows, given_columns] < 0).any() and size <= _coarsest(outcomes.shape):
+        larger = _at(outcomes.shape, np.maximum(blocks.sizes, size))
+        given_rows[missing], given_columns[missing] = larger.rows[missing], larger.columns[missing]
+        size *= 2
+    return given_rows, given_columns
+
+
+def _blocks(outcomes: np.ndarray, levels: np.ndarray, *, full: bool) -> Blocks:
+    """Split blocks as far as what is known asks for it; where a cell that stands for a new block is not trained yet, no
+    further."""
+    first = 1 if full else _coarsest(outcomes.shape)
+    blocks = _at(outcomes.shape, np.full(outcomes.shape, first))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        decades = np.where(outcomes == LEARNED, np.log10(np.maximum(levels, 1e-300)), 0.0)
+    while not (outcomes[blocks.rows, blocks.columns] < 0).any():
+        differing = _beside(outcomes[blocks.rows, blocks.columns], decades[blocks.rows, blocks.columns])
+        split = np.zeros(outcomes.shape, bool)
+        split[blocks.rows[differing], blocks.columns[differing]] = True
+        split = split[blocks.rows, blocks.columns] & (blocks.sizes > 1)
+        if not split.any():
+            break
+        blocks = _at(outcomes.shape, np.where(split, blocks.sizes // 2, blocks.sizes))
+    return blocks
+
+
+def _beside(outcomes: np.ndarray, decades: np.ndarray) -> np.ndarray:
+    """Return which cells differ from one of the eight beside them."""
+    padded, level = np.pad(outcomes, 1, mode="edge"), np.pad(decades, 1, mode="edge")
+    height, width = outcomes.shape
+    found = np.zeros(outcomes.shape, bool)
+    for down in range(3):
+        for right in range(3):
+            part = (slice(down, down + height), slice(right, right + width))
+            found |= (padded[part] != outcomes) | (abs(level[part] - decades) > DECADES)
+    return found
+
+
+def _at(shape: tuple[int, ...], sizes: np.ndarray) -> Blocks:
+    """Return the blocks of these sizes. The cell that stands for a block is near its middle, and among those that stand
+    for its parts."""
+    rows, columns = np.indices(shape)
+    offsets = np.vectorize(_offset, otypes=[np.int64])(sizes)
+    return Blocks(
+        sizes,
+        np.minimum(rows // sizes * sizes + offsets, shape[0] - 1),
+        np.minimum(columns // sizes * sizes + offsets, shape[1] - 1),
+    )
+
+
+def _offset(size: int) -> int:
+    """Return where in a block of this size the cell is that stands for it: 0 of 1, 1 of 2, 1 of 4, 5 of 8, 5 of 16."""
+    return sum(4**power for power in range(size.bit_length()) if 4**power * 2 <= size)
+
+
+def _coarsest(shape: tuple[int, ...]) -> int:
+    """Return the size of the blocks to begin with."""
+    return 1 << max(max(shape) // COARSE, 1).bit_length() - 1

@@ -1,0 +1,140 @@
+"""The plan, the cells, the refinement and the journal of a map, without worker processes."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.presets import Preset
+from gradstudio.session.map import grid as grids
+from gradstudio.session.map import journal as journals
+from gradstudio.session.map import refine
+from gradstudio.session.map.journal import Journal, JournalError
+from gradstudio.session.map.outcome import OUTCOMES, Trained
+from gradstudio.session.map.plan import Job, Plan, Spot, difference, read_plan
+from gradstudio.session.map.train_cell import Bench, Order
+
+SMALL = Experiment().with_texts(
+    ["model.depth=2", "model.width=8", "problem.batch_size=8", "run.steps=30", "run.device=cpu", "model.init=he"]
+)
+
+
+def plan_of(cells: int = 8, *, seeds: int = 1, full: bool = False, by: str = "") -> Plan:
+    preset = Preset(id="small", title="Small", experiment=SMALL)
+    return read_plan(preset, "optimizer.lr=0.01:30:log", "model.init_gain=0.1:10:log", cells, by, seeds, full=full)
+
+
+def trained(outcome: str = "learned", loss: float = 0.5) -> Trained:
+    assert outcome in OUTCOMES
+    return Trained(outcome, 29, loss, loss, 0.1, environment={"torch": "2"})
+
+
+def test_a_cell_is_its_run_bit_for_bit_though_its_trainer_was_used_before() -> None:
+    from gradstudio.engine.trainer import Trainer
+
+    bench, plan = Bench(), plan_of()
+    outcomes = set()
+    for column, row in ((3, 4), (0, 4), (7, 7), (2, 0)):
+        experiment = plan.experiment_of(Job(Spot(0, column, row), 0))
+        cell = bench.train(Order(experiment, ()), lambda: False)
+        assert cell is not None
+        steps = Trainer(experiment).steps()
+        losses = [next(steps).loss for _ in range(cell.step + 1)]
+        assert repr(losses[-1]) == repr(cell.loss)
+        outcomes.add(cell.outcome)
+    assert outcomes == {"learned", "stuck", "diverged"}
+
+
+def test_a_plan_names_what_cannot_be() -> None:
+    preset = Preset(id="small", title="Small", experiment=SMALL)
+    for x, y, said in (
+        ("optimizer.lr=1:0.1", "model.init_gain=0.1:10", "below"),
+        ("optimizer.lr=0:1:log", "model.init_gain=0.1:10", "above 0"),
+        ("optimizer.lr=0.1:1", "optimizer.lr=0.1:1", "twice"),
+        ("clipping.kind=none:norm", "model.init_gain=0.1:10", "number"),
+        ("clipping.max_norm=0.1:1", "model.init_gain=0.1:10", "clipping.kind = norm"),
+        ("optimizer.lr", "model.init_gain=0.1:10", "KNOB=FROM:TO"),
+        ("optimizer.lr=0.1:1e9", "model.init_gain=0.1:10", "at most"),
+    ):
+        with pytest.raises(KnobError, match=said):
+            read_plan(preset, x, y, 8, "", 1, full=False)
+
+
+def test_equal_whole_numbers_become_one_cell() -> None:
+    preset = Preset(id="small", title="Small", experiment=SMALL)
+    plan = read_plan(preset, "model.depth=1:4", "optimizer.lr=0.1:1", 9, "", 1, full=False)
+    assert plan.x.values == (1, 2, 3, 4) and len(plan.y.values) == 9
+
+
+def test_refinement_follows_a_coast_to_the_cell() -> None:
+    """A coast that is one connected line is found whole, with less than half of the cells."""
+    rows, columns = np.indices((64, 64))
+    truth = np.where(columns + 6 * np.sin(rows / 9) > 31, 2, 0).astype(np.int8)
+    outcomes, levels = np.full(truth.shape, -1, np.int8), np.full(truth.shape, math.nan)
+    while places := refine.wanted(outcomes, levels, full=False):
+        for place in places:
+            assert outcomes[place] < 0
+            outcomes[place], levels[place] = truth[place], 0.5
+    given = refine.standing_for(outcomes, levels, full=False)
+    assert (outcomes[given] == truth).all() and (outcomes >= 0).mean() < 0.35
+
+
+def test_a_full_map_wants_every_cell() -> None:
+    plan = plan_of(5, full=True)
+    assert len(grids.wanted(plan, grids.measured(plan, {}))) == 25
+
+
+def test_of_several_seeds_the_outcome_of_most_counts() -> None:
+    plan = plan_of(2, seeds=3)
+    spot = Spot(0, 1, 0)
+    cells = [trained("learned", 0.2), trained("diverged", math.nan), trained("learned", 0.4)]
+    grid = grids.measured(plan, {Job(spot, seed): cell for seed, cell in enumerate(cells)})
+    assert OUTCOMES[grid.outcomes[0, 0, 1]] == "learned"
+    assert grid.held[0, 0, 1] == pytest.approx(2 / 3) and grid.losses[0, 0, 1] == pytest.approx(0.3)
+
+
+def test_a_journal_keeps_every_cell_once_and_its_numbers_exactly(tmp_path: Path) -> None:
+    path, plan = tmp_path / "a.map", plan_of(by="clipping.kind=none,norm", seeds=2)
+    cells = {
+        Job(Spot(1, 0, 7), 1): trained("learned", 0.1 + 0.2),
+        Job(Spot(0, 3, 2), 0): trained("diverged", math.inf),
+    }
+    with Journal(path, plan, resume=False) as journal:
+        assert all(journal.add(job, cell) for job, cell in cells.items())
+        assert not journal.add(*next(iter(cells.items())))
+        assert journals.load(path).results == cells  # while it is written
+    stored = journals.load(path)
+    assert stored.results == cells and difference(stored.plan, plan) == ""
+    assert [each.name for each in tmp_path.iterdir()] == ["a.map"]
+    with Journal(path, plan, resume=True) as journal:
+        assert journal.results == cells
+
+
+def test_a_journal_says_in_one_line_why_it_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.map"
+    Journal(path, plan_of(), resume=False).close()
+    with pytest.raises(JournalError, match="--resume"):
+        Journal(path, plan_of(), resume=False)
+    with pytest.raises(JournalError, match="another plan"):
+        Journal(path, plan_of(9), resume=True)
+    (tmp_path / "text.map").write_text("no map")
+    with pytest.raises(JournalError, match="no map"):
+        journals.load(tmp_path / "text.map")
+    with pytest.raises(JournalError, match="there is no map"):
+        journals.load(tmp_path / "none.map")
+    data = bytearray(path.read_bytes())
+    data[4096:8192] = b"\xff" * 4096
+    (tmp_path / "torn.map").write_bytes(data)
+    with pytest.raises(JournalError, match=r"torn\.map"):
+        journals.load(tmp_path / "torn.map")
+    database = sqlite3.connect(path)
+    database.execute("CREATE VIEW v AS SELECT 1")
+    database.close()
+    with pytest.raises(JournalError, match="other tables"):
+        journals.load(path)
