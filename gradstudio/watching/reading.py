@@ -3,6 +3,7 @@ knobs, the number format."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,10 @@ def loss_of(roots: Roots) -> float:
     """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN where that is no number."""
     total = 0.0
     for root, gradient, unscaled in zip(roots.tensors, roots.gradients, roots.unscaled, strict=False):
-        if root.numel() != 1 or not roots.scale:
+        if root.numel() != 1:
             return UNKNOWN
+        if not roots.scale:  # 0 times a number is 0, and times NaN or Inf it is NaN
+            return math.nan if math.isnan(root.item()) else UNKNOWN
         loss = root.item() / roots.scale if unscaled is None else unscaled.item()
         total += loss * (1.0 if gradient is None else gradient.item())
     return total

@@ -7,6 +7,8 @@ from gradstudio.core.knobs import Value, format_value
 
 _OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
 _BEFORE_STEP = " before `optimizer.step()`"
+# A clip without the first line would take the loss scale for a part of the norm.
+_BEFORE_SCALED_STEP = " after `scaler.unscale_(optimizer)` and before `scaler.step(optimizer)`"
 # A line for each knob that a script has too; `{}` is the value. The other knobs are of the studio's own models.
 _LINES: dict[str, str] = {
     "optimizer.lr": "`lr={}` in `torch.optim.{optimizer}(...)`",
@@ -23,6 +25,8 @@ _LINES: dict[str, str] = {
     "`optimizer.step()`",
 }
 _CHOICES: dict[tuple[str, Value], str] = {
+    ("mistakes.clip_before_unscale", False): "`scaler.unscale_(optimizer)` before the call that clips",
+    ("mistakes.clip_each_micro_batch", False): "one clip" + _BEFORE_STEP + ", not one after each `backward()`",
     ("clipping.kind", "none"): "no call of `clip_grad_norm_` or `clip_grad_value_`",
     ("clipping.kind", "norm"): f"`torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)`{_BEFORE_STEP}",
     ("clipping.kind", "value"): f"`torch.nn.utils.clip_grad_value_(model.parameters(), 0.5)`{_BEFORE_STEP}",
@@ -37,10 +41,12 @@ _CHOICES: dict[tuple[str, Value], str] = {
 }
 
 
-def as_code(remedies: tuple[str, ...], optimizer: str) -> tuple[str, ...]:
+def as_code(remedies: tuple[str, ...], optimizer: str, *, scaled: bool = False) -> tuple[str, ...]:
     """Return the remedies of a finding as code, without those that only the studio has. `optimizer` is the kind in
-    force."""
+    force; `scaled`: the script has a GradScaler."""
     found = (_line(remedy, _OPTIMIZERS.get(optimizer, "...")) for remedy in remedies)
+    if scaled:
+        found = (line.replace(_BEFORE_STEP, _BEFORE_SCALED_STEP) for line in found)
     return tuple(dict.fromkeys(line for line in found if line))
 
 

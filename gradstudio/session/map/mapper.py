@@ -3,6 +3,7 @@ It can be paused, cancelled and gone on with."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import traceback
@@ -74,16 +75,14 @@ class Mapper(threading.Thread):
 
     def run(self) -> None:
         try:
-            with Journal(self.path, self.plan, resume=self._resume) as journal:
+            with (
+                contextlib.closing(Cluster(self._cluster) if self._cluster else Pool(self._size)) as crew,
+                Journal(self.path, self.plan, resume=self._resume) as journal,
+            ):
                 self.results += journal.results.items()
                 self._failed = sum(trained.outcome == "failed" for trained in journal.results.values())
                 self.status = "paused" if self._paused.is_set() else "running"
-                crew = Cluster(self._cluster) if self._cluster else Pool(self._size)
-                try:
-                    whole = self._make(journal, crew)
-                finally:
-                    crew.close()
-                self.status = "finished" if whole else "stopped"
+                self.status = "finished" if self._make(journal, crew) else "stopped"
         except (JournalError, CrewError) as fault:
             self.refused = not self.progress.level
             self._fail(str(fault))

@@ -31,4 +31,7 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     if run.watched is None:
         return found
     optimizer = run.history.settings[-1][1].optimizer if run.history.settings else ""
-    return replace(found, remedies=as_code(found.remedies, optimizer))
+    # the knobs of mistakes say nothing of a script, so those that mend one do not count as set already
+    loop = tuple(remedy for remedy in finding.remedies if remedy.startswith("mistakes."))
+    scaled = run.experiment.precision.scaling == "dynamic"
+    return replace(found, remedies=as_code((*loop, *found.remedies), optimizer, scaled=scaled))
