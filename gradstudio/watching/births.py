@@ -57,13 +57,21 @@ class Births:
         self._hooks = []
         self._begun.clear()
 
-    def before_backward(self, roots: Sequence[Tensor], *, scaled: bool = False) -> Provenance | None:
+    def before_backward(
+        self, roots: Sequence[Tensor], *, scaled: bool = False, losses: Sequence[Tensor | None] = ()
+    ) -> Provenance | None:
         """Hear that a backward pass begins. Where its loss is not finite, return where that was born; None else, or
-        where it is unknown. The Inf of a loss that a scaler has `scaled` is that of the scale."""
+        where it is unknown. The Inf of a loss that a scaler has `scaled` may be that of the scale; `losses` are what it
+        was given, None where that is not known."""
         if self._busy:
             return None
         self._roots += [root.grad_fn for root in roots if root.grad_fn is not None]
-        if self._told or not any(_is_nan(root) if scaled else not _is_finite(root) for root in roots):
+        given = losses or (None,) * len(roots)
+        broken = (
+            not _is_finite(loss) if loss is not None else _is_nan(root) if scaled else not _is_finite(root)
+            for root, loss in zip(roots, given, strict=False)
+        )
+        if self._told or not any(broken):
             return None
         return self._search(lambda: self._of_the_loss(roots))
 

@@ -161,7 +161,7 @@ class Observer:
             self._anew()
         self._marks = self.parameters.marks()
         if self.births is not None:
-            found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1)
+            found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
             if found is not None:
                 self._sink.explain(self, found, "")
 

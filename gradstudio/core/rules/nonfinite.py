@@ -52,7 +52,7 @@ class _FirstNonfinite:
 class NonfiniteLoss(_FirstNonfinite):
     rule = "nonfinite_loss"
     title = "The loss is not finite"
-    meaning = "An update with its gradient makes the weights NaN."
+    meaning = "An update with its gradient makes the weights NaN; a scaler skips that update."
     remedies = ("clipping.kind=norm",)
 
     def fires(self, history: History, step: int) -> bool:

@@ -42,6 +42,7 @@ class UpdateRatioHigh(Looking):
     _peak_step: int = -1
     _peak_lr: float = 0.0
     _latest: int = -1
+    _broke: int = -1  # the step at which the run did
 
     def look(self, history: History, state: Progress) -> None:
         ratios = history.column("update_ratio", self._seen)
@@ -58,8 +59,10 @@ class UpdateRatioHigh(Looking):
         self._seen = len(history)
         if self._first < 0:
             return
+        if state.broken and self._broke < 0:
+            self._broke = len(history) - 1  # a watched script may go on for long after it
         far = state.struggling and self._peak > self.once
-        blamed = (state.failing or far) and not (state.broken and self._latest < len(history) - 1 - self.recent)
+        blamed = (state.failing or far) and not (state.broken and self._latest < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
         if not len(high) and self._finding is not None and severity == self._finding.severity:
             return
@@ -70,6 +73,8 @@ class UpdateRatioHigh(Looking):
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
             decayed or "The learning rate is too high for these gradients: each such update overshoots."
             if blamed
+            else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run broke."
+            if state.broken
             else "The run does well in spite of them.",
             self._remedies(history, bool(decayed)),
             first=self._first,
