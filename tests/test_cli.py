@@ -137,7 +137,7 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
     ("words", "said"),
     [
         (["run"], "Missing argument 'SOURCE'"),
-        (["run", "nope"], "no preset nope; there are: "),
+        (["run", "rnn-explosions"], "no preset rnn-explosions: is rnn-explosion meant?"),
         (["run", "nope.toml"], "nope.toml: no such file"),
         (["run", "{small}", "--set", "optimizer.lr=fast"], "optimizer.lr = fast is not allowed; allowed: a number"),
         (["run", "{small}", "--set", "optimizer.lr=nan"], "optimizer.lr = nan is not allowed"),
@@ -159,7 +159,7 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
             ["run", "{small}", "--set", "problem.task=ring"],
             "model.kind = mlp is not allowed with problem.task = ring; allowed: gan",
         ),
-        (["script", "nope"], "no preset nope; there are: "),
+        (["script", "nope"], "no preset nope; allowed: an id that "),
         (["script", "{small}", "--set", "optimizer.lr=fast"], "optimizer.lr = fast is not allowed"),
         (["script", "{small}", "--at", "6:optimizer.lr=1"], "its last step is 5"),
         (["script", "/proc"], "/proc"),

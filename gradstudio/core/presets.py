@@ -4,9 +4,10 @@ of a bad one."""
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -134,8 +135,15 @@ def load(source: str | Path) -> Preset:
     if path.suffix in (".toml", studio_file.SUFFIX) or os.path.exists(path):
         return read(path)
     raise PresetError(
-        f"no preset {str(source)[:80]}; there are: {', '.join(sorted(known))}, or the path of a .toml file"
+        f"no preset {str(source)[:80]}{_nearest(str(source), known)}; allowed: an id that `gradstudio presets` lists, "
+        "such as rnn-explosion, or the path of a .toml file"
     )
+
+
+def _nearest(wanted: str, known: Iterable[str]) -> str:
+    """Return a question after the id that was perhaps meant, or ""."""
+    near = difflib.get_close_matches(wanted[:LONGEST_TITLE], known, 1)
+    return f": is {near[0]} meant?" if near else ""
 
 
 def read(path: Path) -> Preset:

@@ -190,7 +190,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 "Begins again from step 0 with the knobs as they are set", lambda: controls.started),
         Command("stop", "Stop run", controls.stop, "Ctrl+.", "Ends the run where it stands",
                 lambda: controls.can_stop),
-        Command("ask_rate", "Change learning rate of its program…", controls.rate_asked.emit,
+        Command("ask_rate", "Change its learning rate…", controls.rate_asked.emit,
                 help="Asks the program that trains this run to multiply its learning rate by a factor",
                 enabled=lambda: controls.led_elsewhere),
         None,

@@ -5,6 +5,7 @@ to load, when a person sees the first part (`furnishing`). Only app.py knows the
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,23 +128,20 @@ class Window(QMainWindow):
 
     # ---- drawn about 30 times a second
 
-    def refresh(self, *, whole: bool = False) -> None:
+    def refresh(self, *, whole: bool = False, within: float = math.inf) -> None:
         """Show the simulator as it stands: plots at each call; figures five times and texts once a second, so that they
-        can be read, or as soon as something was done. `whole`: everything now."""
-        for _ in self._refreshing(whole=whole):
-            pass
+        can be read, or as soon as something was done. `whole`: everything now. `within`: seconds after which the rest
+        is left to the next call."""
+        began = time.thread_time()
+        self._left = (None if whole else self._left) or self._refreshing(whole=whole)
+        for _ in self._left:
+            if time.thread_time() - began > within:
+                return
         self._left = None
 
     def _beat(self) -> None:
-        """Refresh, and leave to the next beat what this turn has no time for."""
-        if not theme.settled:  # nothing is painted
-            return
-        began = time.thread_time()
-        self._left = self._left or self._refreshing()
-        for _ in self._left:
-            if time.thread_time() - began > TURN:
-                return
-        self._left = None
+        if theme.settled:  # or nothing is painted
+            self.refresh(within=TURN)
 
     def _refreshing(self, *, whole: bool = False) -> Iterator[None]:
         """Refresh a part each time that it is asked."""

@@ -235,8 +235,14 @@ class Simulator:
         self._start(paused=False)
 
     def leaves(self, run: str) -> bool:
-        """Return whether a run of this id was told to stop, and its thread still lives."""
-        return any(worker.is_alive() and worker.record.id == run for worker in self._leaving)
+        """Return whether a run of this id was told to stop, and is still in a step or not yet written to its end."""
+        going = any(worker.is_alive() and worker.record.id == run for worker in self._leaving)
+        return going or (self._library_writer is not None and self._library_writer.follows(run))
+
+    def catch_up(self, later: Run) -> None:
+        """Take over what a later reading of the run that another program trains has."""
+        if self.led_elsewhere and later.id == self.run.id:
+            RunWriter(self.run).catch_up(later)
 
     def rename_run(self, run: Run, name: str) -> None:
         """Give a run of the family a name; "" takes the name away. The run's worker writes it, or this method where no

@@ -60,8 +60,8 @@ import sys
 from PySide6.QtCore import QTimer
 from gradstudio.gui import app, window
 class Closing(window.Window):
-    def refresh(self):
-        super().refresh()
+    def refresh(self, **how):
+        super().refresh(**how)
         if self.isVisible() and not self.simulator.started:
             self.simulator.requested = self.simulator.requested.with_texts(sys.argv[1:])
             self.simulator.run = self.simulator._new_run()

@@ -30,7 +30,11 @@ from gradstudio.session.simulator import Simulator
 
 GUI = Path(__file__).parents[2] / "gradstudio" / "gui"
 HOME = Path("widgets/popups.py")
-LASTING = {(Path("shell") / name, "QMenu") for name in ("top_bar.py", "menus.py")}  # they stay as long as the window
+LASTING = {  # the first two stay as long as the window; the third is made anew with the menu that owns it
+    (Path("shell") / "top_bar.py", "QMenu"),
+    (Path("shell") / "menus.py", "QMenu"),
+    (Path("knobs") / "preset_menu.py", "QMenu"),
+}
 KINDS = {"QDialog", "QFileDialog", "QInputDialog", "QMessageBox", "QProgressDialog", "QColorDialog", "QFontDialog",
          "QErrorMessage", "QWizard", "QMenu"}  # fmt: skip
 TIMES = 2  # that a thing is done between two censuses

@@ -13,7 +13,6 @@ from gradstudio.gui.widgets import popups
 from gradstudio.session.library.requests import LARGEST, Word
 from gradstudio.session.library.store import Library
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_writer import RunWriter
 
 EVERY = 0.5  # seconds between two looks, as often as the library is written
 REST = 20  # and at least so many times the seconds that reading the run takes
@@ -64,7 +63,7 @@ class LiveRun(QObject):
         if self._run is None:
             return
         if later is not None:
-            RunWriter(self._run).catch_up(later)
+            self._context.simulator.catch_up(later)
             self._context.controls.knobs_changed.emit()
         if not self._run.over:
             self._timer.start(round(1000 * max(EVERY, REST * taken)))
@@ -79,6 +78,9 @@ class LiveRun(QObject):
             self._context.library.ask(lambda library: library.request(run.id, word, factor))
 
     def _ask_rate(self) -> None:
+        if not self._context.controls.led_elsewhere:
+            self._context.message.show_news("This program trains the run: change optimizer.lr itself.")
+            return
         dialog = popups.input_dialog(self._context.parent, "Change learning rate", RATE)
         dialog.setInputMode(QInputDialog.InputMode.DoubleInput)
         dialog.setDoubleRange(0.0, LARGEST)

@@ -229,6 +229,8 @@ class SimulatorController(QObject):
 
     def start_twins(self, name: str, value: Value) -> None:
         """Begin again with a twin in which this knob has this value; raise KnobError where it cannot."""
+        if why := self._simulator.only_shown:
+            raise KnobError(why)
         self._leave(lambda: self._simulator.start_twins(name, value))
 
     def save_preset_as(self, title: str) -> None:

@@ -58,6 +58,11 @@ class LibraryWriter:
             ]
         self._wake.set()
 
+    def follows(self, run: str) -> bool:
+        """Return whether a run of this id is not written to its end yet."""
+        with self._lock:
+            return any(followed.run.id == run for followed in self._following)
+
     def close(self, timeout: float | None = None) -> bool:
         """Write what is left of all runs, and end. While another program holds the library it is tried again, until
         the time is over. Return whether all is written."""
