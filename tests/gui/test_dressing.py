@@ -121,8 +121,12 @@ def test_every_dialog_wears_the_look(qtbot: QtBot, window: Window) -> None:
     window.simulator.step()
     qtbot.waitUntil(lambda: len(window.simulator.run.history) == 1, timeout=LONG)
     window.refresh(whole=True)  # the timeline reaches the step now
+    impossible = []
     for command in window.commands.commands.values():
         if not command.label.endswith("…") and command.id not in ("about", "list_keys"):
+            continue
+        if not command.enabled():
+            impossible.append(command.id)
             continue
         command.call()
         dialogs = [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog) and each.isVisible()]
@@ -130,3 +134,4 @@ def test_every_dialog_wears_the_look(qtbot: QtBot, window: Window) -> None:
             assert dialog.styleSheet(), command.id
             dialog.close()
         assert dialogs, command.id
+    assert impossible == ["ask_rate"]  # it is for a run that another program trains
