@@ -52,6 +52,7 @@ class Observer:
         self._sink, self.name, self._tensors = sink, name, list(tensors)
         self._model_is_given = model is not None
         self._guarded_ready = guard(self.make_ready)
+        self._guarded_last = guard(self._last_by_hand)
         # weak, as a script may make a hundred models, one after the other
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
         self._model = weakref.ref(model, self._on_gone) if model is not None else None
@@ -120,6 +121,7 @@ class Observer:
         if of is (self._optimizer or self._model):
             self.gone = True
             if self._trained is not None:
+                self._guarded_last()  # while its parameters are still held
                 self.parameters.tensors.clear()
             self._trained = None
 
@@ -245,10 +247,13 @@ class Observer:
 
     def close(self) -> None:
         """Make the row of a last update by hand."""
-        if self.optimizer is None and self._trained is not None and self._gradient is not None:
-            self._step_by_hand()
+        self._last_by_hand()
         if self.births is not None:
             self.births.remove()
+
+    def _last_by_hand(self) -> None:
+        if self._optimizer is None and self._trained is not None and self._gradient is not None:
+            self._step_by_hand()
 
     # ---- the row
 

@@ -43,6 +43,19 @@ def test_a_model_that_is_updated_by_hand(watcher: Watcher) -> None:
     assert [layer.name for layer in found.run.history.layers] == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
+def test_the_last_update_by_hand_counts_though_the_model_is_gone_before_the_end(watcher: Watcher) -> None:
+    model = small_net()
+    for _ in range(3):
+        model.zero_grad()
+        square_loss(model).backward()
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+    del model, parameter
+    (found,) = watcher.runs
+    assert found.run is not None and len(found.run.history) == 3
+
+
 def test_tensors_without_a_model_that_are_updated_by_hand(watcher: Watcher) -> None:
     torch.manual_seed(0)
     first, second = torch.randn(4, 8, requires_grad=True), torch.randn(8, 1, requires_grad=True)
