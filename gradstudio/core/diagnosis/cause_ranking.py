@@ -95,7 +95,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     _place_the_size_of_a_step(order, first, found)
     if first.get("vanishing_gradient", _NEVER) < first.get("dead_units", _NEVER):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
-    if provenance is not None and born_in_loss(provenance):
+    if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
         made = [rule for rule in ("nonfinite_loss", "nonfinite_gradient") if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
     for event in _EXACT:

@@ -25,6 +25,8 @@ _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
 }
 
 
+# Remedies for a NaN that came with a batch: no gradient is wrong before it.
+_OF_THE_DATA = ("problem.nan_every=0",)
 # Remedies for a policy or a game that ends at nothing.
 _AGAINST_GUESSING: dict[str, tuple[str, ...]] = {
     "pole": ("clipping.kind=norm", "optimizer.kind=adam optimizer.lr=0.01"),
@@ -50,11 +52,13 @@ _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
 
 
 def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None = None) -> Finding:
-    """Return the finding with the remedies that fit. Where the loss itself made the first NaN of finite values, no
-    other knob than those of the loss keeps it from doing so."""
+    """Return the finding with the remedies that fit. Where the loss itself made the first NaN of finite values, or
+    it came with the data, no other knob than those of the loss or of the data keeps it from doing so."""
     offered = _offered(finding, knobs)
     if provenance is not None and born_in_loss(provenance) and knobs.loss.kind != "auto":
         offered = _OF_THE_LOSS[knobs.loss.kind] if finding.rule.startswith("nonfinite") else ()
+    if provenance is not None and provenance.phase == "data":
+        offered = _OF_THE_DATA if finding.rule.startswith("nonfinite") else ()
     fit = tuple(remedy for remedy in offered if _fits(remedy, knobs))
     return finding if fit == finding.remedies else replace(finding, remedies=fit)
 
