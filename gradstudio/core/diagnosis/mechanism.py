@@ -114,14 +114,16 @@ def apart(history: History, batch_normed: bool) -> str:
     if not batch_normed:
         return "The model knows the training examples by heart: nothing else differs between training and evaluation."
     losses = history.column("loss", len(history) - _REMEMBERED)
-    highest = int(np.nanargmax(losses)) if np.isfinite(losses).any() else -1
     told = (
         "In training a batch norm divides by the deviation of its batch, and in evaluation by a running one. Where "
         "that is not the deviation of the data, the model computes something else."
     )
-    if highest < 0 or not losses[highest] > 10 * median(losses[np.isfinite(losses)]):
+    finite = losses[np.isfinite(losses)]
+    unlike = np.flatnonzero(losses > 10 * median(finite)) if len(finite) else finite
+    if not len(unlike):
         return told
+    latest = int(unlike[-1])
     return (
-        f"{told} The batch of step {len(history) - len(losses) + highest:,}, with a loss of "
-        f"{number(float(losses[highest]))}, was unlike the others and went into it."
+        f"{told} The batch of step {len(history) - len(losses) + latest:,}, with a loss of "
+        f"{number(float(losses[latest]))}, was unlike the others and went into it."
     )

@@ -26,8 +26,8 @@ class AccuracyLost(OnTestSet):
         self.tell(
             history, "critical" if accuracy < state.promised else "warning", "Worse than before",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}. Of the last 50 training "
-                f"batches {percent(state.accuracy)} were right, and {percent(state.best_accuracy)} up to step "
-                f"{state.best_step - 1:,}.",
+                f"batches {percent(state.accuracy)} were right, and {percent(state.best_accuracy)} of the 50 up to "
+                f"step {state.best_step - 1:,}.",
             "The run has lost a part of what it had learned. Its weights were better before: rewind to step "
                 f"{state.best_step:,} or earlier and change what did the harm after it.",
         )  # fmt: skip

@@ -50,9 +50,10 @@ class ClippingAlways(Looking):
             "warning" if tight else "info",
             "Every step is clipped",
             f"{100 * share:.0f} % of the last {len(coefs):,} steps were clipped, to {number(coef)} of their norm in "
-            f"the median; the norm is about {number(norm)}.",
+            f"the median; the median norm of the last {self.after} was {number(norm)}.",
             self._meaning(history, coef),
             (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
+            first=len(history) - len(coefs),
         )
 
     def _end(self, history: History) -> None:

@@ -54,11 +54,13 @@ class DeadUnits(Looking):
         least = "At least " if "gradient" in what and worst[1] < 1 else ""
         born = self._at_the_start(history)
         since = 0 if born else self._since(history, found)
+        if self._finding is not None and since > self._finding.last_step + LOOK_EVERY:
+            self._finding = None  # the units had come back
         decay = "" if born else weight_decay.shrunk(history, since)
         known = {layer.name for layer in history.layers}
         meaning = (
             "No gradient reaches these weights: the slope of their units is 0 for every example, as that of a relu "
-            "below 0, or a factor of the gradient became too small for a number."
+            "below 0, or another factor of the gradient is 0 or too small for a number."
             if "gradient" in what
             else "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the "
             "unit back."

@@ -53,9 +53,8 @@ class UpdateRatioLow(Looking):
         )  # offered_remedies.py adds the usual one
         self.tell(
             history, "warning", "Updates too small",
-            f"The median update is {number(ratio)} times as large as the weights (about 0.001 is usual), at a learning "
-                f"rate of {number(lr)}. "
-            f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
-            f"The last {len(latest)} updates moved the weights by at most {number(float(np.nansum(latest)))} times "
+            f"The median of the last {len(latest)} updates is {number(ratio)} times as large as the weights (about "
+                f"0.001 is usual), at a learning rate of {number(lr)}. {state.course()}",
+            f"Together they moved the weights by at most {number(float(np.nansum(latest)))} times "
                 "their norm in all.", remedies, first=since,
         )  # fmt: skip

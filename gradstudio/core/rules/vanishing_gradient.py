@@ -49,8 +49,8 @@ class VanishingGradient(Looking):
             history,
             "critical",
             "Vanishing gradient",
-            f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times}. "
-            f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
+            f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times} (medians "
+            f"of the last {len(latest)} steps). {state.course()}",
             f"Each layer passes back only a part of the gradient. Almost none reaches the first layers{hardly}.{decay}",
             (
                 *(weight_decay.lower(history, since) if decay else ()),
