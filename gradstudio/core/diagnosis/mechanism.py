@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.history import History, Settings
+from gradstudio.core.history import History, Settings, up_to
 from gradstudio.core.text import number
 
 _AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared
@@ -105,7 +105,8 @@ def carried(history: History) -> str:
         return ""
     return (
         f" The {'running mean of Adam' if adam else 'momentum'} carries them on for about {number(1 / (1 - share))} "
-        f"steps: the median cosine of the last {len(cosines)} updates with their own gradients is {number(cosine, 2)}."
+        f"steps: the median cosine of the {len(cosines)} updates {up_to(history)} with their own gradients is "
+        f"{number(cosine, 2)}."
     )
 
 

@@ -47,6 +47,7 @@ _OF_ITS_STEPS = (
 
 
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
+_SEEN = 0.01  # loss weight x loss scale above which fp16 holds most of a gradient
 _NEAR = 2.0  # factor below which two learning rates count as one remedy
 _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
 
@@ -77,11 +78,17 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             )
             return (*remedies, f"optimizer.lr={rate:.2g}") if knobs.optimizer.lr < rate else remedies
         case "fp16_underflow" if knobs.loss.weight < 1:
-            return (*remedies[:1], *(f"{remedy} loss.weight=1" for remedy in remedies[:1]), *remedies[1:])
+            scaled, rest = remedies[:1], remedies[1:]
+            weighed = tuple(f"{remedy} loss.weight=1" for remedy in scaled)
+            # a weight that is too small for the first loss scale takes the scaler thousands of steps to make up for
+            enough = knobs.loss.weight * knobs.precision.init_scale > _SEEN
+            return (*scaled, *weighed, *rest) if enough else (*weighed, *scaled, *rest)
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
             return _OF_A_POLICY
+        case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:
+            return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("clipping.kind")))
         case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
             return _OF_DEEP_CONVOLUTIONS
         case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):

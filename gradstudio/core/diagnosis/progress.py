@@ -82,7 +82,7 @@ class Progress:
         """Return where the loss began and where it is, as a sentence."""
         return (
             f"The median loss was {number(self.start)} in the first {plural(self.start_steps, 'step', 'steps')}, and "
-            f"is {number(self.recent)} in the last {min(WINDOW, self.count)} up to step {self.count - 1:,}."
+            f"is {number(self.recent)} in the {min(WINDOW, self.count)} up to step {self.count - 1:,}."
         )
 
     @property
@@ -141,8 +141,16 @@ class Progress:
     @property
     def halted(self) -> bool:
         """True where the loss no longer falls, and fewer of the training batches are right than the task promises."""
-        resting = self.known and not self.warming and self.later >= RESTING * self.before
-        return resting and not self.by_accuracy and self.accuracy < self.promised
+        return self._resting and self.accuracy < self.promised
+
+    @property
+    def unfinished(self) -> bool:
+        """True where the loss no longer falls, and the accuracy is less than half way from that promise to 1."""
+        return self._resting and self.accuracy < (1 + self.promised) / 2
+
+    @property
+    def _resting(self) -> bool:
+        return self.known and not self.warming and not self.by_accuracy and self.later >= RESTING * self.before
 
     @property
     def struggling(self) -> bool:

@@ -18,7 +18,7 @@ SMALLEST = 2.0**-24  # the smallest positive number of fp16
 class Fp16Underflow(Looking):
     """Fires in fp16, in a run that does badly, where for LOOK_EVERY steps the largest gradient entry of every weight,
     times the loss scale, has stayed below `quanta` times the smallest positive number of fp16: smaller entries are then
-    lost. It is a warning where the run had learned something before and has kept it."""
+    lost. It is a warning where the run had learned something before and has kept it, and whose loss rests."""
 
     rule = "fp16_underflow"
     quanta: float = 64.0
@@ -29,7 +29,7 @@ class Fp16Underflow(Looking):
         if not history.settings or history.settings[-1][1].dtype != "fp16" or len(history) < LOOK_EVERY:
             return
         learned = state.learned and not state.lost
-        if learned and not state.halted:
+        if learned and not state.unfinished:
             self.soften(not state.well)
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
@@ -47,8 +47,9 @@ class Fp16Underflow(Looking):
         largest = (scaled / history.column("scale", start)[:, None]).max()
         self.tell(
             history, "warning" if learned else "critical", "Gradients too small for fp16",
-            f"The largest entry of any weight's gradient in the last {len(scaled)} steps is {number(float(largest))} "
-                f"at a loss scale of {number(scale)}, and {percent(zero)} of these "
+            f"The largest entry of any weight's gradient in the {len(scaled)} steps up to step "
+                f"{len(history) - 1:,} is {number(float(largest))} at a loss scale of {number(scale)}, and "
+                f"{percent(zero)} of these "
                 "entries are exactly 0. fp16 has nothing between 0 and 6e-8.",
             "An entry that is rounded to 0 moves no weight. A loss scale multiplies the loss, and so every gradient, "
                 "before the backward pass.",

@@ -9,7 +9,7 @@ from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
-from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
 
@@ -37,7 +37,7 @@ class LossOscillating(Looking):
         lr = history.value("lr", len(history) - 1)
         self.tell(
             history, "warning", "The loss swings",
-            f"The middle half of the last 50 losses lies between {number(state.quarters[0])} and "
+            f"The middle half of the 50 losses {up_to(history)} lies between {number(state.quarters[0])} and "
             f"{number(state.quarters[1])}. {state.course()}",
             "The updates probably overshoot the minimum: often the learning rate is too high."
             + mechanism.carried(history),

@@ -9,7 +9,7 @@ from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import MOVED, RISEN, WINDOW, Progress
 from gradstudio.core.diagnosis.rule import OnTestSet
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import percent
 
 
@@ -33,9 +33,10 @@ class NothingLearned(OnTestSet):
             return
         began = f", and was {percent(start)} before the first update" if math.isfinite(start) else ""
         trained = (
-            f"In training it is {percent(state.accuracy)}"
+            f"In training it is {percent(state.accuracy)} in the {min(WINDOW, len(history))} steps {up_to(history)}"
             if state.by_accuracy
-            else f"Of the last {min(WINDOW, len(history))} training batches {percent(state.accuracy)} were right"
+            else f"Of the {min(WINDOW, len(history))} training batches {up_to(history)} "
+            f"{percent(state.accuracy)} were right"
         )
         right = f" {trained}." * math.isfinite(state.accuracy)
         self.tell(

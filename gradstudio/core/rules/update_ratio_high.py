@@ -31,6 +31,7 @@ class UpdateRatioHigh(Looking):
     steps: int = 10
     once: float = 1.0
     in_all: float = 1.5
+    gap: int = 5  # steps
     recent: int = 20
     window: int = 50
 
@@ -56,13 +57,17 @@ class UpdateRatioHigh(Looking):
                 self._begin_again()
             if ratio > self._peak:
                 self._peak, self._peak_step, self._peak_lr = ratio, step, history.value("lr", step)
-            self._count, self._latest = self._count + 1, step
+            self._latest = step
             self._high = (*(other for other in self._high if other[0] > step - self.window), (step, ratio))
-            if self._first < 0 and (len(self._high) >= self.steps or ratio > self.once):
-                self._first = self._high[0][0]
+            if self._first >= 0:
+                self._count += 1
+            elif len(self._high) >= self.steps:
+                self._blame(self._high[0][0])
+            elif ratio > self.once:
+                self._blame(self._run_up())
                 self._at_once = step == 0
         if self._first < 0 and state.failing and sum(ratio for _, ratio in self._high) > self.in_all:
-            self._first = self._high[0][0]
+            self._blame(self._high[0][0])
         self._seen, self._failed = len(history), state.failing
         if self._first < 0:
             return
@@ -90,6 +95,17 @@ class UpdateRatioHigh(Looking):
             self._remedies(history, bool(decayed)) if blamed else (),
             first=self._first, last=self._latest,
         )  # fmt: skip
+
+    def _blame(self, first: int) -> None:
+        """Tell of the large updates from a step on."""
+        self._first, self._count = first, sum(step >= first for step, _ in self._high)
+
+    def _run_up(self) -> int:
+        """Return the first of the latest large updates with no more than `gap` steps from each to the next."""
+        steps = [step for step, _ in self._high]
+        while len(steps) > 1 and steps[-1] - steps[-2] <= self.gap:
+            steps.pop()
+        return steps[-1]
 
     def _begin_again(self) -> None:
         """Forget the large updates so far: the run did well after them, so what comes now has another beginning."""
