@@ -19,7 +19,8 @@ from gradstudio.core.provenance import Provenance
 ORDER = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
     "fp16_overflow", "scale_collapse", "fp16_underflow",
-    "poor_initialization", "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
+    "gradient_noise", "poor_initialization", "batch_norm_of_two",
+    "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient",
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
@@ -29,7 +30,8 @@ ORDER = (
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
-    "weight_decay_high", "momentum_high", "rate_raised", "updates_after_spike", "exploding_gradient", "nonfinite_loss",
+    "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised",
+    "updates_after_spike", "exploding_gradient", "nonfinite_loss",
     "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
