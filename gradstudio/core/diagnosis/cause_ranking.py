@@ -145,10 +145,16 @@ def _is_critical(finding: Finding | None) -> bool:
 def born_in_loss(provenance: Provenance) -> bool:
     """Return whether the loss made the first NaN or Inf of finite values for which it is not defined: 0 / 0, the log of
     0 or less, a root at 0 or its derivative. A value that only grew too large is no such case."""
+    return not provenance.module and provenance.phase in ("loss", "backward") and undefined_for(provenance)
+
+
+def undefined_for(provenance: Provenance) -> bool:
+    """Return whether an operation made the first NaN or Inf of finite values for which it is not defined, wherever it
+    stands."""
     born = provenance.chain[0] if provenance.chain else None
-    if born is None or not born.produced or provenance.module or provenance.phase not in ("loss", "backward"):
+    if born is None or not born.produced:
         return False
     if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
         return False
-    names = f"{born.name} {born.of}".lower()
-    return any(part in names for part in _UNDEFINED)
+    # where it may have been one of several, each of them has to be such
+    return all(any(part in f"{name} {born.of}".lower() for part in _UNDEFINED) for name in born.name.split(" or "))
