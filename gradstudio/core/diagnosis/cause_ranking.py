@@ -19,7 +19,8 @@ from gradstudio.core.provenance import Provenance
 ORDER = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
     "fp16_overflow", "scale_collapse", "fp16_underflow",
-    "poor_initialization", "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
+    "gradient_noise", "poor_initialization", "batch_norm_of_two",
+    "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient",
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
@@ -29,7 +30,8 @@ ORDER = (
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
-    "weight_decay_high", "momentum_high", "rate_raised", "updates_after_spike", "exploding_gradient", "nonfinite_loss",
+    "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised",
+    "updates_after_spike", "exploding_gradient", "nonfinite_loss",
     "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
@@ -95,7 +97,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     _place_the_size_of_a_step(order, first, found)
     if first.get("vanishing_gradient", _NEVER) < first.get("dead_units", _NEVER):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
-    if provenance is not None and born_in_loss(provenance):
+    if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
         made = [rule for rule in ("nonfinite_loss", "nonfinite_gradient") if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
     for event in _EXACT:

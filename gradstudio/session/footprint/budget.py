@@ -46,6 +46,11 @@ class Asked:
         finally:
             self._one_at_a_time.release()
 
+    def end(self) -> None:
+        """End the process, which otherwise waits some minutes for the next question. Answers stay known."""
+        with self._one_at_a_time:
+            self._process.close()
+
     def _ask(self, key: str, experiment: Experiment, stopped: Callable[[], bool]) -> None:
         footprint, cures = None, list[Cure]()
         for answer in self._process.ask(experiment, stopped):
