@@ -1,5 +1,5 @@
-"""python -m benchmarks [step window stalls drawing startup memory rewind faults]: measure, and print a table in Markdown. On
-an otherwise quiet machine.
+"""python -m benchmarks [step watch window stalls drawing startup memory rewind faults]: measure, and print a table in
+Markdown. On an otherwise quiet machine.
 
 faults takes some minutes, and comes only where it is asked for. Alone it has options: python -m benchmarks faults -h."""
 
@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "window", "stalls", "drawing", "startup", "memory", "rewind", "faults")
+PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "faults")
 
 
 def main(asked: list[str]) -> int:

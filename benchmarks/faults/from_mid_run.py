@@ -126,7 +126,7 @@ def _decayed(random: Random) -> Drawn:
 
 def _noise(random: Random) -> Drawn:
     base = [*stack(random, 3), *trained_by(random, "sgd")]
-    named = ("exploding_gradient", "update_ratio_high")
+    named = ("gradient_noise", "exploding_gradient", "update_ratio_high")
     return _one(base, since(_middle(random), f"gradients.noise_std={between(random, 3, 100)}", named=named))
 
 

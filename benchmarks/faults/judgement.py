@@ -181,12 +181,28 @@ def _counts(drawn: Drawn, twin: Outcome, outcome: Outcome, seed: int) -> bool:
 
 def _heal(result: Result) -> None:
     """Try the first two remedies of the first cause, from the start."""
-    texts, at = changed(result.drawn, result.drawn.parts)
     for remedy in result.outcome.findings[0].remedies[:2]:
-        healed = trained([*texts, *remedy.split()], at, result.seed)
-        result.healed.append(_kept(healed, result.twin))
+        result.healed.append(_heals(result, remedy))
         if result.healed[-1]:
             return
+
+
+def _heals(result: Result, remedy: str) -> bool:
+    """Return whether a run with this remedy is as good as its twin. Where something else was done to it too, the first
+    remedy of what is found then is added. A knob that a remedy sets is not turned by the timeline any more."""
+    texts, at = changed(result.drawn, result.drawn.parts)
+    for _ in result.drawn.parts:
+        given = [*remedy.split()]
+        names = {text.partition("=")[0] for text in given}
+        texts = [*texts, *given]
+        at = [text for text in at if text.partition(":")[2].partition("=")[0] not in names]
+        healed = trained(texts, at, result.seed)
+        if _kept(healed, result.twin):
+            return True
+        remedy = next((found.remedies[0] for found in healed.findings[:1] if found.remedies), "")
+        if not remedy:
+            return False
+    return False
 
 
 def cases(kind: Kind, first: int, count: int, *, heal: bool = False, until: float = math.inf) -> Iterator[Result]:

@@ -190,9 +190,10 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 def _line(entry: Entry) -> tuple[str, ...]:
     from gradstudio.core.text import number
+    from gradstudio.session.words.run_texts import outcome
 
     loss, started = number(entry.final_loss), _when(entry.started, "minutes")[:16].replace("T", " ")
-    return (entry.id, entry.outcome, f"{entry.steps:,}", loss, started, entry.title, ", ".join(entry.tags))
+    return (entry.id, outcome(entry)[0], f"{entry.steps:,}", loss, started, entry.title, ", ".join(entry.tags))
 
 
 def _when(started: float, precision: str) -> str:

@@ -8,13 +8,14 @@ from gradstudio.core.knobs import KnobError, Value, format_value
 PIXELS = 64  # a digit is 8 x 8
 MODEL_OF_TASK = {"ring": "gan", "pole": "policy"}  # and of no other task
 _SUPERVISED = ("digits", "sequential_digits", "adding", "copy", "characters", "spirals")
-_CLASSES = ("digits", "sequential_digits", "copy", "characters", "spirals")
+CLASSES = ("digits", "sequential_digits", "copy", "characters", "spirals")
+LABELLED = ("digits", "sequential_digits", "spirals")  # one label an example, of a fixed training set
 # The tasks that a loss written by hand can be used for: naive_sqrt compares examples that have one label each.
 LOSS_TASKS: dict[str, tuple[str, ...]] = {
-    "naive_log": _CLASSES,
+    "naive_log": CLASSES,
     "naive_division": _SUPERVISED,
-    "naive_sqrt": ("digits", "sequential_digits", "spirals"),
-    "naive_exp": _CLASSES,
+    "naive_sqrt": LABELLED,
+    "naive_exp": CLASSES,
     "naive_variance": _SUPERVISED,
 }
 

@@ -16,6 +16,7 @@ Kind = Literal[
     "loop",
     "step_skipped",
     "outlier",
+    "nan_batch",
     "compared",
     "nonfinite",
     "finding",

@@ -104,17 +104,19 @@ class Schedule(Section):
         unit="steps",
         slider=(0, 1000),
     )
-    kind: Literal["constant", "cosine", "linear"] = knob(
+    kind: Literal["constant", "cosine", "linear", "exponential", "one_cycle"] = knob(
         "constant",
-        "Course of the learning rate after the warmup: constant, or falling to 0 at total_steps (cosine, linear).",
+        "Course of the learning rate after the warmup: constant, or falling until total_steps: to 0 (cosine, linear) "
+        "or to a hundredth of lr, by the same factor at every step (exponential). one_cycle: from lr/25 up to lr in "
+        "30 % of the steps, then down to lr/250,000 (Smith 2018); it brings its own rise, so leave warmup_steps at 0.",
     )
     total_steps: int = knob(
         1000,
-        "Step at which the cosine or linear schedule reaches a learning rate of 0.",
+        "Step at which the schedule ends; from there on the learning rate stays as it is.",
         ge=1,
         le=10_000_000,
         unit="steps",
-        when={"schedule.kind": ("cosine", "linear")},
+        when={"schedule.kind": ("cosine", "linear", "exponential", "one_cycle")},
     )
 
 
@@ -197,6 +199,13 @@ class Loss(Section):
         "0.01 for naive_variance, 0.1 for naive_division; naive_exp overflows with any value.",
         ge=0, le=1, slider=(1e-12, 1.0), logarithmic=True, when={"loss.kind": tuple(combinations.LOSS_TASKS)},
     )  # fmt: skip
+    z_loss: float = knob(
+        0.0,
+        "Factor on the mean square of log Z, which is added to the loss of classes. log Z is the log of the sum of "
+        "exp(outputs) of an answer; drawn to 0 it keeps the outputs from drifting off (PaLM: 1e-4, Chowdhery 2022).",
+        ge=0, le=1e6, slider=(1e-6, 1.0), logarithmic=True,
+        when={"loss.kind": ("auto", "naive_exp"), "problem.task": combinations.CLASSES},
+    )  # fmt: skip
     weight: float = knob(
         1.0,
         "Factor on the loss, as in a weighted sum of losses.",
@@ -262,6 +271,19 @@ class Model(Section):
         "residual sum.", live=False,
         when=({"model.kind": LAYERED, "model.norm": ("batch", "layer")}, {"model.kind": ("transformer",)}),
     )  # fmt: skip
+    norm_momentum: float = knob(
+        0.1,
+        "Share of a batch's mean and variance in the running ones, which a batch norm uses in evaluation. Small: they "
+        "lag behind. 1: they are those of the last batch.",
+        live=False, ge=0, le=1, slider=(0.001, 1.0), logarithmic=True,
+        when={"model.kind": LAYERED, "model.norm": ("batch",)},
+    )  # fmt: skip
+    qk_norm: bool = knob(
+        False,
+        "Layer norm of each head's queries and keys, with a factor for each entry and no bias: it bounds the attention "
+        "logits, which otherwise grow with the weights (Dehghani 2023).",
+        live=False, when={"model.kind": ("transformer",)},
+    )  # fmt: skip
     residual: bool = knob(
         False,
         "Add each hidden layer's input to its output. A transformer always does.",
@@ -318,6 +340,25 @@ class Problem(Section):
         le=1e6,
         slider=(0.0, 2.0),
     )
+    label_noise: float = knob(
+        0.0,
+        "Share of the training set's labels that are drawn anew, each class equally likely. The test set stays as it "
+        "is.",
+        live=False, ge=0, le=1, slider=(0.0, 0.5), when={"problem.task": combinations.LABELLED},
+    )  # fmt: skip
+    baseline: bool = knob(
+        False,
+        "Subtract from the worth of each action the mean worth of all actions of the batch (Williams 1992): what is "
+        "worse than the mean becomes less likely, and the gradient scatters less.",
+        live=False, when={"problem.task": ("pole",)},
+    )  # fmt: skip
+    nan_every: int = knob(
+        0,
+        "One batch in this many has a NaN as the first number of its first example; 0: none.",
+        ge=0,
+        le=1_000_000,
+        unit="batches",
+    )
     outlier_every: int = knob(
         0,
         "One batch in this many is replaced by noise; 0: none.",
@@ -338,6 +379,9 @@ class Problem(Section):
 
 class Mistakes(Section):
     clip_after_step: bool = knob(False, "Clip after the optimizer's step: clipping has no effect.")
+    clip_before_backward: bool = knob(
+        False, "Clip right after zero_grad, before the backward pass: there is nothing to clip yet."
+    )
     clip_before_unscale: bool = knob(
         False, "Clip gradients that still carry the loss scale: almost nothing of them is left."
     )
@@ -347,6 +391,11 @@ class Mistakes(Section):
     )
     clip_each_micro_batch: bool = knob(False, "Clip after every backward pass instead of once, on the sum.")
     unscaled_accumulation: bool = knob(False, "Forget to divide the loss by the number of micro-batches.")
+    divide_each_micro_batch: bool = knob(
+        False,
+        "Divide the gradients by the number of micro-batches after every backward pass, instead of the loss: those "
+        "of earlier micro-batches are divided again and again.",
+    )
     zero_grad_each_micro_batch: bool = knob(
         False, "Clear the gradients before every backward pass: all micro-batches but the last are lost."
     )
@@ -355,6 +404,13 @@ class Mistakes(Section):
     drop_last_micro_batches: bool = knob(
         False, "Leave out the second half of the micro-batches, but divide by the number of all."
     )
+
+    @property
+    def clips_elsewhere(self) -> bool:
+        """Whether a mistake clips in place of the right call."""
+        return (
+            self.clip_each_micro_batch or self.clip_before_backward or self.clip_before_unscale or self.clip_after_step
+        )
 
 
 class Run(Section):
@@ -403,7 +459,8 @@ BROUGHT = frozenset(
     {
         "model.kind", "model.depth", "model.width", "model.activation", "model.norm", "model.norm_position",
         "model.residual", "model.checkpointing", "problem.task", "problem.seq_len", "problem.scaling",
-        "problem.input_scale", "loss.kind", "loss.eps",
+        "problem.input_scale", "loss.kind", "loss.eps", "loss.z_loss", "model.norm_momentum", "model.qk_norm",
+        "problem.label_noise", "problem.baseline",
     }
 )  # fmt: skip
 # Values that need to know the layers of a network, which a studio file does not tell.

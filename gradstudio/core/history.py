@@ -350,3 +350,8 @@ class History:
     def _layer_rows(self, index: int, block: int, first: int, last: int) -> np.ndarray:
         held = self._layers[block]  # taken once: the writer may spill it meanwhile
         return held.rows(index, first, last) if isinstance(held, Spilled) else held[index, first:last]
+
+
+def up_to(history: History) -> str:
+    """Return the latest step in words, for a figure that is taken over the steps before it."""
+    return f"up to step {len(history) - 1:,}"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Call = Literal[
-    "zero_grad", "forward", "backward", "unscale", "clip", "step", "step_without_scaler", "update", "schedule"
+    "zero_grad", "forward", "backward", "divide", "unscale", "clip", "step", "step_without_scaler", "update", "schedule"
 ]
 
 
@@ -111,7 +111,21 @@ def _step(loop: Loop) -> int:
 
 def _inside(loop: Loop, call: Call) -> bool:
     """Return whether `call` stands between two micro-batches."""
-    return call in loop.calls[: _last_backward(loop)]
+    return call in loop.calls[_first_forward(loop) : _last_backward(loop)]
+
+
+def _first_forward(loop: Loop) -> int:
+    return next((index for index, call in enumerate(loop.calls) if call == "forward"), 0)
+
+
+def _first_clip_is_early(loop: Loop) -> bool:
+    """Return whether the gradients are clipped before the first pass."""
+    return "clip" in loop.calls[: _first_forward(loop)]
+
+
+def _clips_scaled(loop: Loop) -> bool:
+    """Return whether gradients that still carry the loss scale are clipped."""
+    return _before(loop, "clip", "unscale") and not _first_clip_is_early(loop)
 
 
 _SCALED = "clip comes before unscale: it measures gradients that still carry the loss scale."
@@ -151,11 +165,23 @@ _FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
         ),
     ),
     (
-        lambda loop: _before(loop, "clip", "unscale") and not _inside(loop, "clip") and loop.micro_batches > 1,
+        _first_clip_is_early,
+        Fault("clip comes before backward: there is no gradient to clip yet.", ("clip_before_backward",)),
+    ),
+    (
+        lambda loop: "divide" in loop.calls,
+        Fault(
+            "The gradients are divided after every backward pass, so those of earlier micro-batches are divided again "
+            "and again: divide the loss instead.",
+            ("divide_each_micro_batch",),
+        ),
+    ),
+    (
+        lambda loop: _clips_scaled(loop) and not _inside(loop, "clip") and loop.micro_batches > 1,
         Fault(_SCALED, ("clip_before_unscale",)),
     ),
     (
-        lambda loop: _before(loop, "clip", "unscale") and loop.micro_batches == 1,
+        lambda loop: _clips_scaled(loop) and loop.micro_batches == 1,
         Fault(_SCALED, ("clip_before_unscale", "clip_each_micro_batch")),
     ),
     (

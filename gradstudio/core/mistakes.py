@@ -52,6 +52,7 @@ _RATE_FREE = (
 # 1 and a loss scale of 65536.
 _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     "mistakes.clip_after_step": (_UNCLIPPED,),
+    "mistakes.clip_before_backward": (_UNCLIPPED,),
     "mistakes.clip_before_unscale": (_UNCLIPPED, _UNSCALED, _RATE_FREE),
     "mistakes.unscale_twice": (_UNSCALED,),
     "mistakes.step_without_scaler": (_NOT_DYNAMIC, (lambda knobs: True, "shows only where a gradient overflows")),
@@ -70,6 +71,10 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
             lambda knobs: knobs.applies("clipping.max_norm"),
             "clipping hides it wherever it cuts the gradient to max_norm anyway",
         ),
+    ),
+    "mistakes.divide_each_micro_batch": (
+        _ALONE,
+        (lambda knobs: True, "the loss hardly shows it: each step is shorter, and made of the last examples"),
     ),
     "mistakes.zero_grad_each_micro_batch": (
         _ALONE,

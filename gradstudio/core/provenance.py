@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Phase = Literal["forward", "loss", "backward", "unscale", "update"]
+Phase = Literal["data", "forward", "loss", "backward", "unscale", "update"]
 
 
 class ProvenanceUnknown(Exception):

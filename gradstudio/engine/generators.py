@@ -12,6 +12,7 @@ OFFSETS = {
     "gradient_noise": 3_000_017,
     "test_noise": 4_000_037,
     "test": 5_000_011,
+    "label_noise": 6_000_011,
 }
 
 

@@ -3,15 +3,16 @@ Inf which reached the loss, the gradient or the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from gradstudio.core.provenance import Phase, Provenance
+from gradstudio.core.text import plural
 from gradstudio.engine import torch_internals
 from gradstudio.engine.models.rnn import RecurrentStack
-from gradstudio.engine.operation_watcher import LONGEST, Watched, Watcher, cause_of, chain_to, told, values_of
+from gradstudio.engine.operation_watcher import LONGEST, Watched, Watcher, cause_of, chain_to, together, told, values_of
 from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.step.observer import Observer
 from gradstudio.engine.trainer import Trainer
@@ -43,6 +44,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     trainer.pass_over(stopped)  # not under watch, which would hold every batch
     flat = {storage_of(trainer.flat.gradients): "gradients", storage_of(trainer.flat.weights.data): "weights"}
     watcher = Watcher(trainer.model, flat, stopped)
+    watcher.phase = "data"  # the step draws its batches first
     witness, observer = _Witness(watcher), trainer.observer
     step, micro_batches = trainer.step, trainer.experiment.accumulation.steps
     trainer.observer = witness
@@ -55,15 +57,16 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     sinks = [number for number in (*witness.losses[:1], *reached[:1]) if number >= 0]
     if not sinks:
         return None
-    chain = chain_to(watcher.operations, min(sinks))
+    chain = _from_its_birth(watcher.operations, chain_to(watcher.operations, min(sinks)))
     born = watcher.operations[chain[0]]
+    came = _came_with_data(born)
     along, growth = _growth(watcher, born, trainer)
     return Provenance(
         step=step,
-        phase=born.phase,
+        phase="data" if came else born.phase,
         module=born.module,
         operation=born.name,
-        cause=cause_of(born),
+        cause=_of_the_batch(born) if came else cause_of(born),
         micro_batch=max(born.micro_batch, 0),
         micro_batches=micro_batches,
         time_step=_time_step(watcher, chain[0], trainer),
@@ -74,6 +77,24 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
         growth_along=along,
         growth=growth,
     )
+
+
+def _from_its_birth(operations: Sequence[Watched], chain: list[int]) -> list[int]:
+    """Return the chain without the operations that only handed on what a batch held when it was drawn."""
+    later = [number for number in chain if operations[number].phase != "data"]
+    first = operations[chain[0]]
+    handed_on = first.phase == "data" and not (first.taken and together(first.taken).finite)
+    return later if handed_on and later else chain
+
+
+def _came_with_data(born: Watched) -> bool:
+    """Return whether the first operation of the model was given what is not finite, by weights that are finite."""
+    return born.phase == "forward" and not together(born.taken).finite and not born.origins
+
+
+def _of_the_batch(born: Watched) -> str:
+    taken = together(born.taken)
+    return f"the batch holds {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite"
 
 
 def _time_steps(trainer: Trainer, module: str) -> int:

@@ -125,7 +125,7 @@ class BuiltIn:
         with precision.autocast(knobs.precision, self.device):
             outputs = model(inputs)
         outputs = outputs.float()
-        loss = self.loss.value(outputs, targets, knobs.loss.eps)
+        loss = self._loss(outputs, targets, knobs)
         return Computed(
             loss, lambda: (self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf))
         )
@@ -152,7 +152,13 @@ class BuiltIn:
 
     def plain_loss(self, model: nn.Module, batch: Any, knobs: Experiment, place: Callable[[Tensor], Tensor]) -> Tensor:
         outputs = model(place(batch.inputs))
-        return self.loss.value(outputs, place(batch.targets), knobs.loss.eps)
+        return self._loss(outputs, place(batch.targets), knobs)
+
+    def _loss(self, outputs: Tensor, targets: Tensor, knobs: Experiment) -> Tensor:
+        loss = self.loss.value(outputs, targets, knobs.loss.eps)
+        if knobs.loss.z_loss > 0 and knobs.applies("loss.z_loss"):
+            loss = loss + knobs.loss.z_loss * losses.squared_log_z(outputs)
+        return loss
 
     def chance(self) -> AbstractContextManager[None]:
         return nullcontext()

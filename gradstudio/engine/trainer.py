@@ -88,7 +88,8 @@ class Trainer:
             raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
         wanted = self.experiment.with_value(name, value)
         check_passed(wanted, self.passed)
-        if name == "precision.dtype" or (name.startswith("problem.outlier") and not self.subject.judged):
+        spoils = name.startswith("problem.outlier") or name == "problem.nan_every"
+        if name == "precision.dtype" or (spoils and not self.subject.judged):
             self.check(wanted)
         if name == "accumulation.steps" and self.device == "cpu":
             memory.check_batches(wanted, self.task.shape)
@@ -178,7 +179,9 @@ class Trainer:
         batches = self.task.next_batches(self.model, self.experiment.accumulation.steps)
         number = self.step + self.passed  # the number of the batch in the data, so that it can be skipped
         if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
-            return [self.task.outlier(batch, problem.outlier_scale) for batch in batches]
+            batches = [self.task.outlier(batch, problem.outlier_scale) for batch in batches]
+        if problem.nan_every > 0 and number > 0 and number % problem.nan_every == 0:
+            return [self.task.with_nan(batch) for batch in batches]
         return batches
 
     def _step(self, reading: Reading) -> list[Row]:
@@ -189,11 +192,13 @@ class Trainer:
         knobs, mistakes, flat = self.experiment, self.experiment.mistakes, self.flat
         batches = self.next_batches()
         checks = self._checks(batches)
-        divisor = 1 if mistakes.unscaled_accumulation else len(batches)
+        divisor = 1 if mistakes.unscaled_accumulation or mistakes.divide_each_micro_batch else len(batches)
         unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch else None
 
         if not mistakes.never_zero_grad:
             self._zero_grad()
+        if mistakes.clip_before_backward:
+            self._clip(reading, measured=False)
         for index, batch in enumerate(batches[: kept(len(batches))] if mistakes.drop_last_micro_batches else batches):
             if mistakes.zero_grad_each_micro_batch:
                 self._zero_grad()
@@ -204,6 +209,9 @@ class Trainer:
             reading.passed(self._forward_backward(batch, divisor))
             if unclipped:
                 unclipped.put_back()
+            if mistakes.divide_each_micro_batch and len(batches) > 1:
+                self._divide([flat.gradients, *([unclipped.sum] if unclipped else [])], len(batches))
+            if unclipped:
                 self._clip(reading, measured=False)
 
         scale, scaling = self.scaler.get_scale(), loss_scale.kind(self.scaler)
@@ -226,7 +234,7 @@ class Trainer:
             add_noise(flat.grads, knobs.gradients.noise_std, self.gradient_noise)
         if knobs.gradients.centralize or knobs.gradients.noise_std > 0 or mistakes.unscale_twice:
             reading.gradient(flat.gradients)
-        if not (mistakes.clip_each_micro_batch or mistakes.clip_before_unscale or mistakes.clip_after_step):
+        if not mistakes.clips_elsewhere:
             self._clip(reading)
 
         lr = self._set_learning_rate()
@@ -278,6 +286,11 @@ class Trainer:
             figures = torch.stack([loss, right, largest])
         self.observer.computed(scaled)
         return scaled, figures
+
+    def _divide(self, gradients: list[Tensor], count: int) -> None:
+        self.observer.call("divide")
+        for gradient in gradients:
+            gradient.div_(count)
 
     def _unscale(self, scaling: str) -> None:
         if scaling != "none":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from gradstudio.core.diagnosis.birth_remedies import came_with_the_data
 from gradstudio.core.history import Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
+from gradstudio.watching.loss_code import operation_of
 
 OnNonfinite = Literal["explain", "raise", "ignore"]
 LONGEST = 160  # letters of a line
@@ -20,13 +23,10 @@ _PHASES = {
 
 def birth_lines(found: Provenance, step: int, row: Row | None = None) -> list[str]:
     """Return five lines: what is not finite, where it was born, why, the values that went in, the line of code."""
-    of = found.chain[0].of if found.chain else ""
-    derivative = f", the derivative of {of}" if of and of != found.operation else ""
-    where = _where(found)
     batch = f", micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
     lines = (
         f"step {step:,} is not finite{_what(row)}{batch}",
-        f"  born in  {where}, {_PHASES[found.phase]}: {found.operation}{derivative}",
+        f"  born in  {_where(found)}",
         f"  because  {found.cause}",
         f"  went in  {found.taken or 'not known'}",
         f"  source   {found.source or 'not known; the module and the operation above name the place'}",
@@ -35,14 +35,30 @@ def birth_lines(found: Provenance, step: int, row: Row | None = None) -> list[st
 
 
 def _where(found: Provenance) -> str:
-    if found.module:
-        return f"module {found.module}"
-    return "the model itself" if found.phase == "forward" else "the script"
+    """Return 'module 2, forward pass: addmm'."""
+    if came_with_the_data(found):
+        return "the data: the model was given it" if found.operation == "input" else "the data: the loss was given it"
+    of = found.chain[0].of if found.chain else ""
+    derivative = f", the derivative of {_plain(of)}" if of and of != found.operation else ""
+    where = (
+        f"module {found.module}" if found.module else "the model itself" if found.phase == "forward" else "the script"
+    )
+    return f"{where}, {_PHASES[found.phase]}: {_plain(found.operation)}{derivative}"
+
+
+def _plain(operation: str) -> str:
+    """Return 'addmm' for 'aten.addmm.default', and 'log or div' for 'LogBackward0 or DivBackward0'."""
+    names = (re.sub(r"^aten\.(\w+)\..*", r"\1", name) for name in operation.split(" or "))
+    return " or ".join(operation_of(name) if re.search(r"Backward\d*$", name) else name for name in names)
 
 
 def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
-    """Return the lines for a value of which it is not known where it was born."""
-    return [f"step {step:,} is not finite{_what(row)}", f"  where that was born is unknown: {brief(why, LONGEST)}"]
+    """Return the lines for a value of which it is not known where it was born, and what to do to find out."""
+    return [
+        f"step {step:,} is not finite{_what(row)}",
+        f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}",
+        "  to see   `torch.autograd.set_detect_anomaly(True)` at the top of the script names the operation, slowly",
+    ]
 
 
 def act(lines: Sequence[str], on_nonfinite: OnNonfinite, say: Callable[[str], None]) -> None:

@@ -83,7 +83,7 @@ class Births:
     def clear(self) -> None:
         """Begin with a new step."""
         self._forget()
-        self.attach()  # after torch.jit.script has raised
+        self.attach()  # after torch.save or torch.jit.script has raised
 
     def _forget(self) -> None:
         self._back.clear()
@@ -144,7 +144,7 @@ class Births:
         except ProvenanceUnknown as fault:
             found, self.unknown = None, str(fault)
         except Exception as fault:  # of somebody's code, which was not made to be run again
-            found, self.unknown = None, f"the step cannot be made again: {type(fault).__name__}: {fault}"
+            found, self.unknown = None, f"repeating the step ended with {type(fault).__name__}: {fault}"
         finally:
             self._busy = False
         self._told = found is not None

@@ -44,8 +44,8 @@ class Listener(Protocol):
     def after_scaled_step(self, optimizer: Optimizer) -> None: ...
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None: ...
     def autocast(self, dtype: torch.dtype) -> None: ...
-    def before_scripting(self) -> None: ...
-    def after_scripting(self) -> None: ...
+    def before_copying(self) -> None: ...
+    def after_copying(self) -> None: ...
 
 
 class Hooks:
@@ -55,6 +55,7 @@ class Hooks:
         self._listener = listener
         self._process = os.getpid()
         self._depth = threading.local()
+        self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
         self._scaled: dict[int, Tensor] = {}  # what a scaler was given, by the id of what it gave
         self._scale = 1.0  # of the latest of them that no backward pass began from yet
@@ -68,8 +69,11 @@ class Hooks:
         self._hear_scaler()
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
+        # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
+        # torch.load refuses unless it is trusted
+        self._wrap(torch, "save", self._before_copying, self._after_copying)
         if (owner := torch_internals.scripts_modules()) is not None:
-            self._wrap(owner, "create_script_module", self._before_scripting, self._after_scripting)
+            self._wrap(owner, "create_script_module", self._before_copying, self._after_copying)
         undo = torch_internals.hear_clipping(self._guard(self._on_clipping))
         if undo is not None:
             self._undo.append(undo)
@@ -97,6 +101,7 @@ class Hooks:
             depth = getattr(self._depth, "value", 0)
             if depth or self._deaf:  # the backward pass of a checkpointed part, within another
                 return original(*arguments, **named)
+            self._thread = threading.get_ident()
             roots = before(arguments, named)
             self._depth.value = 1
             try:
@@ -161,11 +166,13 @@ class Hooks:
     def _after_making(self, _given: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._listener.made(optimizer)
 
-    def _before_scripting(self, *_: Any, **__: Any) -> None:
-        self._listener.before_scripting()  # torch.jit would compile the hooks of a model, and fails on ours
+    def _before_copying(self, *_: Any, **__: Any) -> None:
+        if threading.get_ident() == self._thread:  # another thread may be within a forward pass
+            self._listener.before_copying()
 
-    def _after_scripting(self, *_: Any, **__: Any) -> None:
-        self._listener.after_scripting()
+    def _after_copying(self, *_: Any, **__: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._listener.after_copying()
 
     def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None:
         if not self._deaf:

@@ -13,9 +13,8 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from gradstudio.core import files
-from gradstudio.core.text import one_line, plural
 from gradstudio.session.files import summary
-from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.watching.closing_lines import tell
 from gradstudio.watching.guard import say
 from gradstudio.watching.watched import begin
 from gradstudio.watching.watched_run import Script
@@ -121,17 +120,8 @@ def _tell(watcher: Watcher, order: Order) -> None:
     if order.quiet:
         return
     if not watcher.runs:
-        say("no training was seen: no weights were updated after a backward pass")
-    for found in watcher.runs:
-        assert found.run is not None
-        rows = plural(len(found.run.history), "row", "rows")
-        say(f"{found.id}: {one_line(found.run.title)}, {rows}, {found.run.status}")
-        for finding in ranked(found.run)[:1]:
-            say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
-            if finding.remedies:
-                say(f"  try: {finding.remedies[0]}")
-    if watcher.runs:
-        say(f"`gradstudio runs show {watcher.runs[-1].id}` has the rest")
+        say("no training was seen: no weights were updated after a backward pass in this process")
+    tell(watcher.runs, watcher.library)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -27,6 +27,7 @@ _AGAIN: dict[str, Callable[..., Tensor]] = {
     "log1p": lambda saved: saved["self"].log1p(),
     "div": lambda saved: saved.get("self", torch.ones(())) / saved["other"],  # 0 or not, it is not finite by 0
     "mul": lambda saved: saved["self"] * saved["other"],
+    "pow": lambda saved: saved["self"] ** saved["exponent"],
     "mse_loss": lambda saved: (saved["self"] - saved["target"]).square(),
     "acos": lambda saved: saved["self"].acos(),
     "asin": lambda saved: saved["self"].asin(),
@@ -43,6 +44,7 @@ _WHY: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 _STEEP = ("sqrt", "rsqrt", "pow", "div", "log", "log2", "log10", "log1p", "reciprocal", "exp", "norm", "acos", "asin",
     "linalg_vector_norm", "atan2", "std", "prod", "cumprod", "mul")  # fmt: skip
 _RESULTS = {"result", "result0", "result1"}
+_EXPONENT = "exponent"  # a number, where all else is a tensor
 
 
 class _Node(NamedTuple):
@@ -62,7 +64,7 @@ class _Node(NamedTuple):
 
     @property
     def taken(self) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in self.saved.items() if name not in _RESULTS}
+        return {name: tensor for name, tensor in self.saved.items() if name not in (*_RESULTS, _EXPONENT)}
 
     @property
     def given(self) -> Tensor | None:
@@ -157,6 +159,8 @@ def _saved(node: Any) -> dict[str, Tensor]:
                 value = getattr(node, name)
             except RuntimeError:  # freed, or changed in place since
                 continue
+            if name == f"_saved_{_EXPONENT}" and isinstance(value, (int, float)):
+                value = torch.tensor(float(value))
             if isinstance(value, Tensor) and value.is_floating_point():
                 found[name.removeprefix("_saved_")] = value.detach()
     return found

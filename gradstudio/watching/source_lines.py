@@ -49,7 +49,7 @@ def at_work(above: str) -> Place | None:
     """Return the innermost line at work that is no library's and was called from the file `above`, which asks."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename != above:
-        if _is_own(frame.f_code.co_filename):
+        if is_own(frame.f_code.co_filename):
             return Place(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
@@ -60,14 +60,14 @@ def of_node(node: Any, above: str) -> Place | None:
     found: list[Place] = []
     for file, line in _ENTRY.findall("".join(node.metadata.get("traceback_", []))):
         found = [] if file == above else [*found, Place(file, int(line))]
-    own = [place for place in found if _is_own(place.file)]
+    own = [place for place in found if is_own(place.file)]
     return own[-1] if own else None
 
 
 def calling_frame() -> FrameType | None:
     """Return the frame of the script that calls torch or a library now."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_own(frame.f_code.co_filename):
+    while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -112,5 +112,5 @@ def _calls(file: str) -> dict[int, set[str]]:
 
 
 @lru_cache(256)
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
     return not file.startswith("<") and not os.path.abspath(file).startswith(_LIBRARIES)

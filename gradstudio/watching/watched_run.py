@@ -8,6 +8,7 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.reading import experiment_of
 from gradstudio.watching.remote import Remote
+from gradstudio.watching.script_names import module_called, name_of
 
 if TYPE_CHECKING:
     from gradstudio.watching.observer import Observer
@@ -65,8 +67,11 @@ def running_script() -> Script:
 class WatchedRun:
     """Makes the run with its first row: only then is known what can be read off."""
 
-    def __init__(self, script: Script, layers: tuple[Layer, ...], observer: Observer) -> None:
-        self._script, self._layers, self.observer = script, layers, observer
+    def __init__(
+        self, script: Script, layers: tuple[Layer, ...], observer: Observer, titles: Collection[str] = ()
+    ) -> None:
+        """`titles` are those of the runs before it in this process."""
+        self._script, self._layers, self.observer, self._titles = script, layers, observer, titles
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
         self.run: Run | None = None
@@ -83,8 +88,8 @@ class WatchedRun:
         assert row.settings is not None
         optimizer = observer.optimizer
         experiment = experiment_of(row.settings, optimizer, observer.micro_batches, row.scale)
-        name = observer.name or script.name
-        preset = Preset(id=script.stem, title=shortened(name or self._title(), LONGEST_TITLE), experiment=experiment)
+        self._called = name_of(observer.model), name_of(optimizer)
+        preset = Preset(id=script.stem, title=self._title(), experiment=experiment)
         source = WatchedScript(
             clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
             script.every, tuple((key, clean(value)) for key, value in self._facts(row)),
@@ -96,9 +101,19 @@ class WatchedRun:
         return self.run
 
     def _title(self) -> str:
-        script = self._script.path.name if self._script.path else "Watched training"
-        model = self.observer.model
-        return f"{script}: {type(model).__name__}" if model is not None else script
+        """Return what was asked for, or 'gan.py: Generator netG'; no other run of the process has it."""
+        given = self.observer.name or self._script.name
+        parts = [given] if given else [f"{self._script.path.name if self._script.path else 'Watched training'}:"]
+        variable, optimizer = self._called
+        model = module_called(variable) or self.observer.model
+        if not given:
+            parts += [type(model).__name__] if model is not None else []
+            parts += [variable] if variable else []
+        title = shortened(" ".join(parts).removesuffix(":"), LONGEST_TITLE - 20)
+        if title in self._titles and optimizer:
+            title = shortened(f"{title}, {optimizer}", LONGEST_TITLE - 6)
+        again = sum(each == title or each.startswith(f"{title} (") for each in self._titles)
+        return f"{title} ({again + 1})" if again else title
 
     def _facts(self, row: Row) -> list[tuple[str, str]]:
         """Return what was read off the script's training, as name and value."""
@@ -115,6 +130,9 @@ class WatchedRun:
             ("precision", settings.dtype + (f", loss scale {number(row.scale)}" if row.scale != 1 else "")),
             ("clipping", f"{settings.clipping} {settings.limit:g}" if settings.clipping != "none" else "none heard"),
         ]  # fmt: skip
+        facts += [
+            (f"{what} variable", name) for what, name in zip(("model", "optimizer"), self._called, strict=True) if name
+        ]
         if observer.micro_batches > 1:
             facts.append(("accumulation", f"{observer.micro_batches} backward passes a step"))
         return facts

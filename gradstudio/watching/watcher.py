@@ -21,6 +21,7 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
 from gradstudio.watching import layers
 from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, unknown_lines
+from gradstudio.watching.closing_lines import tell
 from gradstudio.watching.guard import Stop, guarded, say
 from gradstudio.watching.hooks import Hooks, Roots
 from gradstudio.watching.leaves import reached
@@ -158,12 +159,12 @@ class Watcher:
             if gradients and observer.has(gradients[0]):
                 observer.clipped(kind, limit)
 
-    def before_scripting(self) -> None:
+    def before_copying(self) -> None:
         for observer in self._observers:
             if observer.births is not None:
                 observer.births.detach()
 
-    def after_scripting(self) -> None:
+    def after_copying(self) -> None:
         for observer in self._observers:
             if observer.births is not None:
                 observer.births.attach()
@@ -177,7 +178,9 @@ class Watcher:
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None:
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", "other parameters are trained from here on; they are a run of their own")
-        self._running[observer] = WatchedRun(self.script, known, observer)
+        self._running[observer] = WatchedRun(
+            self.script, known, observer, [found.run.title for found in self.runs if found.run]
+        )
 
     def take(self, observer: Observer, row: Row) -> None:
         found = self._running[observer]
@@ -222,6 +225,8 @@ class Watcher:
         for observer in list(self._observers):
             self._guard(observer.close)()
         self._finish(status, message)
+        if not self._every_optimizer:  # the command says it, unless it was told to be quiet
+            self._guard(lambda: tell(self.runs, self.library))()
 
     def _finish(self, status: Status, message: str) -> None:
         self.closed = True

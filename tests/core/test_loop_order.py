@@ -54,6 +54,12 @@ def test_a_right_loop_reads_as_the_grammar() -> None:
 TWO = ("zero_grad", *MICRO, *MICRO)
 BROKEN = {
     "clip_after_step": Loop((*TWO, "step", "clip", "schedule"), 2, True, "none", False),
+    "clip_before_backward": Loop(
+        ("zero_grad", "clip", *MICRO, *MICRO, "unscale", "step", "update", "schedule"), 2, True, "dynamic", False
+    ),
+    "divide_each_micro_batch": Loop(
+        ("zero_grad", *MICRO, "divide", *MICRO, "divide", "step", "schedule"), 2, False, "none", False
+    ),
     "clip_before_unscale": Loop((*TWO, "clip", "unscale", "step", "update", "schedule"), 2, True, "dynamic", False),
     "unscale_twice": Loop((*TWO, "unscale", "unscale", "step", "update", "schedule"), 2, False, "dynamic", False),
     "step_without_scaler": Loop(

@@ -244,7 +244,7 @@ def test_vanishing_gradient() -> None:
 
 
 def test_gradient_of_exactly_zero_vanishes_too() -> None:
-    assert "0 in the first. " in diagnose(vanishing(0.0, 1.0))["vanishing_gradient"].evidence
+    assert "0 in the first (medians" in diagnose(vanishing(0.0, 1.0))["vanishing_gradient"].evidence
 
 
 @pytest.mark.parametrize(("first", "fall"), [(1e-2, 1.0), (1e-5, 0.2)], ids=["ratio of 100 only", "the loss falls"])
@@ -388,6 +388,7 @@ FIRES: dict[str, tuple[list[Row], str]] = {
         "warning",
     ),
     "clip_without_effect": (rows(fall(60), norm=5.0, settings=CLIPPED), "warning"),
+    "gradient_noise": (rows(STANDING, norm=0.6, clipped_norm=1.0, clip_coef=1 / 500, settings=CLIPPED), "critical"),
     "clip_on_scaled_gradients": (
         rows(STANDING, norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1 / 65536),
         "warning",
@@ -429,6 +430,8 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "weight_decay_high",
         [replace(each, clipped_norm=9.0) for each in shrinking(rows(STANDING, settings=DECAYED))],
     ),
+    "noise as long as the gradient": ("gradient_noise", rows(STANDING, norm=0.6, clipped_norm=0.8)),
+    "clipping after the step": ("gradient_noise", rows(STANDING, norm=5.0, clip_coef=1e-3, settings=CLIPPED)),
     "the loss falls": ("loss_not_decreasing", rows(fall(300))),
     "large updates that learn": ("update_ratio_high", rows(fall(300), update_ratio=0.2)),
     "small updates that learn": ("update_ratio_low", rows(fall(300), update_ratio=1e-6)),
@@ -503,6 +506,47 @@ def test_fires_at_its_fault(rule: str) -> None:
     finding = diagnose(made)[rule]
     assert finding.severity == severity
     assert finding.title and finding.evidence.endswith(".") and finding.meaning.endswith(".")
+
+
+def told_by(state: Progress, made: list[Row]) -> dict[str, Finding]:
+    """What the rules say of a run of which this is known."""
+    history, diagnosis, found = History(LAYERS), Diagnosis(all_rules(), state), {}
+    for each in made:
+        history.append(each)
+        found |= {finding.rule: finding for finding in diagnosis.look(history)}
+    return found
+
+
+@pytest.mark.parametrize("examples", [0, 2, 16])
+def test_a_batch_norm_over_two_examples_is_named_where_the_run_does_badly(examples: int) -> None:
+    found = told_by(Progress(normed_over=examples), rows(STANDING)).get("batch_norm_of_two")
+    assert (found is not None) == (examples == 2)
+    assert found is None or (found.first_step, found.remedies[0]) == (0, "model.norm=layer")
+    assert "batch_norm_of_two" not in told_by(Progress(normed_over=examples), rows(fall(300)))
+
+
+def test_a_loss_that_need_not_fall_is_not_asked_to() -> None:
+    swinging = rows([2.3] * 20 + [1.0, 9.0] * 100, accuracy=0.1)
+    for made in (rows(STANDING, accuracy=0.1), swinging):
+        found = told_by(Progress(guess=0.125, by_accuracy=True), made)
+        assert not found.keys() & {"loss_not_decreasing", "loss_oscillating"}
+
+
+def test_large_updates_after_which_a_run_did_well_are_not_the_beginning_of_what_comes_later() -> None:
+    made = rows([*fall(200), *[9.0] * 60])
+    for step, ratio in ((21, 1.1), (200, 3.0), (201, 0.4)):
+        made[step] = replace(made[step], update_ratio=ratio)
+    found = diagnose(made)["update_ratio_high"]
+    assert (found.first_step, found.last_step, found.evidence[:2]) == (200, 201, "2 ")
+
+
+def test_underflow_is_there_since_its_first_step() -> None:
+    assert diagnose(FIRES["fp16_underflow"][0])["fp16_underflow"].first_step == 0
+    late = [
+        replace(each, layers=np.ones_like(each.layers)) if each.step < 7 else each
+        for each in rows(STANDING, norm=0.0, settings=FP16)
+    ]
+    assert diagnose(late)["fp16_underflow"].first_step == 7
 
 
 @pytest.mark.parametrize("case", SILENT)

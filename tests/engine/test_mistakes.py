@@ -34,6 +34,8 @@ def by_hand(trainer, wrong, precise):
     for _ in range(STEPS):
         if wrong != "never_zero_grad":
             optimizer.zero_grad()
+        if wrong == "clip_before_backward":
+            clip()
         for index, (images, labels) in enumerate(task.next_batches(model, MICRO)):
             if wrong == "drop_last_micro_batches" and index >= MICRO // 2:
                 break
@@ -42,7 +44,11 @@ def by_hand(trainer, wrong, precise):
             with torch.autocast("cpu", torch.float16, enabled=precise):
                 logits = model(images)
             loss = nn.functional.cross_entropy(logits.float(), labels)
-            scaler.scale(loss if wrong == "unscaled_accumulation" else loss / MICRO).backward()
+            undivided = wrong in ("unscaled_accumulation", "divide_each_micro_batch")
+            scaler.scale(loss if undivided else loss / MICRO).backward()
+            if wrong == "divide_each_micro_batch":
+                for parameter in model.parameters():
+                    parameter.grad.div_(MICRO)
             if wrong == "clip_each_micro_batch":
                 clip()
             if wrong == "scheduler_each_micro_batch" and index < MICRO - 1:
@@ -50,7 +56,7 @@ def by_hand(trainer, wrong, precise):
         if wrong == "clip_before_unscale":
             clip()
         scaler.unscale_(optimizer)
-        if wrong not in ("clip_before_unscale", "clip_after_step", "clip_each_micro_batch"):
+        if wrong not in ("clip_before_backward", "clip_before_unscale", "clip_after_step", "clip_each_micro_batch"):
             clip()
         optimizer.step() if wrong == "step_without_scaler" else scaler.step(optimizer)
         if wrong == "clip_after_step":
@@ -75,7 +81,11 @@ def test_repeats_the_buggy_loop(build, mistake, precise):
 def test_without_what_it_spoils_a_mistake_does_nothing(build, mistake):
     if mistake == "never_zero_grad":
         pytest.skip("there is always a gradient to clear")
-    clip = [] if mistake == "clip_after_step" else ["clipping.kind=norm", "clipping.max_norm=0.2"]
+    clip = (
+        []
+        if mistake in ("clip_after_step", "clip_before_backward")
+        else ["clipping.kind=norm", "clipping.max_norm=0.2"]
+    )
     right, wrong = build(*clip), build(*clip, f"mistakes.{mistake}=true")
     for one, other in islice(zip(right.steps(), wrong.steps(), strict=False), 5):
         assert (one.loss, one.grad_norm, one.clipped_norm, one.clip_coef) == (
@@ -142,4 +152,4 @@ def test_what_each_looks_like(train):
 
 
 def test_experiment_knows_every_mistake():
-    assert set(type(Experiment().mistakes).model_fields) == set(MISTAKES) and len(MISTAKES) == 10
+    assert set(type(Experiment().mistakes).model_fields) == set(MISTAKES) and len(MISTAKES) == 12

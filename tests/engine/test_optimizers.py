@@ -50,9 +50,14 @@ def test_schedules(kind, warmup):
         "constant": lambda: torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0),
         "cosine": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, length),
         "linear": lambda: torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, length),
+        "exponential": lambda: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.01 ** (1 / length)),
+        # torch counts a step before the first and one before the end; so its top is at 30 % of `length` too
+        "one_cycle": lambda: torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 2.0, length + 1, pct_start=(0.3 * length + 1) / (length + 1), cycle_momentum=False
+        ),
     }[kind]())  # fmt: skip
     scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, [warmup]) if warmup else parts[1]
-    if not warmup:
+    if not warmup and kind != "one_cycle":
         optimizer.param_groups[0]["lr"] = 2.0
     schedule = Schedule(kind=kind, warmup_steps=warmup, total_steps=100)
     rates = []
@@ -63,7 +68,8 @@ def test_schedules(kind, warmup):
         optimizer.step()
         scheduler.step()
     assert max(rates) == 2.0
-    assert factor(schedule, 10**6) == pytest.approx(1 if kind == "constant" else 0)
+    last = {"constant": 1.0, "exponential": 0.01, "one_cycle": 1 / 250_000}.get(kind, 0.0)
+    assert factor(schedule, 10**6) == pytest.approx(last)
 
 
 def test_a_skipped_update_does_not_advance_the_schedule(build):

@@ -140,9 +140,9 @@ LIVE = [name for name, found in KNOBS.items() if found.live]
 OTHERS: dict[str, list[Value]] = {
     "clipping.kind": ["norm", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
-    "schedule.kind": ["cosine", "linear"], "schedule.warmup_steps": [8], "schedule.total_steps": [9],
+    "schedule.kind": ["linear", "exponential"], "schedule.warmup_steps": [8], "schedule.total_steps": [9],
     "accumulation.steps": [3],
-    "problem.outlier_every": [4], "problem.skip_batches": [3], "precision.growth_interval": [1], "loss.eps": [0.1],
+    "problem.outlier_every": [4], "problem.nan_every": [5], "problem.skip_batches": [3], "precision.growth_interval": [1], "loss.eps": [0.1],
     "optimizer.momentum": [0.5], "clipping.max_norm": [0.01], "optimizer.weight_decay": [0.3],
 }  # fmt: skip
 # Under these every live knob acts on something. A learning rate that is on its way up, noise, two micro-batches,

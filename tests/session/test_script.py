@@ -67,6 +67,17 @@ model.kind=cnn model.norm=layer model.norm_position=post problem.task=copy model
 model.kind=cnn model.init=lsuv model.norm=batch model.activation=leaky_relu
 model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
 model.kind=transformer
+model.kind=transformer model.qk_norm=true clipping.kind=agc
+model.kind=transformer model.qk_norm=true problem.task=characters model.norm_position=post model.init=lsuv precision.dtype=bf16
+model.norm=batch model.norm_momentum=0.01 problem.task=pole model.kind=policy problem.baseline=true problem.noise=0.01
+model.kind=rnn model.norm=batch model.norm_momentum=1 problem.label_noise=0.3 problem.task=sequential_digits
+model.kind=cnn model.norm=batch model.norm_momentum=0.5 problem.label_noise=0.5 accumulation.steps=2
+problem.task=spirals problem.label_noise=0.2 loss.kind=naive_variance loss.eps=0.1
+loss.z_loss=0.01 3:loss.z_loss=0.1 precision.dtype=bf16
+loss.z_loss=0.01 loss.kind=naive_exp problem.task=copy model.kind=gru loss.weight=2
+2:loss.z_loss=1 problem.task=characters model.kind=lstm
+3:problem.nan_every=4 run.stop_on_nonfinite=false
+problem.nan_every=2 problem.skip_batches=1 problem.outlier_every=2 accumulation.steps=2 2:problem.skip_batches=2
 model.kind=transformer model.norm_position=post problem.task=characters model.init=lsuv
 model.kind=transformer model.width=13 problem.task=copy model.checkpointing=true model.init=orthogonal model.activation=tanh
 problem.task=ring model.kind=gan
@@ -116,6 +127,9 @@ optimizer.momentum=0.9 2:optimizer.lr=0.3 3:optimizer.momentum=0.5 4:optimizer.w
 schedule.warmup_steps=4 schedule.kind=cosine schedule.total_steps=5
 schedule.warmup_steps=4 3:schedule.kind=linear 3:schedule.total_steps=7 4:schedule.warmup_steps=0 4:optimizer.lr=0.5
 schedule.kind=linear schedule.total_steps=4
+schedule.kind=exponential schedule.total_steps=4
+schedule.kind=one_cycle schedule.total_steps=5
+schedule.warmup_steps=2 schedule.kind=one_cycle schedule.total_steps=5 3:schedule.kind=exponential
 accumulation.steps=3 problem.batch_size=600 problem.noise=0.1 2:accumulation.steps=2 4:accumulation.steps=1
 accumulation.steps=2 problem.batch_size=300 problem.task=spirals problem.noise=0.1
 problem.skip_batches=3 accumulation.steps=2 problem.batch_size=3 problem.task=adding problem.noise=0.1 problem.input_scale=2
@@ -141,6 +155,9 @@ precision.dtype=fp16 3:precision.growth_interval=1
 run.stop_on_nonfinite=false optimizer.lr=1e6
 run.deterministic=false run.seed=11
 run.memory_budget=100000
+clipping.kind=agc mistakes.clip_before_backward=true mistakes.never_zero_grad=true
+accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 mistakes.divide_each_micro_batch=true mistakes.clip_each_micro_batch=true
+accumulation.steps=2 mistakes.divide_each_micro_batch=true mistakes.unscaled_accumulation=true 3:mistakes.divide_each_micro_batch=false
 accumulation.steps=2 clipping.kind=norm clipping.max_norm=0.1 mistakes.clip_each_micro_batch=true mistakes.never_zero_grad=true mistakes.zero_grad_each_micro_batch=true
 """.strip().splitlines()
 MISTAKES = [name for name in KNOBS if name.startswith("mistakes.")]
@@ -263,6 +280,8 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "model.init_gain": (1.0, 0.5, 1.7),
     "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2),
     "problem.outlier_every": (0, 2, 3),
+    "problem.label_noise": (0.0, 0.3), "problem.nan_every": (0, 4), "loss.z_loss": (0.0, 0.01, 1.0),
+    "model.norm_momentum": (0.1, 0.5),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 UNDRAWN = ("run.steps", "run.device", "run.deterministic", "run.memory_budget")

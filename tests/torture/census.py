@@ -17,6 +17,8 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from PySide6.QtGui import QAction, QPixmapCache
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
 
+from gradstudio.session.footprint.budget import ASKED
+
 ROOM = {  # how many more there may be, and why
     "descriptor runs.sqlite3": (4, "SQLite keeps that of a closed connection for the next one, while others are open"),
     "own session.library.store.Entry": (10**6, "the page Runs lists each run of the library"),
@@ -92,7 +94,9 @@ def heavier(before: Census, after: Census) -> list[str]:
 
 
 def settle() -> None:
-    """Carry out what was only marked to be deleted, and collect cycles."""
+    """Carry out what was only marked to be deleted, end the process that waits for the next question about memory, and
+    collect cycles."""
+    ASKED.end()
     for _ in range(3):
         QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
         QApplication.processEvents()

@@ -28,7 +28,7 @@ def test_five_lines_say_what_where_why_from_what_and_the_line() -> None:
     lines = birth_lines(planted(), 41)
     assert [line.split()[0] for line in lines] == ["step", "born", "because", "went", "source"]
     assert lines[0] == "step 41 is not finite"
-    assert lines[1] == "  born in  the model itself, forward pass: input"
+    assert lines[1] == "  born in  the data: the model was given it"
     assert lines[2] == "  because  input 0 of the model holds 1 NaN before the pass"
     assert "1 NaN" in lines[3]
     assert all(len(line) <= LONGEST for line in lines)
@@ -45,4 +45,4 @@ def test_it_is_said_or_raised_or_ignored() -> None:
 
 
 def test_what_is_unknown_is_said_to_be() -> None:
-    assert unknown_lines("the model is gone", 3)[1] == "  where that was born is unknown: the model is gone"
+    assert unknown_lines("the model is gone", 3)[1] == "  where it was born is not known: the model is gone"

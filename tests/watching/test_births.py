@@ -402,7 +402,7 @@ def test_a_model_that_is_not_deterministic_is_said_to_be() -> None:
 def test_a_model_that_cannot_be_called_again_is_said_to_be() -> None:
     answers = iter([torch.tensor(0.0)])
     births, found = trained(Odd(lambda hidden: (hidden * next(answers)).sqrt()), torch.randn(3, 4))
-    assert found is None and "the step cannot be made again: StopIteration" in births.unknown
+    assert found is None and "repeating the step ended with StopIteration" in births.unknown
 
 
 def test_gradients_of_gradients_are_said_to_be_unknown() -> None:

@@ -85,3 +85,35 @@ def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) ->
 def test_a_wrong_request_is_one_line(gradstudio: Any, arguments: list[str], said: str) -> None:
     answer = gradstudio("watch", *arguments)
     assert answer.code == 2 and said in answer.err and len(answer.err.splitlines()) == 1 and not answer.out
+
+
+GAN = """
+import math, torch
+torch.manual_seed(0)
+class Half(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.main = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    def forward(self, x):
+        return self.main(x)
+def train(netG, netD):
+    optG = torch.optim.SGD(netG.parameters(), lr=0.1)
+    optD = torch.optim.SGD(netD.parameters(), lr=0.1)
+    for step in range(3):
+        for net, optimizer in ((netD, optD), (netG, optG)):
+            optimizer.zero_grad()
+            torch.log(netD(netG(torch.randn(5, 4))).square().mean() * (step < 2)).backward()
+            optimizer.step()
+train(Half(), Half())
+"""
+
+
+def test_runs_of_one_script_have_titles_of_their_own_and_its_variables(tmp_path: Path) -> None:
+    (tmp_path / "gan.py").write_text(GAN)
+    watched = run(["-m", "gradstudio", "watch", "gan.py"], tmp_path)
+    said = [line.partition(": ")[2] for line in watched.stderr.splitlines()]
+    assert watched.returncode == 0, watched.stderr
+    assert any("gan.py: Half netD, 3 rows, diverged" in line for line in said), watched.stderr
+    assert any("gan.py: Half netG, 3 rows, diverged" in line for line in said)
+    assert "  born in  the script, loss code: log" in said
+    assert "  try: `torch.log(x.clamp_min(1e-8))` in place" in watched.stderr and "clip_grad" not in watched.stderr

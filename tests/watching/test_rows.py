@@ -288,6 +288,19 @@ def test_models_and_optimizers_copy_and_save_as_before(watch: Watch) -> None:
         its.step()
 
 
+def test_a_file_of_a_whole_model_is_the_one_that_it_was(watch: Watch) -> None:
+    model, files = small_net(), []
+    for _ in range(2):
+        files.append(io.BytesIO())
+        torch.save(model, files[-1])
+        watch(model)
+    assert files[0].getvalue() == files[1].getvalue()
+    files[1].seek(0)
+    with torch.serialization.safe_globals([nn.Sequential, nn.Linear, nn.Tanh]):
+        assert isinstance(torch.load(files[1]), nn.Sequential)
+    assert model._forward_hooks, "the watch goes on"
+
+
 def test_remedies_are_code(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e12)

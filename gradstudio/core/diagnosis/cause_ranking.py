@@ -19,7 +19,8 @@ from gradstudio.core.provenance import Provenance
 ORDER = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
     "fp16_overflow", "scale_collapse", "fp16_underflow",
-    "poor_initialization", "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
+    "gradient_noise", "poor_initialization", "batch_norm_of_two",
+    "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient",
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
@@ -29,7 +30,8 @@ ORDER = (
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
-    "weight_decay_high", "momentum_high", "rate_raised", "updates_after_spike", "exploding_gradient", "nonfinite_loss",
+    "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised",
+    "updates_after_spike", "exploding_gradient", "nonfinite_loss",
     "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
@@ -95,7 +97,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     _place_the_size_of_a_step(order, first, found)
     if first.get("vanishing_gradient", _NEVER) < first.get("dead_units", _NEVER):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
-    if provenance is not None and born_in_loss(provenance):
+    if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
         made = [rule for rule in ("nonfinite_loss", "nonfinite_gradient") if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
     for event in _EXACT:
@@ -143,10 +145,16 @@ def _is_critical(finding: Finding | None) -> bool:
 def born_in_loss(provenance: Provenance) -> bool:
     """Return whether the loss made the first NaN or Inf of finite values for which it is not defined: 0 / 0, the log of
     0 or less, a root at 0 or its derivative. A value that only grew too large is no such case."""
+    return not provenance.module and provenance.phase in ("loss", "backward") and undefined_for(provenance)
+
+
+def undefined_for(provenance: Provenance) -> bool:
+    """Return whether an operation made the first NaN or Inf of finite values for which it is not defined, wherever it
+    stands."""
     born = provenance.chain[0] if provenance.chain else None
-    if born is None or not born.produced or provenance.module or provenance.phase not in ("loss", "backward"):
+    if born is None or not born.produced:
         return False
     if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
         return False
-    names = f"{born.name} {born.of}".lower()
-    return any(part in names for part in _UNDEFINED)
+    # where it may have been one of several, each of them has to be such
+    return all(any(part in f"{name} {born.of}".lower() for part in _UNDEFINED) for name in born.name.split(" or "))

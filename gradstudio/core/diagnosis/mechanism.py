@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.history import History, Settings
+from gradstudio.core.history import History, Settings, up_to
 from gradstudio.core.text import number
 
 _AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared
@@ -105,7 +105,8 @@ def carried(history: History) -> str:
         return ""
     return (
         f" The {'running mean of Adam' if adam else 'momentum'} carries them on for about {number(1 / (1 - share))} "
-        f"steps: the median cosine of the last {len(cosines)} updates with their own gradients is {number(cosine, 2)}."
+        f"steps: the median cosine of the {len(cosines)} updates {up_to(history)} with their own gradients is "
+        f"{number(cosine, 2)}."
     )
 
 
@@ -114,14 +115,16 @@ def apart(history: History, batch_normed: bool) -> str:
     if not batch_normed:
         return "The model knows the training examples by heart: nothing else differs between training and evaluation."
     losses = history.column("loss", len(history) - _REMEMBERED)
-    highest = int(np.nanargmax(losses)) if np.isfinite(losses).any() else -1
     told = (
         "In training a batch norm divides by the deviation of its batch, and in evaluation by a running one. Where "
         "that is not the deviation of the data, the model computes something else."
     )
-    if highest < 0 or not losses[highest] > 10 * median(losses[np.isfinite(losses)]):
+    finite = losses[np.isfinite(losses)]
+    unlike = np.flatnonzero(losses > 10 * median(finite)) if len(finite) else finite
+    if not len(unlike):
         return told
+    latest = int(unlike[-1])
     return (
-        f"{told} The batch of step {len(history) - len(losses) + highest:,}, with a loss of "
-        f"{number(float(losses[highest]))}, was unlike the others and went into it."
+        f"{told} The batch of step {len(history) - len(losses) + latest:,}, with a loss of "
+        f"{number(float(losses[latest]))}, was unlike the others and went into it."
     )

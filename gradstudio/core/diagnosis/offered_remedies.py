@@ -4,6 +4,7 @@ is left out. cause_ranking.py orders the findings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gradstudio.core.diagnosis.cause_ranking import born_in_loss
@@ -14,7 +15,7 @@ from gradstudio.core.provenance import Provenance
 # Remedies for a NaN that is born in a loss written by hand, before there is a gradient to clip.
 _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
     "naive_log": ("loss.eps=1e-7", "loss.kind=auto"),
-    "naive_division": ("loss.kind=auto", "loss.eps=0.1"),
+    "naive_division": ("loss.kind=auto", "loss.eps=0.5"),
     "naive_sqrt": ("loss.eps=1e-7", "loss.kind=auto"),
     "naive_exp": (
         "loss.kind=auto",
@@ -25,6 +26,8 @@ _OF_THE_LOSS: dict[str, tuple[str, ...]] = {
 }
 
 
+# Remedies for a NaN that came with a batch: no gradient is wrong before it.
+_OF_THE_DATA = ("problem.nan_every=0",)
 # Remedies for a policy or a game that ends at nothing.
 _AGAINST_GUESSING: dict[str, tuple[str, ...]] = {
     "pole": ("clipping.kind=norm", "optimizer.kind=adam optimizer.lr=0.01"),
@@ -45,17 +48,23 @@ _OF_ITS_STEPS = (
 )  # fmt: skip
 
 
+_SEEN = 0.01  # loss weight x loss scale above which fp16 holds most of a gradient
+_NEAR = 2.0  # factor below which two learning rates count as one remedy
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
 _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
 
 
 def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None = None) -> Finding:
-    """Return the finding with the remedies that fit. Where the loss itself made the first NaN of finite values, no
-    other knob than those of the loss keeps it from doing so."""
+    """Return the finding with the remedies that fit. Where the loss itself made the first NaN of finite values, or it
+    came with the data, no other knob than those of the loss or of the data keeps it from doing so; a mistake in the
+    loop is one by itself."""
     offered = _offered(finding, knobs)
+    mended = tuple(remedy for remedy in offered if remedy.startswith("mistakes."))
     if provenance is not None and born_in_loss(provenance) and knobs.loss.kind != "auto":
-        offered = _OF_THE_LOSS[knobs.loss.kind] if finding.rule.startswith("nonfinite") else ()
-    fit = tuple(remedy for remedy in offered if _fits(remedy, knobs))
+        offered = _OF_THE_LOSS[knobs.loss.kind] if finding.rule.startswith("nonfinite") else mended
+    if provenance is not None and provenance.phase == "data":
+        offered = _OF_THE_DATA if finding.rule.startswith("nonfinite") else mended
+    fit = _different(remedy for remedy in offered if _fits(remedy, knobs))
     return finding if fit == finding.remedies else replace(finding, remedies=fit)
 
 
@@ -74,15 +83,25 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             )
             return (*remedies, f"optimizer.lr={rate:.2g}") if knobs.optimizer.lr < rate else remedies
         case "fp16_underflow" if knobs.loss.weight < 1:
-            return (*remedies[:1], *(f"{remedy} loss.weight=1" for remedy in remedies[:1]), *remedies[1:])
+            scaled, rest = remedies[:1], remedies[1:]
+            weighed = tuple(f"{remedy} loss.weight=1" for remedy in scaled)
+            # a weight that is too small for the first loss scale takes the scaler thousands of steps to make up for
+            enough = knobs.loss.weight * knobs.precision.init_scale > _SEEN
+            return (*scaled, *weighed, *rest) if enough else (*weighed, *scaled, *rest)
         case "vanishing_gradient" | "update_ratio_high" if knobs.model.kind == "transformer" and grave:
             return "model.norm_position=pre", f"schedule.warmup_steps={max(knobs.run.steps // 2, 1)}", *remedies
         case "exploding_gradient" | "update_ratio_high" if knobs.model.kind == "policy" and grave:
             return _OF_A_POLICY
+        case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:
+            return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("clipping.kind")))
         case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
             return _OF_DEEP_CONVOLUTIONS
         case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):
             return _OF_DEEP_CONVOLUTIONS
+        case "update_ratio_high" if knobs.optimizer.kind != "sgd" and grave:
+            usual = _USUAL_RATE[knobs.optimizer.kind]
+            first = (f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / _NEAR else ()
+            return (*first, *sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
         case "exploding_gradient" | "dead_units" if (
             knobs.optimizer.kind != "sgd" and grave
         ):  # Adam and its relatives undo most of what clipping does
@@ -97,6 +116,21 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
 def _is_drawn_to_size(knobs: Experiment) -> bool:
     """Return whether the weights are drawn by a scheme that knows the size of a layer, as it asks for."""
     return knobs.model.init_gain == 1 and knobs.model.init not in ("zeros", "normal")
+
+
+def _different(remedies: Iterable[str]) -> tuple[str, ...]:
+    """Return the remedies without learning rates that are near one before: 0.001 after 0.0011 tells nothing new."""
+    kept: list[str] = []
+    rates: list[float] = []
+    for remedy in remedies:
+        if remedy.startswith("optimizer.lr=") and " " not in remedy:
+            rate = float(remedy.partition("=")[2])
+            if any(_NEAR > rate / other > 1 / _NEAR for other in rates):
+                continue
+            rates.append(rate)
+        if remedy not in kept:
+            kept.append(remedy)
+    return tuple(kept)
 
 
 def _fits(remedy: str, knobs: Experiment) -> bool:

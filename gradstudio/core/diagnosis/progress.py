@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.task_measures import guessing, loss_of_guessing, promised, why_it_need_not_fall
+from gradstudio.core.text import number, plural
 from gradstudio.core.unknown import known
 
 WINDOW = 50  # steps
@@ -34,15 +36,17 @@ class Progress:
     guess_loss: float = math.nan  # and its loss
     by_accuracy: bool = False  # whether the accuracy tells how the task goes, and the loss does not
     promised: float = math.nan  # accuracy on the test set that a sound run of the task gets at least
+    normed_over: int = 0  # examples over which a batch norm of a fully connected network takes its mean; 0: none
     batch_normed: bool = False  # whether the model computes something else in evaluation than in training
 
     count: int = 0
     start: float = math.nan  # loss of the first steps
+    start_steps: int = START  # whose median `start` is
     start_accuracy: float = math.nan
     recent: float = math.nan
     later: float = math.nan  # of the later half of the last 2 WINDOW steps, without the first steps of the run
     before: float = math.nan  # of the earlier half
-    spread: float = math.nan  # of the recent losses: 0.75 quantile - 0.25 quantile
+    quarters: tuple[float, float] = (math.nan, math.nan)  # of the recent losses: quantiles 0.25 and 0.75
     best: float = math.inf
     accuracy: float = math.nan
     best_accuracy: float = -math.inf
@@ -59,7 +63,12 @@ class Progress:
         """Return the progress of a run of this experiment, before its first step."""
         batch_normed = knobs.model.norm == "batch" and knobs.applies("model.norm")
         return Progress(
-            guessing(knobs), loss_of_guessing(knobs), bool(why_it_need_not_fall(knobs)), promised(knobs), batch_normed
+            guessing(knobs),
+            loss_of_guessing(knobs),
+            bool(why_it_need_not_fall(knobs)),
+            promised(knobs),
+            knobs.problem.batch_size if batch_normed and knobs.model.kind == "mlp" else 0,
+            batch_normed,
         )
 
     def above_guessing(self, accuracy: float, start: float) -> float:
@@ -68,6 +77,18 @@ class Progress:
         if self.guess != self.guess or self.guess < start <= self.guess + RISEN:
             return accuracy - start
         return accuracy - self.guess
+
+    def course(self) -> str:
+        """Return where the loss began and where it is, as a sentence."""
+        return (
+            f"The median loss was {number(self.start)} in the first {plural(self.start_steps, 'step', 'steps')}, and "
+            f"is {number(self.recent)} in the {min(WINDOW, self.count)} up to step {self.count - 1:,}."
+        )
+
+    @property
+    def spread(self) -> float:
+        """The width of the middle half of the recent losses."""
+        return self.quarters[1] - self.quarters[0]
 
     @property
     def known(self) -> bool:
@@ -120,8 +141,16 @@ class Progress:
     @property
     def halted(self) -> bool:
         """True where the loss no longer falls, and fewer of the training batches are right than the task promises."""
-        resting = self.known and not self.warming and self.later >= RESTING * self.before
-        return resting and not self.by_accuracy and self.accuracy < self.promised
+        return self._resting and self.accuracy < self.promised
+
+    @property
+    def unfinished(self) -> bool:
+        """True where the loss no longer falls, and the accuracy is less than half way from that promise to 1."""
+        return self._resting and self.accuracy < (1 + self.promised) / 2
+
+    @property
+    def _resting(self) -> bool:
+        return self.known and not self.warming and not self.by_accuracy and self.later >= RESTING * self.before
 
     @property
     def struggling(self) -> bool:
@@ -168,12 +197,17 @@ class Progress:
         losses = history.column("loss", count - 2 * WINDOW, count)
         if count <= LOOK_EVERY or self.start != self.start:
             finite = losses[:START][np.isfinite(losses[:START])]
-            self.start = min(median(finite), median(finite[:3])) if len(finite) else math.nan  # some explode at once
+            self.start, self.start_steps = (
+                min(((median(part), len(part)) for part in (finite, finite[:3])), key=itemgetter(0))
+                if len(finite)  # some explode at once
+                else (math.nan, START)
+            )
             self.start_accuracy = float(history.column("accuracy", 0, START).mean())
         recent = losses[-WINDOW:]
         ordered = np.sort(recent)  # NaN last
         size = len(ordered)
-        self.recent, self.spread = ordered.item(size // 2), ordered.item(3 * size // 4) - ordered.item(size // 4)
+        self.recent = (ordered.item((size - 1) // 2) + ordered.item(size // 2)) / 2
+        self.quarters = ordered.item(size // 4), ordered.item(3 * size // 4)
         settled = losses[max(2 * START - count + len(losses), 0) :]  # rows 20 and later
         half = len(settled) // 2
         if half:

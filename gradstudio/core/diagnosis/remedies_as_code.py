@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import Value, format_value
 
@@ -41,13 +44,24 @@ _CHOICES: dict[tuple[str, Value], str] = {
 }
 
 
-def as_code(remedies: tuple[str, ...], optimizer: str, *, scaled: bool = False) -> tuple[str, ...]:
+def as_code(
+    remedies: tuple[str, ...], optimizer: str, *, scaled: bool = False, variables: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return the remedies of a finding as code, without those that only the studio has. `optimizer` is the kind in
-    force; `scaled`: the script has a GradScaler."""
+    force; `scaled`: the script has a GradScaler. `variables`: what the script calls its model and its optimizer."""
     found = (_line(remedy, _OPTIMIZERS.get(optimizer, "...")) for remedy in remedies)
     if scaled:
         found = (line.replace(_BEFORE_STEP, _BEFORE_SCALED_STEP) for line in found)
-    return tuple(dict.fromkeys(line for line in found if line))
+    return tuple(dict.fromkeys(_named(line, variables or {}) for line in found if line))
+
+
+def _named(line: str, variables: Mapping[str, str]) -> str:
+    """Return a line with the variables of the script."""
+    if "optimizer" in variables:
+        line = re.sub(r"\boptimizer\b", variables["optimizer"], line)
+    if "model" in variables:
+        return re.sub(r"\bmodel\.parameters", f"{variables['model']}.parameters", line)
+    return re.sub(r"`([^`]*)model\.parameters\(\)([^`]*)`", r"`\1parameters\2` on your model's parameters", line)
 
 
 def _line(remedy: str, optimizer: str) -> str:

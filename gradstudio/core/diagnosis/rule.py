@@ -52,9 +52,10 @@ class Looking:
     def tell(
         self, history: History, severity: Severity, title: str, evidence: str, meaning: str,
         remedies: tuple[str, ...] = (), layers: tuple[str, ...] = (), *, first: int | None = None,
+        last: int | None = None,
     ) -> None:  # fmt: skip
-        """Set the finding, or bring it up to date."""
-        last = len(history) - 1
+        """Set the finding, or bring it up to date; without `last` it lasts until the latest row."""
+        last = len(history) - 1 if last is None else last
         if self._finding is not None:
             first = self._finding.first_step
         self._severity = severity

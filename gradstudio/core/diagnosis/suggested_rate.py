@@ -9,15 +9,17 @@ from gradstudio.core.history import History
 # |update| / |weights| of the first step. Later, 1e-3 is the rule of thumb; healthy runs here begin with 0.003 to 0.03,
 # Adam with the most.
 USUAL = 1e-2
+_LEAST, _MOST = 1e-6, 10.0  # rates beyond these tell of a gradient that is not usual, and are no advice
 
 
 def fitting_rate(history: History) -> float | None:
     """Return the rate at which the first update would have been USUAL; None where there was none, or it was lost in
-    rounding."""
+    rounding, or no such rate is usual."""
     for step in range(min(len(history), 10)):
         ratio, lr = history.value("update_ratio", step), history.value("lr", step)
         if math.isfinite(ratio) and ratio > 1e-6 and lr > 0:
-            return float(f"{lr * USUAL / ratio:.2g}")
+            rate = float(f"{lr * USUAL / ratio:.2g}")
+            return rate if _LEAST <= rate <= _MOST else None
     return None
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.rules.accumulation_mismatch import AccumulationMismatch
 from gradstudio.core.rules.accuracy_lost import AccuracyLost
+from gradstudio.core.rules.batch_norm_of_two import BatchNormOfTwo
 from gradstudio.core.rules.clip_on_scaled_gradients import ClipOnScaledGradients
 from gradstudio.core.rules.clip_without_effect import ClipWithoutEffect
 from gradstudio.core.rules.clipping_always import ClippingAlways
@@ -19,6 +20,7 @@ from gradstudio.core.rules.dead_units import DeadUnits
 from gradstudio.core.rules.exploding_gradient import ExplodingGradient
 from gradstudio.core.rules.fp16_overflow import Fp16Overflow
 from gradstudio.core.rules.fp16_underflow import Fp16Underflow
+from gradstudio.core.rules.gradient_noise import GradientNoise
 from gradstudio.core.rules.loop_order import LoopOrder
 from gradstudio.core.rules.loss_not_decreasing import LossNotDecreasing
 from gradstudio.core.rules.loss_oscillating import LossOscillating
@@ -46,7 +48,7 @@ def makers() -> dict[str, Callable[..., Rule]]:
         NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient, LossNotDecreasing, LossOscillating,
         LossSpike, DeadUnits,
         SaturatedActivation, WeightDecayHigh, MomentumHigh, RateRaised, UpdateRatioHigh, UpdateRatioLow,
-        UpdatesAfterSpike, PoorInitialization, ClippingAlways, ClippingNever,
+        UpdatesAfterSpike, PoorInitialization, BatchNormOfTwo, GradientNoise, ClippingAlways, ClippingNever,
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,

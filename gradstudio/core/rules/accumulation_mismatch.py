@@ -52,7 +52,11 @@ class AccumulationMismatch(Looking):
 
     def _called(self, calls: tuple[str, ...], parts: int) -> tuple[str, ...]:
         """Return the mistakes that lead to the calls of that step."""
-        inside = calls[: max((index for index, call in enumerate(calls) if call == "backward"), default=0)]
+        inside = calls[
+            calls.index("forward") if "forward" in calls else 0 : max(
+                (index for index, call in enumerate(calls) if call == "backward"), default=0
+            )
+        ]
         found = []
         if calls.count("forward") < parts:
             found.append("drop_last_micro_batches")
@@ -60,6 +64,8 @@ class AccumulationMismatch(Looking):
             found.append("zero_grad_each_micro_batch")
         if "zero_grad" not in calls:
             found.append("never_zero_grad")
+        if "divide" in calls:
+            found.append("divide_each_micro_batch")
         if "clip" in inside:
             found.append("clip_each_micro_batch")
         return tuple(found)

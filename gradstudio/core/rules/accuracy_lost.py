@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis.progress import RISEN, Progress
 from gradstudio.core.diagnosis.rule import OnTestSet
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import percent
 
 
@@ -25,9 +25,11 @@ class AccuracyLost(OnTestSet):
             return
         self.tell(
             history, "critical" if accuracy < state.promised else "warning", "Worse than before",
-            f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}. Of the last 50 training "
-                f"batches {percent(state.accuracy)} were right, and {percent(state.best_accuracy)} up to step "
-                f"{state.best_step - 1:,}.",
+            f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}. Of the 50 "
+            "training batches "
+                f"{up_to(history)} {percent(state.accuracy)} were right, and {percent(state.best_accuracy)} of "
+                "the 50 up to "
+                f"step {state.best_step - 1:,}.",
             "The run has lost a part of what it had learned. Its weights were better before: rewind to step "
                 f"{state.best_step:,} or earlier and change what did the harm after it.",
         )  # fmt: skip

@@ -47,7 +47,11 @@ class ClipWithoutEffect(Looking):
             history, "warning", "Clipping has no effect",
             f"Clipping should leave a norm of at most {number(limit)}, but a norm of {number(self._peak)} reached the "
                 f"optimizer ({plural(self._count, 'step was', 'steps were')} above the limit).",
-            "Clipping is called in the wrong place: after the optimizer's step, or on a gradient that the optimizer "
-                "does not use.",
-            ("mistakes.clip_after_step=false", "mistakes.clip_each_micro_batch=false"), first=start + int(beyond[0]),
+            "Clipping is called in the wrong place: after the optimizer's step, before the backward pass, or on a "
+                "gradient that the optimizer does not use.",
+            tuple(
+                f"mistakes.{name}=false"
+                for name in ("clip_after_step", "clip_before_backward", "clip_each_micro_batch")
+            ),
+            first=start + int(beyond[0]),
         )  # fmt: skip

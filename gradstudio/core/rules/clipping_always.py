@@ -10,7 +10,7 @@ from gradstudio.core.diagnosis.clipping_limit import knob_of
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import RISEN, Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
@@ -49,10 +49,12 @@ class ClippingAlways(Looking):
             history,
             "warning" if tight else "info",
             "Every step is clipped",
-            f"{100 * share:.0f} % of the last {len(coefs):,} steps were clipped, to {number(coef)} of their norm in "
-            f"the median; the norm is about {number(norm)}.",
+            f"{100 * share:.0f} % of the {len(coefs):,} steps {up_to(history)} were clipped, to {number(coef)} "
+            "of their norm in "
+            f"the median; the median norm of the latest {self.after} was {number(norm)}.",
             self._meaning(history, coef),
             (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
+            first=len(history) - len(coefs),
         )
 
     def _end(self, history: History) -> None:

@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import streak
 from gradstudio.core.diagnosis.suggested_rate import lower
-from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
 
@@ -40,13 +40,14 @@ class DeadUnits(Looking):
         found: list[tuple[str, float]] = []
         what = "units of {} are 0 for every example of a batch"
         if history.activations and (history.activations[-1].step > len(history) - LOOK_EVERY or self._finding is None):
+            what += f" of step {history.activations[-1].step:,}"
             found = [(layer.layer, layer.dead) for layer in history.activations[-1].layers if layer.dead > self.share]
         if (
             not found
             and len(history) >= LOOK_EVERY
             and not (history.settings and history.settings[-1][1].dtype == "fp16")
         ):
-            what = f"gradient entries of {{}} were exactly 0 at each of the last {LOOK_EVERY} steps"
+            what = f"gradient entries of {{}} were exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}"
             found = self._by_gradient(history)
         if not found or (state.broken and len(history) < LOOK_EVERY):
             return
@@ -54,11 +55,13 @@ class DeadUnits(Looking):
         least = "At least " if "gradient" in what and worst[1] < 1 else ""
         born = self._at_the_start(history)
         since = 0 if born else self._since(history, found)
+        if self._finding is not None and since > self._finding.last_step + LOOK_EVERY:
+            self._finding = None  # the units had come back
         decay = "" if born else weight_decay.shrunk(history, since)
         known = {layer.name for layer in history.layers}
         meaning = (
             "No gradient reaches these weights: the slope of their units is 0 for every example, as that of a relu "
-            "below 0, or a factor of the gradient became too small for a number."
+            "below 0, or another factor of the gradient is 0 or too small for a number."
             if "gradient" in what
             else "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the "
             "unit back."

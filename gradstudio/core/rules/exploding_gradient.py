@@ -81,8 +81,10 @@ class ExplodingGradient:
     def _begin(self, history: History, step: int, progress: Progress) -> None:
         """Begin another explosion, unless the one before has not come to rest."""
         known = self._finding
-        if known is not None and (step <= known.last_step + self.rested or known.severity == "critical"):
-            return
+        if known is not None and (
+            step <= known.last_step + self.rested or known.severity == "critical" or progress.at(history).failing
+        ):
+            return  # a run that has not recovered is in the explosion of before
         early = step < 10
         self._usual_loss = history.value("loss", 0) if early else self._median_loss
         self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
@@ -186,7 +188,7 @@ class ExplodingGradient:
         where = f", {'nearly all' if share > 0.9 else f'{100 * share:.0f} %'} of it in {layer}" if layer else ""
         growth = (
             f"Gradient norm rose from {number(norms[low])} to {number(norms[-1])} in "
-            f"{plural(step - start - low, 'step', 'steps')}"
+            f"{plural(step - start - low, 'step', 'steps')}, at step {step:,}"
             if norms[-1] > 2 * norms[low]
             else f"The gradient norm was {number(norms[-1])} at step {step:,}"
         )

@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.text import number
+from gradstudio.core.text import number, percent
 
 SMALLEST = 2.0**-24  # the smallest positive number of fp16
 
@@ -18,7 +18,7 @@ SMALLEST = 2.0**-24  # the smallest positive number of fp16
 class Fp16Underflow(Looking):
     """Fires in fp16, in a run that does badly, where for LOOK_EVERY steps the largest gradient entry of every weight,
     times the loss scale, has stayed below `quanta` times the smallest positive number of fp16: smaller entries are then
-    lost. It is a warning where the run had learned something before and has kept it."""
+    lost. It is a warning where the run had learned something before and has kept it, and whose loss rests."""
 
     rule = "fp16_underflow"
     quanta: float = 64.0
@@ -29,29 +29,46 @@ class Fp16Underflow(Looking):
         if not history.settings or history.settings[-1][1].dtype != "fp16" or len(history) < LOOK_EVERY:
             return
         learned = state.learned and not state.lost
-        if learned and not state.halted:
+        if learned and not state.unfinished:
             self.soften(not state.well)
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
         weights = self._weights = self._weights or tuple(
             index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")
         )
-        scaled = (
-            history.layer_metric("largest_grad", start)[:, weights].astype(float)
-            * history.column("scale", start)[:, None]
-        )
+        scaled = self._scaled(history, start, len(history))
         if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):
             return
         zeros = history.layer_metric("zero_share", start)[:, weights]
+        sizes = [history.layers[index].size for index in weights]
         lost = [history.layers[index].name for index, share in zip(weights, zeros.mean(0), strict=True) if share > 0.5]
         scale = history.value("scale", len(history) - 1)
+        zero = float(np.average(zeros.mean(0), weights=sizes))
+        largest = (scaled / history.column("scale", start)[:, None]).max()
         self.tell(
             history, "warning" if learned else "critical", "Gradients too small for fp16",
-            f"The largest gradient entry of any weight is {number(float(scaled.max() / scale))} at a loss scale of "
-                f"{number(scale)}, and "
-            f"{number(100 * float(np.mean(zeros)))} % of all entries are exactly 0. fp16 has nothing between 0 and "
-                "6e-8.",
+            f"The largest entry of any weight's gradient in the {len(scaled)} steps up to step "
+                f"{len(history) - 1:,} is {number(float(largest))} at a loss scale of {number(scale)}, and "
+                f"{percent(zero)} of these "
+                "entries are exactly 0. fp16 has nothing between 0 and 6e-8.",
             "An entry that is rounded to 0 moves no weight. A loss scale multiplies the loss, and so every gradient, "
                 "before the backward pass.",
             ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
+            first=None if self._finding else self._since(history),
         )  # fmt: skip
+
+    def _since(self, history: History) -> int:
+        """Return the first of the latest steps in a row at which all of them were so small."""
+        stop, least = len(history), history.settings[-1][0]
+        while stop > least:
+            start = max(stop - LOOK_EVERY, least)
+            large = np.flatnonzero(~(self._scaled(history, start, stop) < self.quanta * SMALLEST).all(1))
+            if len(large):
+                return start + int(large[-1]) + 1
+            stop = start
+        return least
+
+    def _scaled(self, history: History, start: int, stop: int) -> np.ndarray:
+        """Return the largest gradient entry of each weight, times the loss scale, (rows, weights)."""
+        entries = history.layer_metric("largest_grad", start, stop)[:, self._weights].astype(float)
+        return entries * history.column("scale", start, stop)[:, None]

@@ -8,7 +8,6 @@ from gradstudio.core.diagnosis.progress import MOVED, Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import fitting_rate
 from gradstudio.core.history import History
-from gradstudio.core.text import number
 
 
 @dataclass
@@ -21,6 +20,8 @@ class LossNotDecreasing(Looking):
     after: int = 150
 
     def look(self, history: History, state: Progress) -> None:
+        if state.by_accuracy:  # it need not fall: see core/task_measures.py
+            return
         if len(history) < self.after or not (state.stuck or state.lost):
             self.soften(state.recent > (1 - self.fall) * state.start and not state.well)
             return
@@ -28,8 +29,6 @@ class LossNotDecreasing(Looking):
             return
         self.tell(
             history, "warning", "The loss does not fall",
-            f"The loss was {number(state.start)} at the start and is {number(state.recent)} after {len(history):,} "
-            f"steps.",
-            "The model learns nothing. Other findings may say why.",
+            state.course(), "The updates do not bring the loss down. Other findings may say why.",
             (f"optimizer.lr={fit:.2g}",) if (fit := fitting_rate(history)) is not None else (),
         )  # fmt: skip

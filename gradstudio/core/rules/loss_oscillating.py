@@ -9,7 +9,7 @@ from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
-from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
 
@@ -26,6 +26,8 @@ class LossOscillating(Looking):
     _noise: float = math.nan  # quantiles 0.75 - 0.25 of the first losses
 
     def look(self, history: History, state: Progress) -> None:
+        if state.by_accuracy:  # the loss of a game swings, and that of a policy
+            return
         if self._noise != self._noise and len(history) <= LOOK_EVERY:
             self._noise = state.spread
         wide = state.spread > max(self.swing * state.start, self.noise * self._noise) and math.isfinite(state.spread)
@@ -35,8 +37,8 @@ class LossOscillating(Looking):
         lr = history.value("lr", len(history) - 1)
         self.tell(
             history, "warning", "The loss swings",
-            f"The middle half of the last 50 losses spans {number(state.spread)}, around {number(state.recent)}; "
-            f"the loss began at {number(state.start)}.",
+            f"The middle half of the 50 losses {up_to(history)} lies between {number(state.quarters[0])} and "
+            f"{number(state.quarters[1])}. {state.course()}",
             "The updates probably overshoot the minimum: often the learning rate is too high."
             + mechanism.carried(history),
             (*lower(history, lr)[:1], "clipping.kind=norm", *lower(history, lr)[1:]),

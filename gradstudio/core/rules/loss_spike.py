@@ -38,6 +38,7 @@ class LossSpike(Looking):
     _peak: float = 0.0
     _peak_step: int = -1
     _since: int = -1  # the first step above the line
+    _latest: int = -1  # and the last one
     _told_at: int = -1  # the peak whose five next losses were told
     _before: float = math.nan  # what was usual then
     _calm: float = math.inf  # and before the first spike
@@ -49,6 +50,7 @@ class LossSpike(Looking):
         if not losses.max() <= self._line:  # or NaN
             high = np.flatnonzero(losses > self._line)
             at = int(high[0]) if len(high) else 0
+            self._latest = self._seen + int(high[-1]) if len(high) else self._latest
             peak = float(losses[high][np.isfinite(losses[high])].max(initial=0.0))
             if peak > self._peak:
                 self._peak, self._since, self._before = peak, self._seen + at, self._median
@@ -100,6 +102,7 @@ class LossSpike(Looking):
             f"The loss was about {number(self._before)}, and {number(self._peak)} at step {self._peak_step:,}."
             + follows,
             meaning, ("clipping.kind=norm",) if severity != "info" else (), first=self._since,
+            last=max(self._latest, self._peak_step),
         )  # fmt: skip
         if len(after) == 5:
             self._told_at = self._peak_step

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
+from gradstudio.core.diagnosis.progress import MOVED, RISEN, WINDOW, Progress
 from gradstudio.core.diagnosis.rule import OnTestSet
-from gradstudio.core.history import History
-from gradstudio.core.text import number, percent
+from gradstudio.core.history import History, up_to
+from gradstudio.core.text import percent
 
 
 @dataclass
@@ -33,9 +33,10 @@ class NothingLearned(OnTestSet):
             return
         began = f", and was {percent(start)} before the first update" if math.isfinite(start) else ""
         trained = (
-            f"In training it is {percent(state.accuracy)}"
+            f"In training it is {percent(state.accuracy)} in the {min(WINDOW, len(history))} steps {up_to(history)}"
             if state.by_accuracy
-            else (f"Of the last training batches {percent(state.accuracy)} were right")
+            else f"Of the {min(WINDOW, len(history))} training batches {up_to(history)} "
+            f"{percent(state.accuracy)} were right"
         )
         right = f" {trained}." * math.isfinite(state.accuracy)
         self.tell(
@@ -44,8 +45,7 @@ class NothingLearned(OnTestSet):
                 f"{self._guess(state)}{right}",
             mechanism.apart(history, state.batch_normed)
             if apart
-            else f"The run is {'about' if above <= MOVED else 'not far from'} where it began: the model is of "
-                f"{'no' if above <= MOVED else 'little'} use for its task.",
+            else f"Whatever its loss says, the model is of {'no' if above <= MOVED else 'little'} use for its task.",
         )  # fmt: skip
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
@@ -57,8 +57,7 @@ class NothingLearned(OnTestSet):
         self.tell(
             history, "warning", "No better than guessing so far",
             f"At the end the accuracy on the test set is {percent(accuracy)}.{self._guess(state)}",
-            f"The loss went from {number(state.start)} to {number(state.recent)}, and the model has learned nothing of "
-                "what its task is for. It may need more steps.",
+            f"{state.course()} The model has learned nothing of what its task is for. It may need more steps.",
         )  # fmt: skip
         return self._finding
 

@@ -23,6 +23,7 @@ class PoorInitialization(Looking):
     _why: str | None = None  # what is wrong, "" for nothing; None before the first look
     _meaning: str = ""
     _layers: tuple[str, ...] = ()
+    _equal: bool = False  # whether all weights are 0, which no norm heals
 
     def look(self, history: History, state: Progress) -> None:
         if self._why is None:
@@ -34,8 +35,8 @@ class PoorInitialization(Looking):
         if self._finding is None:
             self.tell(
                 history, "critical", "Poor initialization", self._why, self._meaning,
-                ("model.init=he model.init_gain=1", "model.init=orthogonal model.init_gain=1", "model.init=lsuv "
-                    "model.init_gain=1", "model.norm=batch"),
+                ("model.init=he model.init_gain=1", "model.init=orthogonal model.init_gain=1",
+                    "model.init=lsuv model.init_gain=1", *(() if self._equal else ("model.norm=batch",))),
                 self._layers, first=0,
             )  # fmt: skip
         self.soften(not state.well)
@@ -44,6 +45,7 @@ class PoorInitialization(Looking):
         weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")]
         norms = history.layer_metric("weight_norm", 0, 1)[0][weights]
         if len(norms) and not norms.any():
+            self._equal = True
             self._why, self._meaning = (
                 "All weights are 0 at the first step.",
                 "All units of a layer are equal and get the same gradient, so they stay equal.",

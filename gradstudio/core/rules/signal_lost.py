@@ -45,7 +45,8 @@ class SignalLost(Looking):
         self.tell(
             history, "critical", "The signal forgets its input",
             f"At step {step:,} the output layer saw nearly the same for every test example: the mean cosine between "
-            f"two of them was {number(cosine, 4)}. The gradient norm is {number(norm)}.",
+            f"two of them was {number(cosine, 4)}. The gradient norm is {number(norm)} at step "
+            f"{len(history) - 1:,}.",
             "The common part of the signal gets nearly all of each update; the differences between the examples get "
             f"{share} of that. What reaches the output layer hardly depends on the example.",
             (

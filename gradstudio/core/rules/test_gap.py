@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gradstudio.core.diagnosis import mechanism
 from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
 from gradstudio.core.diagnosis.rule import OnTestSet
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import percent
 
 
@@ -31,6 +31,6 @@ class TestGap(OnTestSet):
         self.tell(
             history, "critical" if accuracy < state.promised else "warning", "Wrong on the test set",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}, while "
-                f"{percent(state.accuracy)} of the last 50 training batches were right.",
+                f"{percent(state.accuracy)} of the 50 training batches {up_to(history)} were right.",
             mechanism.apart(history, state.batch_normed), ("model.norm=layer",) if state.batch_normed else (),
         )  # fmt: skip

@@ -20,8 +20,8 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass
 class UpdateRatioHigh(Looking):
-    """Fires where |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; critical
-    while the run does badly.
+    """Fires where |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; or, in a
+    run that does badly, where those above `ratio` add up to more than `in_all`. Critical while the run does badly.
 
     0.1 is the upper end of DeepDiagnosis (ICSE 2022) and of TheDeepChecker (log10 > -1); a healthy Adam begins there
     for some steps. A run that diverged is blamed on large updates only if there was one in its `recent` last steps."""
@@ -30,11 +30,13 @@ class UpdateRatioHigh(Looking):
     ratio: float = 0.1
     steps: int = 10
     once: float = 1.0
+    in_all: float = 1.5
+    gap: int = 5  # steps
     recent: int = 20
     window: int = 50
 
     _seen: int = 0
-    _high: tuple[int, ...] = ()  # the latest steps above the ratio
+    _high: tuple[tuple[int, float], ...] = ()  # the latest steps above the ratio, and theirs
     _count: int = 0
     _first: int = -1  # the first of those that were too many
     _at_once: bool = False  # the very first update was longer than the weights
@@ -43,20 +45,30 @@ class UpdateRatioHigh(Looking):
     _peak_lr: float = 0.0
     _latest: int = -1
     _broke: int = -1  # the step at which the run did
+    _known: tuple[Severity, bool] = ("info", False)  # severity, and whether the run did well, as they were told last
+    _failed: bool = False  # whether it did badly at the latest look
 
     def look(self, history: History, state: Progress) -> None:
         ratios = history.column("update_ratio", self._seen)
         high = _NONE if ratios.max() <= self.ratio else self._sound(history, ratios)
         for at in high.tolist():
             step, ratio = self._seen + at, float(ratios[at])
+            if 0 <= self._latest < step - self.window and not self._failed:
+                self._begin_again()
             if ratio > self._peak:
                 self._peak, self._peak_step, self._peak_lr = ratio, step, history.value("lr", step)
-            self._count, self._latest = self._count + 1, step
-            self._high = (*(other for other in self._high if other > step - self.window), step)
-            if self._first < 0 and (len(self._high) >= self.steps or ratio > self.once):
-                self._first = self._high[0]
+            self._latest = step
+            self._high = (*(other for other in self._high if other[0] > step - self.window), (step, ratio))
+            if self._first >= 0:
+                self._count += 1
+            elif len(self._high) >= self.steps:
+                self._blame(self._high[0][0])
+            elif ratio > self.once:
+                self._blame(self._run_up())
                 self._at_once = step == 0
-        self._seen = len(history)
+        if self._first < 0 and state.failing and sum(ratio for _, ratio in self._high) > self.in_all:
+            self._blame(self._high[0][0])
+        self._seen, self._failed = len(history), state.failing
         if self._first < 0:
             return
         if state.broken and self._broke < 0:
@@ -64,8 +76,10 @@ class UpdateRatioHigh(Looking):
         far = state.struggling and self._peak > self.once
         blamed = (state.failing or far) and not (state.broken and self._latest < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
-        if not len(high) and self._finding is not None and severity == self._finding.severity:
+        known = (severity, state.well)
+        if not len(high) and self._finding is not None and known == self._known:
             return
+        self._known = known
         decayed = self._decayed(history)
         self.tell(
             history, severity, self._title(blamed),
@@ -75,10 +89,28 @@ class UpdateRatioHigh(Looking):
             if blamed
             else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run broke."
             if state.broken
-            else "The run does well in spite of them.",
-            self._remedies(history, bool(decayed)),
-            first=self._first,
+            else "The run does well in spite of them."
+            if state.well
+            else "Nothing shows that they did harm.",
+            self._remedies(history, bool(decayed)) if blamed else (),
+            first=self._first, last=self._latest,
         )  # fmt: skip
+
+    def _blame(self, first: int) -> None:
+        """Tell of the large updates from a step on."""
+        self._first, self._count = first, sum(step >= first for step, _ in self._high)
+
+    def _run_up(self) -> int:
+        """Return the first of the latest large updates with no more than `gap` steps from each to the next."""
+        steps = [step for step, _ in self._high]
+        while len(steps) > 1 and steps[-1] - steps[-2] <= self.gap:
+            steps.pop()
+        return steps[-1]
+
+    def _begin_again(self) -> None:
+        """Forget the large updates so far: the run did well after them, so what comes now has another beginning."""
+        self._high, self._count, self._first, self._peak, self._at_once = (), 0, -1, 0.0, False
+        self._finding = None
 
     def _decayed(self, history: History) -> str:
         """Return what weight decay has to do with these updates, as sentences; "" for nothing."""

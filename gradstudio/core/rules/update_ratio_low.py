@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import fitting_rate
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
@@ -53,9 +53,9 @@ class UpdateRatioLow(Looking):
         )  # offered_remedies.py adds the usual one
         self.tell(
             history, "warning", "Updates too small",
-            f"The median update is {number(ratio)} times as large as the weights (about 0.001 is usual), at a learning "
-                f"rate of {number(lr)}. "
-            f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
-            f"The last {len(latest)} updates moved the weights by at most {number(float(np.nansum(latest)))} times "
+            f"The median of the {len(latest)} updates {up_to(history)} is {number(ratio)} times as large as the "
+            "weights (about "
+                f"0.001 is usual), at a learning rate of {number(lr)}. {state.course()}",
+            f"Together they moved the weights by at most {number(float(np.nansum(latest)))} times "
                 "their norm in all.", remedies, first=since,
         )  # fmt: skip

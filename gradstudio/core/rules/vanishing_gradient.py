@@ -11,7 +11,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import streak
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
 
@@ -49,8 +49,8 @@ class VanishingGradient(Looking):
             history,
             "critical",
             "Vanishing gradient",
-            f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times}. "
-            f"The loss went from {number(state.start)} to {number(state.recent)} in {len(history):,} steps.",
+            f"The gradient norm is {number(last)} in the last layer and {number(first)} in the first{times} (medians "
+            f"of the {len(latest)} steps {up_to(history)}). {state.course()}",
             f"Each layer passes back only a part of the gradient. Almost none reaches the first layers{hardly}.{decay}",
             (
                 *(weight_decay.lower(history, since) if decay else ()),

@@ -83,7 +83,8 @@ class PlainLoop:
                 break
             if knobs.mistakes.zero_grad_each_micro_batch:
                 self._zero_grad()
-            self._pass(batch, 1 if knobs.mistakes.unscaled_accumulation else count)
+            undivided = knobs.mistakes.unscaled_accumulation or knobs.mistakes.divide_each_micro_batch
+            self._pass(batch, 1 if undivided else count)
             self._mark_gradients()
             self._tell("data")
         self._finish_gradient()

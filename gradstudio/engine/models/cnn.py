@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
@@ -15,7 +14,11 @@ from gradstudio.engine.models.mlp import Hidden, Norms
 from gradstudio.engine.shape import Shape
 
 # One group is a layer norm over channels and pixels, with a factor and a bias for each channel.
-NORMS: Norms = {"none": lambda width: None, "batch": nn.BatchNorm2d, "layer": partial(nn.GroupNorm, 1)}
+NORMS: Norms = {
+    "none": lambda knobs: None,
+    "batch": lambda knobs: nn.BatchNorm2d(knobs.width, momentum=knobs.norm_momentum),
+    "layer": lambda knobs: nn.GroupNorm(1, knobs.width),
+}
 
 
 class HiddenConvolution(Hidden, nn.Conv2d):

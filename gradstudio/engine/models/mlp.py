@@ -13,8 +13,13 @@ from gradstudio.engine.models.checkpointing import checkpointed
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.shape import Shape
 
-Norms = Mapping[str, Callable[[int], nn.Module | None]]
-NORMS: Norms = {"none": lambda width: None, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+# Each makes the norm of a hidden layer.
+Norms = Mapping[str, Callable[[Model], nn.Module | None]]
+NORMS: Norms = {
+    "none": lambda knobs: None,
+    "batch": lambda knobs: nn.BatchNorm1d(knobs.width, momentum=knobs.norm_momentum),
+    "layer": lambda knobs: nn.LayerNorm(knobs.width),
+}
 
 
 class Hidden(nn.Module):
@@ -25,7 +30,7 @@ class Hidden(nn.Module):
     def prepare(self, knobs: Model, norms: Norms, residual: bool) -> None:
         """Choose the activation, the norm and the residual."""
         self.activation = ACTIVATIONS[knobs.activation]
-        self.norm = norms[knobs.norm](knobs.width)
+        self.norm = norms[knobs.norm](knobs)
         self.norm_first = knobs.norm_position == "pre"
         self.residual = residual
 

@@ -67,7 +67,7 @@ class RecurrentStack(nn.Module):
             shapes = (knobs.width, inputs), (knobs.width, knobs.width), (knobs.width,), (knobs.width,)
             for name, shape in zip(Weights._fields, shapes, strict=True):
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
-            self.add_module(f"norm_l{layer}", NORMS[knobs.norm](knobs.width))
+            self.add_module(f"norm_l{layer}", NORMS[knobs.norm](knobs))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         state = inputs

@@ -72,7 +72,7 @@ class Block(nn.Module):
     def __init__(self, knobs: Model, causal: bool) -> None:
         super().__init__()
         made: dict[str, Callable[[], nn.Module]] = {
-            "attention": lambda: Attention(knobs.width, causal),
+            "attention": lambda: Attention(knobs, causal),
             "attention_norm": lambda: nn.LayerNorm(knobs.width),
             "mlp": lambda: Expansion(knobs),
             "mlp_norm": lambda: nn.LayerNorm(knobs.width),
@@ -104,11 +104,14 @@ class Attention(nn.Module):
     """Attention between time steps: each asks (query), is asked (key) and tells (value). It has four heads where the
     width can be divided by four."""
 
-    def __init__(self, width: int, causal: bool) -> None:
+    def __init__(self, knobs: Model, causal: bool) -> None:
         super().__init__()
+        width = knobs.width
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
         self.heads = math.gcd(width, 4)
         self.causal = causal
+        size = width // self.heads
+        self.query_norm, self.key_norm = (nn.LayerNorm(size, bias=False) if knobs.qk_norm else None for _ in range(2))
 
     def forward(self, state: Tensor) -> Tensor:
         return self.output(self.mixed(state))
@@ -119,6 +122,8 @@ class Attention(nn.Module):
         query, key, value = (
             part(state).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
         )
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
         return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
 
     def sums(self, state: Tensor) -> Iterator[Sum]:

@@ -14,6 +14,7 @@ from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.program import Program
 from gradstudio.engine.shape import Shape
+from gradstudio.engine.tasks.task import spoilt
 
 
 class OwnBatch(NamedTuple):
@@ -55,10 +56,16 @@ class OwnData:
 
         return OwnBatch(trees.first_changed(batch.tree, noise))
 
+    def with_nan(self, batch: OwnBatch) -> OwnBatch:
+        """Return the batch with a NaN as the first number of its first tensor."""
+        return OwnBatch(trees.first_changed(batch.tree, spoilt))
+
     def check_noise(self, problem: Problem, batch: OwnBatch) -> None:
         """Raise KnobError where these knobs ask for noise in inputs that are no floats."""
         first = trees.tensors(batch.tree)[0]
-        for name, value in (("noise", problem.noise), ("outlier_every", problem.outlier_every)):
+        for name, value in (
+            ("noise", problem.noise), ("outlier_every", problem.outlier_every), ("nan_every", problem.nan_every),
+        ):  # fmt: skip
             if value > 0 and first.dtype != torch.float32:
                 dtype = str(first.dtype).removeprefix("torch.")
                 raise KnobError(

@@ -91,6 +91,11 @@ def policy_gradient(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
     return -(taken * worth * lasted).sum(1).mean()
 
 
+def squared_log_z(outputs: Tensor) -> Tensor:
+    """Return the mean over all answers of log(sum of exp(outputs))^2, the z-loss of PaLM (Chowdhery 2022)."""
+    return torch.logsumexp(outputs, -1).square().mean()
+
+
 def one_hot(targets: Tensor, like: Tensor) -> Tensor:
     """Return classes as rows of `like`'s width with a 1 at the class, and values as they are."""
     if targets.is_floating_point():

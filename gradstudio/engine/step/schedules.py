@@ -7,11 +7,23 @@ from collections.abc import Callable
 
 from gradstudio.core.experiment import Schedule
 
-# Each maps the finished share of the fall, 0 to 1, to a factor on the learning rate.
+
+def one_cycle(share: float) -> float:
+    """Return a rise from 1/25 to 1 over the first 30 % and a fall to 1/250,000, both as half a cosine: Smith 2018, with
+    the values of torch.optim.lr_scheduler.OneCycleLR."""
+    start, end, top = 1 / 25, 1 / 250_000, 0.3
+    if share < top:
+        return start + (1 - start) * 0.5 * (1 - math.cos(math.pi * share / top))
+    return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * (share - top) / (1 - top)))
+
+
+# Each maps the finished share of the schedule, 0 to 1, to a factor on the learning rate.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda share: 1.0,
     "cosine": lambda share: 0.5 * (1 + math.cos(math.pi * share)),  # Loshchilov and Hutter 2016, without restarts
     "linear": lambda share: 1.0 - share,
+    "exponential": lambda share: 0.01**share,
+    "one_cycle": one_cycle,
 }
 
 

@@ -73,7 +73,10 @@ class Pole(Task):
             inputs[:, step], action[:, step], lasted[:, step] = seen[:, 0].cpu(), right, torch.from_numpy(lasting)
             state = np.where(lasting[:, None], moved(state, right.numpy()), state)
         model.train(training)
-        targets = torch.stack([action * lasted, worth(lasted), lasted], 2)
+        worths = worth(lasted)
+        if self.problem.baseline:
+            worths = (worths - worths.sum() / lasted.sum()) * lasted
+        targets = torch.stack([action * lasted, worths, lasted], 2)
         return Batch((inputs * lasted.unsqueeze(2)).to(self.device), targets.to(self.device))
 
     def _shown(self, state: np.ndarray) -> Batch:
@@ -98,6 +101,7 @@ def moved(state: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def worth(lasted: Tensor) -> Tensor:
     """Return the worth of each step, (episodes, time steps): the discounted reward from there on, 1 for each step that
-    lasts. No baseline is subtracted, so a policy can run away."""
+    lasts. Without a baseline subtracted from it a
+    policy can run away."""
     remaining = lasted.flip(1).cumsum(1).flip(1)
     return (1 - DISCOUNT**remaining) / (1 - DISCOUNT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -83,6 +84,10 @@ class Task:
         """Return the batch with outliers in place of its inputs."""
         return Batch(self.outliers(batch.inputs, scale), batch.targets)
 
+    def with_nan(self, batch: Batch) -> Batch:
+        """Return the batch with a NaN as the first number of its first example."""
+        return Batch(spoilt(batch.inputs), batch.targets)
+
     def _placed(self, batch: Batch) -> Batch:
         """Return the batch scaled by input_scale, on the device."""
         inputs = batch.inputs if self.problem.input_scale == 1 else batch.inputs * self.problem.input_scale
@@ -105,6 +110,15 @@ class Dataset(Task):
         super().__init__(problem, seed, device)
         self.order = torch.empty(0, dtype=torch.int64)  # of this epoch
         self.position = 0  # first example of the next batch in it
+
+    def mislabelled(self, batch: Batch) -> Batch:
+        """Return a batch of labels (batch,) with problem.label_noise of them drawn anew, each class equally likely."""
+        if self.problem.label_noise == 0:
+            return batch
+        source, examples = generator(self.seed, "label_noise"), len(batch.targets)
+        chosen = torch.rand(examples, generator=source) < self.problem.label_noise
+        drawn = torch.randint(self.shape.outputs, (examples,), generator=source)
+        return Batch(batch.inputs, placed(torch.where(chosen, drawn, batch.targets.cpu()), self.device))
 
     def next_batch(self, model: nn.Module, count: int = 1) -> Batch:
         """Return the next `count` micro-batches as one batch. Examples that are left at the end of an epoch and do not
@@ -137,3 +151,8 @@ class Dataset(Task):
 
     def sample(self, examples: int = 256) -> Tensor:
         return self.training.inputs[:examples].cpu()
+
+
+def spoilt(inputs: Tensor) -> Tensor:
+    """Return float inputs of any shape with a NaN as their first number."""
+    return torch.cat([inputs.new_full((1,), math.nan), inputs.flatten()[1:]]).view_as(inputs)

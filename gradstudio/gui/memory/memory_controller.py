@@ -55,6 +55,11 @@ class MemoryController(QObject):
         cures = budget.cures(run.in_force, run.to_come) if run.refused else ()
         return (f"Set {texts.change_text(cures[0])}", partial(self._apply, cures[0])) if cures else None
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is to come."""
+        return self._estimator.busy
+
     def close(self, seconds: float) -> bool:
         """End the process that works footprints out. Return whether it has ended within so many seconds."""
         return self._estimator.close(seconds)

@@ -16,6 +16,7 @@ from gradstudio.session.files import csv_table
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_figures import Figures, figures
+from gradstudio.session.words.outcome_words import OUTCOMES
 
 FEWEST, MOST = 2, 8  # runs that can be compared
 CURVES = ("loss", "grad_norm")  # columns of the history that are written side by side
@@ -170,8 +171,14 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
     files = tuple(_file(run) for run in runs)
     if len(set(files)) > 1:
         found.append(Setting("studio_file", files, ((),) * len(runs), (True,) * len(runs)))
+    scripts = [dict(run.watched.told) if run.watched else {} for run in runs]
+    for name in dict.fromkeys(name for told in scripts for name in told):
+        if len(set(values := tuple(told.get(name, "–") for told in scripts))) > 1:
+            found.append(Setting(name, values, ((),) * len(runs), (True,) * len(runs)))
     courses = [run.course for run in runs]
-    values_of = [{knob.name: value for knob, value in run.experiment.items()} for run in runs]
+    values_of = [
+        {} if run.watched else {knob.name: value for knob, value in run.experiment.items()} for run in runs
+    ]  # the knobs of a script are its facts
     for name in dict.fromkeys(name for known in values_of for name in known):
         values = tuple(known.get(name, "–") for known in values_of)
         changes = tuple(tuple(change for change in course if change.knob == name) for course in courses)
@@ -197,6 +204,8 @@ def _surroundings(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
 
 
 def _text(name: str, value: Any) -> str:
+    if name == "outcome":
+        return OUTCOMES[value][0]
     if isinstance(value, str):
         return value
     if name in _SHARES:

@@ -21,7 +21,10 @@ def summarize(run: Run) -> dict[str, Any]:
             "severity": finding.severity,
             "first_step": finding.first_step,
             "layers": list(finding.layers),
+            "title": finding.title,
+            "last_step": finding.last_step,
             "evidence": finding.evidence,
+            "meaning": finding.meaning,
             "remedies": list(finding.remedies),
             "explains": list(finding.explains),
         }

@@ -50,6 +50,11 @@ class Asked:
         """Return what was found before, None where nothing was."""
         return self._known.get(_key(experiment))
 
+    def end(self) -> None:
+        """End the process, which otherwise waits some minutes for the next question. Answers stay known."""
+        with self._one_at_a_time:
+            self._process.close()
+
     def _ask(self, key: str, experiment: Experiment, stopped: Callable[[], bool]) -> None:
         footprint, cures = None, list[Cure]()
         for answer in self._process.ask(experiment, stopped):

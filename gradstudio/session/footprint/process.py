@@ -53,6 +53,7 @@ class FootprintProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._answers, self._ready = queue.SimpleQueue[bytes](), False
         self._number = 0
+        self._listener: threading.Thread | None = None
 
     def ask(
         self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *, cures: bool = True
@@ -105,6 +106,8 @@ class FootprintProcess:
             else:
                 child.kill()
         child.wait()
+        if self._listener is not None:  # what the child wrote has ended too
+            self._listener.join(ENDING)
 
     def _send(self, request: dict[str, Any]) -> None:
         """Hand a request over; a process that has ended is started again."""
@@ -130,7 +133,8 @@ class FootprintProcess:
             [sys.executable, "-P", "-c", _CHILD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        threading.Thread(target=_listen, args=(self._child, self._answers), daemon=True).start()
+        self._listener = threading.Thread(target=_listen, args=(self._child, self._answers), daemon=True)
+        self._listener.start()
 
     def _next(self, stopped: Callable[[], bool]) -> dict[str, Any] | None:
         """Return the next answer to the latest request; None where it is stopped."""

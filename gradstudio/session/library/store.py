@@ -490,6 +490,7 @@ def _columns(data: bytes, count: int) -> np.ndarray:
 
 def searched(entry: Entry) -> str:
     """Return the text in which the words of a search are looked for."""
+    word = "diverged" if entry.outcome == "nonfinite" else ""  # as the list shows it
     return re.sub(
-        r"\s+", " ", " ".join((entry.title, entry.preset, entry.id, entry.outcome, entry.note, *entry.tags))
+        r"\s+", " ", " ".join((entry.title, entry.preset, entry.id, entry.outcome, word, entry.note, *entry.tags))
     ).casefold()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradstudio.core.diagnosis import cause_ranking
+from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import as_code
@@ -34,4 +35,17 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     # the knobs of mistakes say nothing of a script, so those that mend one do not count as set already
     loop = tuple(remedy for remedy in finding.remedies if remedy.startswith("mistakes."))
     scaled = run.experiment.precision.scaling == "dynamic"
-    return replace(found, remedies=as_code((*loop, *found.remedies), optimizer, scaled=scaled))
+    facts = dict(run.watched.facts)
+    variables = {name: facts[f"{name} variable"] for name in ("model", "optimizer") if f"{name} variable" in facts}
+    lines = as_code((*loop, *_usable(found, run)), optimizer, scaled=scaled, variables=variables)
+    if finding.rule.startswith("nonfinite") and run.provenance is not None:
+        of_its_birth = of_birth(run.provenance)
+        lines = lines if of_its_birth is None else of_its_birth
+    return replace(found, remedies=lines)
+
+
+def _usable(finding: Finding, run: Run) -> tuple[str, ...]:
+    """Return the remedies without those that make a step smaller where no step was made before the first NaN or Inf."""
+    if finding.rule.startswith("nonfinite") and run.first_nonfinite_step == 0:
+        return tuple(remedy for remedy in finding.remedies if not remedy.startswith("clipping."))
+    return finding.remedies

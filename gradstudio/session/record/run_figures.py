@@ -31,9 +31,10 @@ class Figures:
 
 def figures(run: Run) -> Figures:
     """Return the figures of a run as far as it has come. best_loss and peak_grad_norm are the extremes of the finite
-    values."""
+    values, up to the step at which the run diverged."""
     history, count = run.history, len(run.history)  # a run that still trains grows between two columns
     loss, norm = history.column("loss", 0, count), history.column("grad_norm", 0, count)
+    broke = count if run.first_nonfinite_step is None else run.first_nonfinite_step + 1  # a watched script may go on
     clip_coef, scale = history.column("clip_coef", 0, count), history.column("scale", 0, count)
     return Figures(
         outcome=run.status if run.over else "stopped",
@@ -41,9 +42,9 @@ def figures(run: Run) -> Figures:
         first_nonfinite_step=run.first_nonfinite_step,
         initial_loss=_seen(loss[:1]),
         final_loss=_seen(loss[-1:]),
-        best_loss=_extreme(np.min, loss),
+        best_loss=_extreme(np.min, loss[:broke]),
         accuracy=run.accuracy,
-        peak_grad_norm=_extreme(np.max, norm),
+        peak_grad_norm=_extreme(np.max, norm[:broke]),
         clipped_share=float((clip_coef < 1).mean()) if len(clip_coef) else None,
         skipped_steps=int(history.column("skipped", 0, count).sum()),
         final_scale=float(scale[-1]) if len(scale) else None,

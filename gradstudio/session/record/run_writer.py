@@ -26,7 +26,7 @@ _GROWN = (
     "name", "message", "refused", "environment", "differs_at", "seconds", "events", "timeline", "refusals", "compared",
     "not_compared", "findings", "first_nonfinite_step", "provenance", "accuracy", "in_force",
 )  # fmt: skip
-_BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier"})
+_BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier", "nan_batch"})
 
 
 class SoFar(NamedTuple):
@@ -220,8 +220,11 @@ class RunWriter:
             if row is not None:
                 self._tell(row)
             problem = self.run.in_force.problem
-            if problem.outlier_every and (batch := step + problem.skip_batches) and batch % problem.outlier_every == 0:
+            batch = step + problem.skip_batches
+            if problem.outlier_every and batch and batch % problem.outlier_every == 0:
                 self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", step)
+            if problem.nan_every and batch and batch % problem.nan_every == 0:
+                self.note("nan_batch", "a NaN is in the batch", step)
             if seen.broken and self.run.first_nonfinite_step is None and row is not None:
                 self._diverge(row, step)
             for finding in watch.diagnosis.look(seen):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BACK = 20  # steps that broken weights are followed back, at the most
 RECENT = 100  # a knob change is told if it came no more than so many steps before
 PHASES = {
+    "data": "data",
     "forward": "forward pass",
     "loss": "loss",
     "backward": "backward pass",
@@ -148,6 +149,10 @@ def sentence(found: Provenance) -> str:
         if born.given_inf and not born.given_nan
         else "NaN and Inf"
     )
+    if found.phase == "data" and not born.produced:
+        return (
+            f"The first {what} came with the data of step {found.step:,}{f' ({part})' if part else ''}: {found.cause}."
+        )
     verb = "was born" if born.produced else "came"
     name = found.operation.split(".")[1] if found.operation.count(".") else found.operation
     return (

@@ -114,6 +114,11 @@ def ring(plan: Plan) -> str:
     return torch.stack([points, drawn[:, 1]], 1), torch.zeros(examples)'''
 
 
+_LABEL_NOISE = """# Some labels are drawn anew
+mislabels = torch.Generator().manual_seed(seed + 6_000_011)
+chosen = torch.rand(len(all_targets), generator=mislabels) < {share!r}
+drawn = torch.randint({classes}, (len(all_targets),), generator=mislabels)
+all_targets = torch.where(chosen, drawn, all_targets.cpu()).to(device)"""
 DRAWN = {"adding": adding, "copy": copy, "characters": characters, "ring": ring}
 
 
@@ -135,6 +140,9 @@ def data(plan: Plan, lines: Lines) -> None:
     if data_files(read):
         lines.add(_FIND)
     lines.add(read)
+    if float(plan["problem.label_noise"]) > 0 and task in DATASETS:
+        classes = 2 if task == "spirals" else 10
+        lines.add(_LABEL_NOISE.format(share=plan["problem.label_noise"], classes=classes))
     many = plan.above("accumulation.steps", 1)
     if many:
         lines.add(PARTS.format(size=size))

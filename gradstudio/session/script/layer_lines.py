@@ -39,6 +39,12 @@ def activation(plan: Plan) -> str:
     return ACTIVATIONS[str(plan["model.activation"])]
 
 
+def norm_momentum(plan: Plan) -> str:
+    """Return the argument of a batch norm for model.norm_momentum; "" for torch's own 0.1."""
+    momentum = float(plan["model.norm_momentum"])
+    return "" if momentum == 0.1 else f", momentum={momentum!r}"
+
+
 def answers(plan: Plan, state: str) -> str:
     """Return the head on the last states of a sequence network."""
     count = shape(plan).answers

@@ -16,7 +16,8 @@ from gradstudio.session.script.plan import Lines, Plan, literal, variable
 
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 _SKIP = "problem.skip_batches"
-_CLIP_ELSEWHERE = ("clip_each_micro_batch", "clip_before_unscale", "clip_after_step")
+_CLIP_ELSEWHERE = ("clip_each_micro_batch", "clip_before_backward", "clip_before_unscale", "clip_after_step")
+_UNDIVIDED = ("unscaled_accumulation", "divide_each_micro_batch")
 
 
 def timeline(plan: Plan, lines: Lines) -> None:
@@ -43,6 +44,9 @@ def before(plan: Plan, lines: Lines) -> None:
         lines.add("gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)")
     if plan.above("problem.outlier_every", 0):
         lines.add("outliers = torch.Generator().manual_seed(seed + 2_000_003)")
+    if plan.keeps_gradients and not plan.own:
+        lines.add("for parameter in model.parameters():  # for what clips before the first backward pass")
+        lines.add("parameter.grad = torch.zeros_like(parameter)", 1)
     if _keeps_unclipped(plan):
         lines.add("# The gradient without the clipping in between, only to print its norm")
         lines.add(f"unclipped = {{parameter: torch.zeros_like(parameter) for parameter in {plan.parameters}}}")
@@ -77,12 +81,15 @@ def loop(plan: Plan, lines: Lines) -> None:
     _apply_changes(plan, lines)
     _pass_over(plan, lines)
     _zero_grad(plan, lines)
+    if clipping_lines.ever(plan):
+        wrong(plan, lines, "clip_before_backward", clipping_lines.call(plan), "there is nothing to clip yet", 1)
     if many:
         _micro_batches(plan, lines)
     else:
         lines.add(plan.next_batch, 1)
     depth = 1 + many
     _outliers(plan, lines, depth)
+    _nans(plan, lines, depth)
     _mistakes_of_micro_batches(plan, lines, depth, many=many)
     _forward_and_backward(plan, lines, depth, many=many)
     _finish_gradient(plan, lines)
@@ -134,18 +141,9 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
 
 
 def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
-    every = plan.text("problem.outlier_every")
     if not plan.above("problem.outlier_every", 0):
         return
-    condition = f"step > 0 and step % {every} == 0"
-    if plan.changes(_SKIP):
-        condition = f"step + passed > 0 and (step + passed) % {every} == 0"
-    elif plan.above(_SKIP, 0):
-        condition = f"(step + {plan[_SKIP]}) % {every} == 0"
-    lines.add(
-        f"if {f'{every} > 0 and ' if plan.ever('problem.outlier_every', 0) else ''}{condition}:  # an outlier batch",
-        depth,
-    )
+    lines.add(f"if {_is_due(plan, 'problem.outlier_every')}:  # an outlier batch", depth)
     if plan.own:
         lines.add(own_model_lines.outlier(plan), depth + 1)
         return
@@ -153,6 +151,24 @@ def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
         f"inputs = torch.randn(inputs.shape, generator=outliers).to(device) * {plan.text('problem.outlier_scale')}",
         depth + 1,
     )
+
+
+def _nans(plan: Plan, lines: Lines, depth: int) -> None:
+    if not plan.above("problem.nan_every", 0):
+        return
+    lines.add(f"if {_is_due(plan, 'problem.nan_every')}:  # a batch with a NaN in it", depth)
+    lines.add(own_model_lines.nan() if plan.own else f"inputs = {own_model_lines.spoilt('inputs')}", depth + 1)
+
+
+def _is_due(plan: Plan, knob: str) -> str:
+    """Return the condition that the batch is one of those that a knob asks for, one in so many."""
+    every = plan.text(knob)
+    condition = f"step > 0 and step % {every} == 0"
+    if plan.changes(_SKIP):
+        condition = f"step + passed > 0 and (step + passed) % {every} == 0"
+    elif plan.above(_SKIP, 0):
+        condition = f"(step + {plan[_SKIP]}) % {every} == 0"
+    return f"{every} > 0 and {condition}" if plan.ever(knob, 0) else condition
 
 
 def _mistakes_of_micro_batches(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
@@ -206,19 +222,32 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
         lines.add(forward, depth + 1)
     weight = "" if plan.values("loss.weight") == [1.0] else f" * {plan.text('loss.weight')}"
     outputs = "outputs" if dtypes == ["fp32"] else "outputs.float()"
+    if outputs != "outputs" and not plan.own and loss_lines.reads_outputs_twice(plan):
+        lines.add("outputs = outputs.float()", depth)  # one cast, so that its gradients are added up in fp32
+        outputs = "outputs"
     lines.add(f"loss = {'loss.float()' if plan.own else loss_lines.call(plan, outputs)}{weight}", depth)
-    share = f"loss / {plan.text('accumulation.steps')}"
-    if not many or always(plan, "unscaled_accumulation"):
+    share, undivided = f"loss / {plan.text('accumulation.steps')}", switch(plan, *_UNDIVIDED)
+    if not many or undivided == "True":
         share = "loss"
-    elif ever(plan, "unscaled_accumulation"):
-        share = f"loss / (1 if {plan.text('mistakes.unscaled_accumulation')} else {plan.text('accumulation.steps')})"
+    elif undivided:
+        share = f"loss / (1 if {undivided} else {plan.text('accumulation.steps')})"
     if many and ever(plan, "unscaled_accumulation"):
         mark(plan, lines, "unscaled_accumulation", "not divided by the number of micro-batches", depth)
     lines.add(loss_scale_lines.backward(plan, share), depth)
+    if many:
+        _divide_gradients(plan, lines, depth)
     if clipping_lines.ever(plan):
         wrong(plan, lines, "clip_each_micro_batch", clipping_lines.call(plan), "it acts on parts of the sum", depth)
     if many:
         lines.add("losses.append(loss.detach())", depth)
+
+
+def _divide_gradients(plan: Plan, lines: Lines, depth: int) -> None:
+    count = plan.text("accumulation.steps")
+    divided = f"for parameter in {plan.parameters}:\n    parameter.grad.div_({count})"
+    if _keeps_unclipped(plan):
+        divided += f"\n    unclipped[parameter].div_({count})"
+    wrong(plan, lines, "divide_each_micro_batch", divided, "what came before is divided again each time", depth)
 
 
 def _finish_gradient(plan: Plan, lines: Lines) -> None:

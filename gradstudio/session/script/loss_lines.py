@@ -68,6 +68,21 @@ def function(plan: Plan, lines: Lines) -> None:
 
 def call(plan: Plan, outputs: str) -> str:
     """Return an expression for the loss of a micro-batch."""
+    factor = plan.text("loss.z_loss")
+    if not reads_outputs_twice(plan):
+        return _call(plan, outputs)
+    added = f"{factor} * torch.logsumexp({outputs}, -1).square().mean()"
+    if plan.ever("loss.z_loss", 0.0):
+        added = f"({added} if {factor} > 0 else 0.0)"
+    return f"({_call(plan, outputs)} + {added})"
+
+
+def reads_outputs_twice(plan: Plan) -> bool:
+    """Return whether a z-loss is added to the loss."""
+    return plan.above("loss.z_loss", 0) and plan.experiment.applies("loss.z_loss")
+
+
+def _call(plan: Plan, outputs: str) -> str:
     if kind(plan) == "value":
         return f"F.mse_loss({outputs}, targets)"
     if kind(plan) != "classes":

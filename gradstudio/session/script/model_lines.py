@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradstudio.session.script.layer_lines import layer_class, sizes, stack, through, unflatten
+from gradstudio.session.script.layer_lines import layer_class, norm_momentum, sizes, stack, through, unflatten
 from gradstudio.session.script.model_shape import each_step, product, shape
 from gradstudio.session.script.plan import Lines, Plan
 from gradstudio.session.script.sequence_model_lines import recurrent, transformer
@@ -23,7 +23,7 @@ def build(plan: Plan) -> str:
 def mlp(plan: Plan) -> str:
     """Return the class of an MLP; also that of the two networks of a gan, and of a policy."""
     width, kind, goes = plan["model.width"], str(plan["model.kind"]), shape(plan)
-    norms = {"batch": f"nn.BatchNorm1d({width})", "layer": f"nn.LayerNorm({width})"}
+    norms = {"batch": f"nn.BatchNorm1d({width}{norm_momentum(plan)})", "layer": f"nn.LayerNorm({width})"}
     layer = layer_class(plan, "nn.Linear", f"inputs, {width}", norms)
     several = kind == "gan"
     name = {"gan": "MLP", "policy": "Policy"}.get(kind, "Network")
@@ -78,7 +78,7 @@ class GAN(nn.Module):
 
 def cnn(plan: Plan) -> str:
     width, goes = plan["model.width"], shape(plan)
-    norms = {"batch": f"nn.BatchNorm2d({width})", "layer": f"nn.GroupNorm(1, {width})"}
+    norms = {"batch": f"nn.BatchNorm2d({width}{norm_momentum(plan)})", "layer": f"nn.GroupNorm(1, {width})"}
     layer = layer_class(plan, "nn.Conv2d", f"inputs, {width}, 3, padding=1", norms)
     image = "        x = x.unsqueeze(1)  # an image of one channel\n"
     if each_step(plan):

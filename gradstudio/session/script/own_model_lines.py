@@ -77,14 +77,15 @@ def _future_imports(file: StudioFile) -> tuple[list[str], str]:
 
 def data(plan: Plan, lines: Lines) -> None:
     """Add `batches`, which yields micro-batches without end."""
-    noise, outliers = float(plan["problem.noise"]), plan.above("problem.outlier_every", 0)
+    noise = float(plan["problem.noise"])
+    spoils = plan.above("problem.outlier_every", 0) or plan.above("problem.nan_every", 0)
     moves = plan["run.device"] != "cpu"
     lines.add("source = torch.Generator().manual_seed(seed)")
     if noise > 0:
         lines.add("noise = torch.Generator().manual_seed(seed + 1_000_003)")
-    if noise > 0 or outliers or moves:
+    if noise > 0 or spoils or moves:
         lines.add(_TREES)
-    if noise > 0 or outliers:
+    if noise > 0 or spoils:
         lines.add(_FIRST)
     lines.add("def batches():")
     lines.add("while True:", 1)
@@ -110,6 +111,16 @@ def outlier(plan: Plan) -> str:
     """Return the line that makes a batch one of noise."""
     drawn = f"torch.randn(x.shape, generator=outliers).to(device) * {plan.text('problem.outlier_scale')}"
     return f"batch = with_first(batch, lambda x: {drawn})"
+
+
+def nan() -> str:
+    """Return the line that puts a NaN into a batch."""
+    return f"batch = with_first(batch, lambda x: {spoilt('x')})"
+
+
+def spoilt(inputs: str) -> str:
+    """Return an expression for a tensor with a NaN as its first number."""
+    return f'torch.cat([{inputs}.new_full((1,), float("nan")), {inputs}.flatten()[1:]]).view_as({inputs})'
 
 
 def arguments(plan: Plan, function: str) -> str:

@@ -41,7 +41,13 @@ class Plan:
     @property
     def zero_grad(self) -> str:
         """The line that clears the gradients."""
-        return f"optimizer.zero_grad({'set_to_none=False' if self.own else ''})"
+        return f"optimizer.zero_grad({'set_to_none=False' if self.own or self.keeps_gradients else ''})"
+
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether something asks for gradients before the first backward pass, as not every rule of clipping does."""
+        early = self.ever("mistakes.clip_before_backward", True)
+        return early and any(self.ever("clipping.kind", kind) for kind in ("value", "agc"))
 
     @property
     def next_batch(self) -> str:

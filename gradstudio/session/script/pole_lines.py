@@ -14,6 +14,11 @@ def episodes(plan: Plan, size: str) -> str:
     scaled = "" if factor == 1 else f" * {literal(factor)}"
     noise = plan["problem.noise"]
     noisy = f" + torch.randn(seen.shape, generator=noise).to(device) * {literal(noise)}" if noise else ""
+    baseline = (
+        "        worth = worth - (worth * lasted).sum() / lasted.sum()  # a baseline\n"
+        if plan["problem.baseline"]
+        else ""
+    )
     shown = f"torch.from_numpy(state).float().unsqueeze(1){scaled}"
     return f'''# Pole balancing (Barto, Sutton and Anderson 1983), without friction: of each episode place, speed,
 # angle and angular speed
@@ -51,7 +56,7 @@ def batches():
         model.train()
         remaining = lasted.flip(1).cumsum(1).flip(1)
         worth = (1 - 0.99**remaining) / (1 - 0.99)  # 1 for each step to come, discounted
-        targets = torch.stack([action, worth, lasted], 2)
+{baseline}        targets = torch.stack([action, worth, lasted], 2)
         {given}
 
 

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from gradstudio.session.script.plan import Lines, Plan, literal
 
-_FALLS = {"constant": "1.0", "cosine": "0.5 * (1 + math.cos(math.pi * share))", "linear": "1.0 - share"}
+_FALLS = {
+    "constant": "1.0",
+    "cosine": "0.5 * (1 + math.cos(math.pi * share))",
+    "linear": "1.0 - share",
+    "exponential": "0.01**share",
+    "one_cycle": "one_cycle(share)",
+}
+_COURSES = tuple(kind for kind in _FALLS if kind != "constant")
+_ONE_CYCLE = '''def one_cycle(share):
+    """Up from 1/25 in the first 30 %, then down to 1/250,000 (Smith 2018), as torch's OneCycleLR does."""
+    if share < 0.3:
+        return 1 / 25 + (1 - 1 / 25) * 0.5 * (1 - math.cos(math.pi * share / 0.3))
+    return 1 / 250_000 + (1 - 1 / 250_000) * 0.5 * (1 + math.cos(math.pi * (share - 0.3) / (1 - 0.3)))
+
+
+'''
 
 
 def scheduled(plan: Plan) -> bool:
     """Return whether the learning rate depends on the step."""
-    return plan.ever("schedule.kind", "cosine", "linear") or plan.above("schedule.warmup_steps", 1)
+    return plan.ever("schedule.kind", *_COURSES) or plan.above("schedule.warmup_steps", 1)
 
 
 def live(plan: Plan) -> bool:
@@ -24,9 +39,11 @@ def function(plan: Plan, lines: Lines) -> None:
     """Add the function for the factor on the learning rate."""
     if not scheduled(plan):
         return
+    if plan.ever("schedule.kind", "one_cycle"):
+        lines.add(_ONE_CYCLE)
     lines.add("def factor(taken):")
     lines.add('"""On the learning rate, after so many optimizer steps."""', 1)
-    falls = plan.ever("schedule.kind", "cosine", "linear")
+    falls = plan.ever("schedule.kind", *_COURSES)
     rises = plan.above("schedule.warmup_steps", 0 if falls else 1)
     steps = plan.text("schedule.warmup_steps")
     if rises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gradstudio.session.script.layer_lines import activation, answers, has_layers, run, sizes, stack
+from gradstudio.session.script.layer_lines import activation, answers, has_layers, norm_momentum, run, sizes, stack
 from gradstudio.session.script.model_shape import shape
 from gradstudio.session.script.plan import Plan, literal
 
@@ -45,7 +45,7 @@ def own_rnn(plan: Plan) -> str:
     if norm != "none" and not inside:
         after += "        states = self.norm(states.flatten(0, 1)).view_as(states)\n"
     norms = {
-        "batch": f"        self.norm = nn.BatchNorm1d({width})\n",
+        "batch": f"        self.norm = nn.BatchNorm1d({width}{norm_momentum(plan)})\n",
         "layer": f"        self.norm = nn.LayerNorm({width})\n",
         "none": "",
     }
@@ -88,6 +88,10 @@ def transformer(plan: Plan) -> str:
     width, goes, first = int(plan["model.width"]), shape(plan), plan["model.norm_position"] == "pre"
     heads = math.gcd(width, 4)
     causal = ", is_causal=True" if goes.answers > 1 else ""
+    normed = bool(plan["model.qk_norm"])
+    one = f"nn.LayerNorm({width // heads}, bias=False)"
+    made = f"        self.query_norm, self.key_norm = {one}, {one}\n" if normed else ""
+    used = "        q, k = self.query_norm(q), self.key_norm(k)\n" if normed else ""
     attention, thinking = (
         ["self.attention = Attention()"],
         ["self.expand = nn.Linear({w}, {w4})", "self.contract = nn.Linear({w4}, {w})"],
@@ -112,10 +116,10 @@ def transformer(plan: Plan) -> str:
     def __init__(self):
         super().__init__()
         self.query, self.key, self.value, self.output = (nn.Linear({width}, {width}) for _ in range(4))
-
+{made}
     def forward(self, x):
         q, k, v = (part(x).unflatten(2, ({heads}, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
-        return self.output(F.scaled_dot_product_attention(q, k, v{causal}).transpose(1, 2).flatten(2))
+{used}        return self.output(F.scaled_dot_product_attention(q, k, v{causal}).transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):

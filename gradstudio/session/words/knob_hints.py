@@ -80,9 +80,7 @@ def _share_clipped(requested: Experiment, run: Run) -> Hint:
     limit = requested.clipping.max_norm
     acts = (clipping.kind, clipping.max_norm) == ("norm", limit)
     share = share_over(run, limit)
-    if acts and (
-        made.clip_before_unscale or made.clip_each_micro_batch or made.clip_after_step
-    ):  # these clip another norm than the one that is shown
+    if acts and made.clips_elsewhere:  # it clips another norm than the one that is shown
         share = float((run.history.column("clip_coef", len(run.history) - WINDOW) < 1).mean())
     verb = "clips" if acts else "would clip"
     advised = advised_max_norm(run)

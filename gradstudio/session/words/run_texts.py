@@ -8,18 +8,7 @@ from typing import NamedTuple
 
 from gradstudio.core.text import number, plural
 from gradstudio.session.library.store import Entry
-
-OUTCOMES: dict[str, tuple[str, str]] = {  # status of a run: the word for it, and its colour
-    "finished": ("finished", "good"),
-    "nonfinite": ("diverged", "bad"),
-    "failed": ("failed", "bad"),
-    "interrupted": ("interrupted", "warning"),
-    "stopped": ("stopped", "dim"),
-    "paused": ("paused", "accent"),
-    "running": ("running", "accent"),
-    "starting": ("running", "accent"),
-    "ready": ("running", "accent"),
-}
+from gradstudio.session.words.outcome_words import OUTCOMES
 
 
 class RowTexts(NamedTuple):

@@ -11,8 +11,9 @@ from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_figures import figures
+from gradstudio.session.record.run_figures import Figures, figures
 from gradstudio.session.record.watched_script import WatchedScript
+from gradstudio.session.running.investigation import sentence
 from gradstudio.session.words import names
 
 
@@ -123,7 +124,8 @@ def _loss(run: Run) -> str:
 
 
 def _norm(run: Run) -> str:
-    norm = run.history.column("grad_norm")
+    broke = run.first_nonfinite_step
+    norm = run.history.column("grad_norm", 0, None if broke is None else broke + 1)
     finite = np.flatnonzero(np.isfinite(norm))
     if not len(finite):
         return "No gradient norm was ever finite." if len(norm) else ""
@@ -183,6 +185,13 @@ def loss_scale(scale: float | None) -> str:
     return f"{scale:,.0f}" if scale is not None and scale == round(scale, 3) and 1 <= scale < 1e7 else number(scale)
 
 
+def _clipped(run: Run, found: Figures) -> str:
+    """Return how many of the steps were clipped; where none was, whether clipping was on at all."""
+    if found.clipped_share or any(settings.clipping != "none" for _, settings in run.history.settings):
+        return f"clipped in {percent(found.clipped_share)} of the steps"
+    return "clipping off" if run.history.settings else "not clipped"
+
+
 def _accuracy_line(run: Run, accuracy: float | None) -> list[str]:
     if run.watched is not None or not has_test_set(run.experiment):
         return []
@@ -198,8 +207,7 @@ def in_words(run: Run) -> str:
         f"{one_line(run.title)}: {headline(run)}",
         f"  loss       {number(found.initial_loss)} -> {number(found.final_loss)} (best {number(found.best_loss)})",
         *_accuracy_line(run, found.accuracy),
-        f"  gradient   norm up to {number(found.peak_grad_norm)}, clipped in {percent(found.clipped_share)} of the "
-        "steps",
+        f"  gradient   norm up to {number(found.peak_grad_norm)}, {_clipped(run, found)}",
     ]
     if run.parent:
         lines.insert(1, f"  branch     of {run.parent} from step {run.parent_step:,}: {run.what_changed}")
@@ -218,8 +226,12 @@ def in_words(run: Run) -> str:
         f"  time       {number(found.seconds)} s in {plural(found.steps, 'step', 'steps')} on "
         f"{run.environment.get('device', 'no device')}"
     )
+    if run.provenance is not None:
+        lines += ["", f"Where it was born: {sentence(run.provenance)}"]
     for finding in ranked(run):
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
+        if finding.severity != "info":
+            lines.append(f"  {finding.meaning}")
         if finding.remedies:
             said = "change in the script" if run.watched else "try"
             lines.append(f"  {said}: {', or '.join(finding.remedies)}")

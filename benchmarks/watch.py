@@ -1,0 +1,172 @@
+"""A step of somebody's own loop that is watched, against the same loop bare, and beside what other tools cost that look
+at gradients.
+
+Each tool has a process of its own, as all of them change torch. Rounds of all of them take turns; CPU time of all
+threads of a process counts, so also what writes the library."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.step import CASES as OF_STUDIO
+from benchmarks.step import MLP, seconds_of
+from benchmarks.table import Figure
+from gradstudio.core.experiment import Experiment
+
+ROUNDS, SECONDS = 21, 0.25
+WARM = 60  # steps before the first round; the first row of a watched run takes longest
+
+CASES: dict[str, tuple[list[str], float]] = {
+    "MLP-20, SGD": ([*MLP, "clipping.kind=none", "optimizer.kind=sgd", "optimizer.lr=0.001"], 1.15),
+    "MLP-20, AdamW, clipped": ([*MLP, "clipping.kind=norm", "optimizer.kind=adamw", "optimizer.lr=0.0001"], 1.15),
+    "transformer-4": ([*OF_STUDIO["transformer-4"][0], "clipping.kind=none"], 1.02),
+}
+OURS = "gradstudio.watch"
+
+
+# ---- in a process of its own: a tool beside the loop. Each is given model and optimizer, and returns the step with it
+
+
+def _bare(_model: Any, _optimizer: Any, step: Callable[[], None]) -> Callable[[], None]:
+    return step
+
+
+def _ours(model: Any, optimizer: Any, step: Callable[[], None]) -> Callable[[], None]:
+    import gradstudio
+
+    gradstudio.watch(model, optimizer, library=Path("library.sqlite3"), on_nonfinite="ignore")
+    return step
+
+
+def _lightning(model: Any, optimizer: Any, step: Callable[[], None]) -> Callable[[], None]:
+    from lightning.pytorch.utilities import grad_norm  # pyright: ignore[reportMissingImports]
+
+    def measure(*_: object) -> None:
+        grad_norm(model, norm_type=2)
+
+    optimizer.register_step_pre_hook(measure)
+    return step
+
+
+def _wandb(every: int) -> Callable[..., Callable[[], None]]:
+    def begin(model: Any, _optimizer: Any, step: Callable[[], None]) -> Callable[[], None]:
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        run = wandb.init(mode="offline", settings=wandb.Settings(silent=True))
+        wandb.watch(model, log="all", log_freq=every)
+
+        def logged() -> None:
+            step()
+            run.log({})  # what it has gathered goes with the next line
+
+        return logged
+
+    return begin
+
+
+def _anomaly(_model: Any, _optimizer: Any, step: Callable[[], None]) -> Callable[[], None]:
+    import torch
+
+    torch.autograd.set_detect_anomaly(True)
+    return step
+
+
+def _huggingface(model: Any, _optimizer: Any, step: Callable[[], None]) -> Callable[[], None]:
+    from transformers.debug_utils import DebugUnderflowOverflow  # pyright: ignore[reportMissingImports]
+
+    model.debug = DebugUnderflowOverflow(model)
+    return step
+
+
+# Its package and what begins it.
+TOOLS: dict[str, tuple[str, Callable[..., Callable[[], None]]]] = {
+    "bare": ("torch", _bare),
+    OURS: ("gradstudio", _ours),
+    "Lightning's grad_norm of every layer": ("lightning", _lightning),
+    "wandb.watch, all, every 1000 steps": ("wandb", _wandb(1000)),
+    "wandb.watch, all, every step": ("wandb", _wandb(1)),
+    "torch's anomaly mode": ("torch", _anomaly),
+    "Hugging Face's DebugUnderflowOverflow": ("transformers", _huggingface),
+}
+
+
+def child(tool: str, case: str) -> None:
+    """Make as many steps as each line of stdin says, and answer with the seconds that one took."""
+    from benchmarks.plain import plain_loop
+
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what tools print is no answer
+    names = plain_loop(Experiment().with_texts([*CASES[case][0], "run.device=cpu"]))
+    names["torch"].use_deterministic_algorithms(False)  # as hardly any loop has it
+    step = TOOLS[tool][1](names["model"], names["optimizer"], names["one_step"])
+    for _ in range(WARM):
+        step()
+    for line in sys.stdin:
+        print(seconds_of(step, int(line)), file=answers)
+    os._exit(0)  # none of the tools tidies up
+
+
+# ---- in the process that asks
+
+
+class _Process:
+    def __init__(self, tool: str, case: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self._tool, self._errors = tool, Path(self._folder.name, "errors.txt")
+        root = str(Path(__file__).parent.parent)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from benchmarks.watch import child; child({tool!r}, {case!r})"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors.open("w"), text=True, bufsize=1,
+            cwd=self._folder.name, env=os.environ | {"PYTHONPATH": root, "WANDB_MODE": "offline"},
+        )  # fmt: skip
+
+    def seconds(self, steps: int) -> float:
+        """CPU time of a step."""
+        assert self._process.stdin and self._process.stdout
+        print(steps, file=self._process.stdin)
+        if not (answer := self._process.stdout.readline()):
+            raise RuntimeError(f"{self._tool} ended: {self._errors.read_text().strip().splitlines()[-1:]}")
+        return float(answer)
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+
+def figures() -> Iterator[Figure]:
+    for case, (_, most) in CASES.items():
+        yield from _of_case(case, most)
+    for package in sorted({package for package, _ in TOOLS.values() if not _installed(package)}):
+        yield Figure(f"{package}", float("nan"), note="not measured: it is not installed here")
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _of_case(case: str, most: float) -> Iterator[Figure]:
+    tools = [tool for tool, (package, _) in TOOLS.items() if _installed(package)]
+    processes = {tool: _Process(tool, case) for tool in tools}
+    calls = {tool: max(1, round(SECONDS / process.seconds(5))) for tool, process in processes.items()}
+    rounds = [{tool: processes[tool].seconds(calls[tool]) for tool in tools} for _ in range(ROUNDS)]
+    for process in processes.values():
+        process.close()
+    bare = statistics.median(each["bare"] for each in rounds)
+    for tool in tools[1:]:
+        ratio = statistics.median(each[tool] / each["bare"] for each in rounds)
+        added = 1000 * (ratio - 1) * bare
+        yield Figure(
+            f"{tool}, {case}", ratio, most=most if tool == OURS else None,
+            note=f"bare {1000 * bare:.2f} ms a step; {added:+.3f} ms",
+        )  # fmt: skip

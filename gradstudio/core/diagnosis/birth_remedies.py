@@ -1,0 +1,40 @@
+"""Remedies for a NaN or Inf of a script that was watched, by where it was born. A smaller step heals what grew too
+large; it heals neither the data nor a loss that is not defined for the finite values it was given."""
+
+from __future__ import annotations
+
+from gradstudio.core.diagnosis.cause_ranking import undefined_for
+from gradstudio.core.provenance import Provenance
+
+# By what the name of an operation has in it. The first that fits counts.
+_DEFINED: dict[str, str] = {
+    "log_softmax": "`torch.isfinite(x).all()` on its input: a row of -Inf has no softmax",
+    "log": "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or a loss that takes logits, such as "
+    "`F.binary_cross_entropy_with_logits`",
+    "div": "`a / (b + 1e-8)` in place of `a / b`, or no division where `b` is 0",
+    "reciprocal": "`1 / (x + 1e-8)` in place of `1 / x`",
+    "sqrt": "`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",
+    "pow": "`(x + 1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite",
+    "norm": "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined",
+    "cdist": "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
+    "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
+    "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
+    "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
+}
+_OF_THE_DATA = ("`assert torch.isfinite(x).all()` on the tensors of every batch, to find the sample that holds it",)
+
+
+def came_with_the_data(found: Provenance) -> bool:
+    """Return whether what the script gave to its model or to its loss was not finite already."""
+    born = found.chain[0] if found.chain else None
+    return born is not None and not born.produced and (found.operation == "input" or found.phase == "loss")
+
+
+def of_birth(found: Provenance) -> tuple[str, ...] | None:
+    """Return what to change in the script; None where the usual remedies fit."""
+    if came_with_the_data(found):
+        return _OF_THE_DATA
+    if not undefined_for(found):
+        return None
+    born = f"{found.chain[0].name} {found.chain[0].of}".lower()
+    return next(((line,) for part, line in _DEFINED.items() if part in born), ())

@@ -1,0 +1,66 @@
+"""Noise that is added to the gradient and is far longer than it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.history import LOOK_EVERY, History
+from gradstudio.core.text import number
+
+
+@dataclass
+class GradientNoise(Looking):
+    """Fires where for LOOK_EVERY steps something more than `times` as long as the gradient was added to it before
+    clipping, in a run that does badly or not yet well. What was added follows from three measured numbers: the norm of
+    the true gradient, the norm that reached the optimizer, and what clipping left of the norm."""
+
+    rule = "gradient_noise"
+    times: float = 10.0
+
+    def look(self, history: History, state: Progress) -> None:
+        if len(history) < LOOK_EVERY or not self._covered(history, len(history) - LOOK_EVERY, len(history)).all():
+            self.soften(not state.well)
+            return
+        if not state.struggling:
+            self.soften(not state.well)
+            return
+        step = len(history) - 1
+        norm, passed = history.value("grad_norm", step), float(self._passed_on(history, step, step + 1)[0])
+        added = math.sqrt(passed**2 - norm**2)
+        entries = sum(layer.size for layer in history.layers)
+        as_long = float(f"{norm / math.sqrt(entries):.1g}")
+        self.tell(
+            history, "critical" if state.failing else "warning", "Noise covers the gradient",
+            f"At step {step:,} the gradient norm was {number(norm)}, and what was clipped or went to the optimizer had "
+                f"a norm of {number(passed)}: about {number(added)} was added in between.",
+            f"What was added is about {number(added / norm)} times as long as the gradient, so the update follows it "
+                "and not the gradient.",
+            tuple(f"gradients.noise_std={value:g}" for value in (as_long, 0.0)),
+            first=None if self._finding else self._since(history),
+        )  # fmt: skip
+
+    def _since(self, history: History) -> int:
+        """Return the first of the latest steps in a row that were covered."""
+        clear = np.flatnonzero(~self._covered(history, 0, len(history)))
+        return int(clear[-1]) + 1 if len(clear) else 0
+
+    def _covered(self, history: History, start: int, stop: int) -> NDArray[np.bool_]:
+        """Return where the gradient that came to clipping was so much longer than the true one, (rows,). A true one
+        that reached the optimizer as it was had nothing added, wherever it was clipped."""
+        norm, reached = (history.column(name, start, stop) for name in ("grad_norm", "clipped_norm"))
+        with np.errstate(invalid="ignore"):
+            other = np.abs(reached - norm) > 0.01 * norm
+            return other & (norm > 0) & (self._passed_on(history, start, stop) > self.times * norm)
+
+    @staticmethod
+    def _passed_on(history: History, start: int, stop: int) -> NDArray[np.float64]:
+        """Return the norm before clipping of what reached the optimizer, (rows,); 0 where it is not known."""
+        reached, kept = (history.column(name, start, stop) for name in ("clipped_norm", "clip_coef"))
+        sound = np.isfinite(reached) & np.isfinite(kept) & (kept > 0)
+        return np.where(sound, reached / np.where(sound, kept, 1.0), 0.0)

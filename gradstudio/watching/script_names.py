@@ -1,0 +1,74 @@
+"""What the script itself calls its model and its optimizer: the name of the variable, so that a text can speak of
+`net` where the script says `net`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from torch import nn
+
+from gradstudio.watching import source_lines
+
+MOST_FRAMES = 30  # of the script that are looked at
+
+
+def name_of(wanted: object) -> str:
+    """Return the name by which the script can reach an object where it is at work now, such as 'net' or 'self.model';
+    "" where none was found. A module that holds the wanted one, and has no other parameters, counts as the same."""
+    if wanted is None:
+        return ""
+    for names in _places():
+        for name, value in names.items():
+            if not name.startswith("_") and _is_the_same(value, wanted):
+                return name
+        owner = names.get("self")
+        if owner is not None and not isinstance(owner, nn.Module):
+            for name, value in getattr(owner, "__dict__", {}).items():
+                if _is_the_same(value, wanted):
+                    return f"self.{name}"
+    return ""
+
+
+def module_called(name: str) -> nn.Module | None:
+    """Return the module that the script calls by a name which `name_of` gave."""
+    first, _, last = name.partition(".")
+    for names in _places():
+        found = names.get(first) if not last else getattr(names.get(first), last, None)
+        if isinstance(found, nn.Module):
+            return found
+    return None
+
+
+def _places() -> Iterator[Mapping[str, Any]]:
+    """Yield the variables of each function of the script that is at work, the innermost first, then those of its
+    file."""
+    frame: FrameType | None = source_lines.calling_frame()
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            break
+        if source_lines.is_own(frame.f_code.co_filename):
+            yield _variables(frame)
+        frame = frame.f_back
+    yield vars(sys.modules["__main__"])
+
+
+def _variables(frame: FrameType) -> dict[str, Any]:
+    code, given = frame.f_code, frame.f_locals
+    found = dict(given)
+    if code.co_flags & inspect.CO_OPTIMIZED and sys.version_info < (3, 13):
+        # Python keeps what it gave for as long as the function runs, and with it the tensors of this step
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            given.pop(name, None)
+    return found
+
+
+def _is_the_same(value: object, wanted: object) -> bool:
+    if value is wanted:
+        return True
+    if not isinstance(value, nn.Module) or not isinstance(wanted, nn.Module):
+        return False
+    return [id(each) for each in value.parameters()] == [id(each) for each in wanted.parameters()]
