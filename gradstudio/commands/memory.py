@@ -51,16 +51,14 @@ def memory(
 
 def _say(found: Footprint, cures: list[Cure], budget: int) -> None:
     """Print a footprint for people."""
-    from gradstudio.core.footprint import MB, PARTS
+    from gradstudio.core.footprint import PARTS
     from gradstudio.session.footprint import texts
 
-    say(f"peak {texts.size(found.peak)}, {texts.place(found.phase, found.operation)}\n")
+    say(f"{texts.peak_text(found)}\n")
     rows = [(texts.PARTS[part], texts.size(found.at_peak[part]), texts.size(found.sizes[part])) for part in PARTS]
     table(("", "At the peak", "At most"), rows, headed=True)
-    if budget and (moment := found.first_above(budget * MB)) is not None:
-        say(f"\nover run.memory_budget = {budget} MB {texts.place(moment.phase, moment.operation)}")
-    elif budget:
-        say(f"\nfits into run.memory_budget = {budget} MB")
+    if budget:
+        say(f"\n{texts.budget_text(found, budget)}")
     if cures:
         fits = any(cure.fits for cure in cures)
         say(f"\nwhat would {'lower it' if not budget else 'make it fit' if fits else 'lower it, though nothing fits'}:")

@@ -109,6 +109,7 @@ class Window(QMainWindow):
             self.context, self.side.branches, self.plots.overlays, self.runs
         )  # fmt: skip
         self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
+        self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.fixes = second_part.FixesController(self.context, self.diagnosis)
         second_part.plot_menu.attach(self.context, self.plots)
         self._connect_second_part()
@@ -177,6 +178,7 @@ class Window(QMainWindow):
         yield
         self.side.code.refresh(self.simulator)
         self.fixes.refresh()
+        self.memory.refresh()
         self._show_news()
 
     def _refresh_texts(self, run: Run, new: bool) -> None:
@@ -193,7 +195,7 @@ class Window(QMainWindow):
         run = self.simulator.run
         if run.status == "failed" and run.id != self._reported:
             self._reported = run.id
-            self.message.show_error(run.message, self.simulator.failure)
+            self.message.show_error(run.message, self.simulator.failure, action=self.memory.way_out(run))
         for refusal in self.simulator.refusals():
             self.message.show_error(refusal)
         for notice in self.simulator.notices():
@@ -303,6 +305,7 @@ class Window(QMainWindow):
         self.fixes.stop()  # the trials end while the run does
         ended = self.simulator.close(CLOSING)
         ended = self.fixes.close(CONTROLLER_CLOSING) and ended
+        ended = self.memory.close(CONTROLLER_CLOSING) and ended
         ended = self.runs.close(CONTROLLER_CLOSING) and ended
         ended = self.jobs.close() and ended
         self.heartbeat.stop(alone=ended and not self.machine.busy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from weakref import WeakSet
@@ -95,6 +95,13 @@ class Simulator:
         if self.requested != before:
             self._undo.append(differing(self.requested, before))
         return {other: new for other, new in differing(before, self.requested).items() if other != name}
+
+    def set_together(self, values: Mapping[str, Value]) -> None:
+        """Request several values as one change. KnobError where they do not go together."""
+        before, wanted = self.requested, self.requested.with_values(values)
+        self._request(wanted, *values)
+        if wanted != before:
+            self._undo.append(differing(wanted, before))
 
     def reset(self) -> None:
         """Request the preset's own knobs."""
@@ -373,6 +380,11 @@ class Simulator:
                 else self.requested[name] != run.experiment[name]
             )
         }
+
+    @property
+    def waiting_for_restart(self) -> bool:
+        """Whether one of the requested values acts only when the run begins again."""
+        return any(not self.requested.find_knob(name).live for name in self.waiting())
 
     def _request(self, wanted: Experiment, *named: str) -> None:
         """Request these values, and send the live ones that are new to the worker. A `named` knob is sent too where its

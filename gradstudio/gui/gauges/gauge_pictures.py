@@ -7,51 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QPainter, QPainterPath, QPen, QPixmap, QResizeEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QPainter, QPainterPath, QPen
 
 from gradstudio.core.gauge_samples import FP16_NORMAL, FP16_SUBNORMAL, LOWEST, Exponents
 from gradstudio.core.text import number, power
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.picture import Picture
 from gradstudio.session.words.gauge_readings import factor
 
 ROOM = 3  # px around what is drawn
-
-
-class Picture(QLabel):
-    """A picture as wide as its card, and `height` px high at normal text."""
-
-    def __init__(self, name: str, height: int) -> None:
-        super().__init__()
-        self._height = height
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName(name)
-        theme.changed.connect(self._fit)
-        self._fit()
-
-    def paint(self, painter: QPainter, width: float, height: float) -> None:
-        """Draw the picture into this many pixels."""
-        raise NotImplementedError
-
-    def draw(self) -> None:
-        """Draw the picture anew."""
-        scale = self.devicePixelRatioF()
-        drawn = QPixmap(QSize(max(self.width(), 1), max(self.height(), 1)) * scale)
-        drawn.setDevicePixelRatio(scale)
-        drawn.fill(Qt.GlobalColor.transparent)
-        with QPainter(drawn) as painter:
-            painter.setFont(theme.font(0.8))
-            self.paint(painter, self.width(), self.height())
-        self.setPixmap(drawn)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self.draw()
-
-    def _fit(self) -> None:
-        self.setFixedHeight(round(self._height * theme.zoom))
-        self.draw()
 
 
 class ExponentBars(Picture):

@@ -14,9 +14,10 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sample, Sharpness
 from gradstudio.core.history import Activations
 from gradstudio.core.text import number, short_name
-from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Picture, Sparkline
+from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.gui.widgets.picture import Picture
 from gradstudio.gui.widgets.plain_grounds import scrolled
 from gradstudio.session.record.run import Run
 from gradstudio.session.words import gauge_readings

@@ -65,8 +65,8 @@ class MessageBar(QFrame):
         """The message on view; empty without one."""
         return self.text.text() if self.isVisible() else ""
 
-    def show_error(self, text: str, details: str = "") -> None:
-        self._show("bad", text, details, Path())
+    def show_error(self, text: str, details: str = "", *, action: Action | None = None) -> None:
+        self._show("bad", text, details, Path(), action)
 
     def show_news(
         self, text: str, file: Path | None = None, *, action: Action | None = None, stay: int = NEWS_STAY

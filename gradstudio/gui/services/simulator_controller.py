@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -180,6 +180,25 @@ class SimulatorController(QObject):
         """Set the knobs that a remedy names, such as `clipping.kind=norm clipping.max_norm=1`."""
         for name, value in map(parse_assignment, remedy.split()):
             self.set_knob(name, value)
+
+    def set_together(self, values: Mapping[str, Value]) -> None:
+        """Set several knobs as one change, and offer the restart that it needs."""
+        if self._refused():
+            return
+        try:
+            self._simulator.set_together(values)
+        except KnobError as fault:
+            self._message.show_error(str(fault))
+        else:
+            told = " and ".join(f"{name} = {format_value(value)}" for name, value in values.items())
+            if not self._simulator.started:
+                self._message.show_news(f"Set: {told}.", action=("Run", self.run_or_pause), stay=LEFT_STAYS)
+            elif self._simulator.run.over or self._simulator.waiting_for_restart:
+                told = f"Set: {told}. It takes effect when the run begins again."
+                self._message.show_news(told, action=("Restart", self.restart), stay=LEFT_STAYS)
+            else:
+                self._message.show_news(f"Set: {told}, from the next step on.")
+        self.knobs_changed.emit()
 
     def reset_knobs(self) -> None:
         """Set every knob to the preset's value."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-Page = Literal["diagnosis", "branches", "code", "runs", "gauges"]
+Page = Literal["diagnosis", "branches", "code", "runs", "gauges", "memory"]
 PAGES: dict[Page, str] = {
     "diagnosis": "Diagnosis",
     "branches": "Branches",
     "code": "Code",
     "runs": "Runs",
     "gauges": "Gauges",
+    "memory": "Memory",
 }
 PAGE_HELP: dict[Page, str] = {
     "diagnosis": "Shows what happened, why, what to do about it, and the lesson",
@@ -18,5 +19,6 @@ PAGE_HELP: dict[Page, str] = {
     "code": "Shows the knobs as a plain PyTorch program",
     "runs": "Shows every run that was ever made, to find, open and compare",
     "gauges": "Shows what is measured on demand: exponents against fp16, sharpness, noise, overshoot, activations",
+    "memory": "Shows what a step takes of memory, where its peak is, and what would lower it",
 }
 STORED_AS: dict[Page, str] = {**{page: str(page) for page in PAGES}, "diagnosis": "words"}  # names in the settings

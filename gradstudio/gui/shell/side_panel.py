@@ -11,6 +11,7 @@ from gradstudio.gui.branches.branches_panel import BranchesPanel
 from gradstudio.gui.code.code_panel import CodePanel
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.gauges.gauges_panel import GaugesPanel
+from gradstudio.gui.memory.memory_panel import MemoryPanel
 from gradstudio.gui.runs.runs_panel import RunsPanel
 from gradstudio.gui.shell.pages import PAGE_HELP, PAGES, Page
 from gradstudio.gui.theme import theme
@@ -40,7 +41,7 @@ class SidePanel(Ground):
             button.setAccessibleDescription(PAGE_HELP[page])
             button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
             group.addButton(button)
-            row.addWidget(button, len(title) + 2)
+            row.addWidget(button, button.fontMetrics().horizontalAdvance(title) + 8)  # the same margins for all
         top = QHBoxLayout()
         top.setContentsMargins(12, 10, 12, 4)
         top.addWidget(frame)
@@ -62,7 +63,9 @@ class SidePanel(Ground):
         self.runs = RunsPanel()
         yield self._put(self.runs)
         self.gauges = GaugesPanel()
-        self._put(self.gauges)
+        yield self._put(self.gauges)
+        self.memory = MemoryPanel()
+        self._put(self.memory)
         self.show_page("diagnosis")
         yield
 

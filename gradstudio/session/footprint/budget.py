@@ -46,6 +46,10 @@ class Asked:
         finally:
             self._one_at_a_time.release()
 
+    def known(self, experiment: Experiment) -> Found | None:
+        """Return what was found before, None where nothing was."""
+        return self._known.get(_key(experiment))
+
     def end(self) -> None:
         """End the process, which otherwise waits some minutes for the next question. Answers stay known."""
         with self._one_at_a_time:
@@ -83,6 +87,20 @@ def check(experiment: Experiment, planned: Iterable[Change] = (), stopped: Calla
     return ""
 
 
+def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure, ...]:
+    """Return the changes with which an experiment that was refused would fit, as they were worked out for that."""
+    for each in _stages(experiment, planned):
+        found = ASKED.known(each)
+        if found is not None and found[0].peak > each.run.memory_budget * MB > 0:
+            return tuple(cure for cure in found[1] if cure.fits)
+    return ()
+
+
+def alike(experiment: Experiment) -> Experiment:
+    """Return the experiment that stands for all that take the same memory."""
+    return experiment.with_values({name: Experiment()[name] for name in _WITHOUT_SHAPE})
+
+
 def _stages(experiment: Experiment, planned: Iterable[Change]) -> list[Experiment]:
     """Return the experiments that a run consists of."""
     stages = [experiment]
@@ -93,5 +111,4 @@ def _stages(experiment: Experiment, planned: Iterable[Change]) -> list[Experimen
 
 def _key(experiment: Experiment) -> str:
     """Return what the memory of an experiment depends on."""
-    plain = experiment.with_values({name: Experiment()[name] for name in _WITHOUT_SHAPE})
-    return presets.to_toml(Preset(id="asked", title="", experiment=plain))
+    return presets.to_toml(Preset(id="asked", title="", experiment=alike(experiment)))

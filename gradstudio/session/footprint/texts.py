@@ -32,9 +32,38 @@ def place(phase: str, operation: str) -> str:
     return f"{PHASES[phase]}, operation {operation}" if operation else PHASES[phase]
 
 
+def peak_text(footprint: Footprint) -> str:
+    """Return where the peak is: 'peak 158 MB, in the backward pass, operation mm'."""
+    return f"peak {size(footprint.peak)}, {place(footprint.phase, footprint.operation)}"
+
+
+def budget_text(footprint: Footprint, budget: int) -> str:
+    """Return whether a step fits into a run.memory_budget; "" where there is none."""
+    if not budget:
+        return ""
+    moment = footprint.first_above(budget * MB)
+    if moment is None:
+        return f"fits into run.memory_budget = {budget} MB"
+    return f"over run.memory_budget = {budget} MB {place(moment.phase, moment.operation)}"
+
+
 def cure_text(cure: Cure) -> str:
     """Return a cure in a few words: 'batch 64 with accumulation 8: 158 MB, same gradient'."""
-    return f"{_change(cure)}: {size(cure.peak)}, {_price(cure)}"
+    return f"{change_text(cure)}: {size(cure.peak)}, {_price(cure)}"
+
+
+def change_text(cure: Cure) -> str:
+    """Return what a cure changes: 'batch 64 with accumulation 8'."""
+    said = []
+    if "problem.batch_size" in cure.changes:
+        said.append(
+            f"batch {cure.changes['problem.batch_size']} with accumulation {cure.changes['accumulation.steps']}"
+        )
+    if "model.checkpointing" in cure.changes:
+        said.append("checkpointing")
+    if "precision.dtype" in cure.changes:
+        said.append(str(cure.changes["precision.dtype"]))
+    return " and ".join(said)
 
 
 def refusal(experiment: Experiment, footprint: Footprint, cures: Iterable[Cure]) -> str:
@@ -62,19 +91,6 @@ def refuse(experiment: Experiment, footprint: Footprint, cures: Iterable[Cure]) 
     """Return the error for an experiment that is over its budget."""
     text = refusal(experiment, footprint, cures)
     return KnobError(text[0].upper() + text[1:])
-
-
-def _change(cure: Cure) -> str:
-    said = []
-    if "problem.batch_size" in cure.changes:
-        said.append(
-            f"batch {cure.changes['problem.batch_size']} with accumulation {cure.changes['accumulation.steps']}"
-        )
-    if "model.checkpointing" in cure.changes:
-        said.append("checkpointing")
-    if "precision.dtype" in cure.changes:
-        said.append(str(cure.changes["precision.dtype"]))
-    return " and ".join(said)
 
 
 def _price(cure: Cure) -> str:
