@@ -54,6 +54,7 @@ def test_a_note_is_cut_before_it_is_broken_into_lines(qtbot: QtBot, make_window:
 
 
 def test_a_text_too_long_for_a_preset_is_refused_when_it_is_pasted(window: Window) -> None:
+    QApplication.clipboard().clear()  # which the dialog takes a preset from
     dialog, pasted = PastedPreset(window.context), QMimeData()
     pasted.setText(VERY_LONG)
     dialog.text.insertFromMimeData(pasted)
