@@ -121,7 +121,8 @@ def test_the_message_of_a_refused_run_has_a_way_out_and_then_the_restart(
     qtbot.waitUntil(lambda: window.simulator.run.status == "failed" and bool(window.message.shown), timeout=LONG)
     message = window.message
     assert message.shown.startswith("Out of memory in the forward pass") and "what fits: batch " in message.shown
-    assert message.action.isVisible() and message.action.text().startswith("Set batch ")
+    assert message.action.isVisible() and message.action.text() == "Apply the first"
+    assert message.grab().toImage().pixelColor(message.width() // 2, 3) == theme.color("panel")  # not seen through
     qtbot.mouseClick(message.action, Qt.MouseButton.LeftButton)
     assert message.shown.startswith("Set: problem.batch_size = ") and message.action.text() == "Restart"
     qtbot.mouseClick(message.action, Qt.MouseButton.LeftButton)

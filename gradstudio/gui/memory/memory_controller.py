@@ -13,12 +13,14 @@ from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.message_bar import Action
 from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
-from gradstudio.session.footprint import budget, texts
+from gradstudio.session.footprint import budget
 from gradstudio.session.footprint.estimator import Estimator
 from gradstudio.session.record.run import Run
 
 WATCHED = "Only a run of the studio has knobs to work this out from; this one was watched in another program."
 NOT_AGREED = "The studio file is run for that, and nobody has agreed to it yet: press Run, and you are asked."
+
+FIRST = "Apply the first"  # of what the message says would fit
 
 
 class MemoryController(QObject):
@@ -53,7 +55,7 @@ class MemoryController(QObject):
         """Return what would make a run fit that was refused for its memory, as a button's label and what it does; None
         for any other run."""
         cures = budget.cures(run.in_force, run.to_come) if run.refused else ()
-        return (f"Set {texts.change_text(cures[0])}", partial(self._apply, cures[0])) if cures else None
+        return (FIRST, partial(self._apply, cures[0])) if cures else None
 
     @property
     def busy(self) -> bool:

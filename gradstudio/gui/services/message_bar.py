@@ -52,6 +52,7 @@ class MessageBar(QFrame):
         self.action.clicked.connect(self._take_action)
         for button in (self.action, self.copy, self.open, close):
             row.addWidget(button)
+        theme.dress(self)
         self.hide()
 
     def lay_over(self, over: QWidget) -> None:
