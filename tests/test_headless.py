@@ -79,7 +79,7 @@ def test_a_script_is_watched(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = run(without_qt(tmp_path), "-m", "gradstudio", "watch", str(tmp_path / "train.py"))
     assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
-    assert ": train.py: Linear, 3 rows, finished\n" in done.stderr
+    assert ": train.py: Linear model, 3 rows, finished\n" in done.stderr
 
 
 @pytest.mark.parametrize(("raising", "said"), [(GONE, "PySide6 is not installed"), (BROKEN, "libEGL.so.1 is missing")])

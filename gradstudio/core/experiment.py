@@ -204,7 +204,7 @@ class Loss(Section):
         "Factor on the mean square of log Z, which is added to the loss of classes. log Z is the log of the sum of "
         "exp(outputs) of an answer; drawn to 0 it keeps the outputs from drifting off (PaLM: 1e-4, Chowdhery 2022).",
         ge=0, le=1e6, slider=(1e-6, 1.0), logarithmic=True,
-        when={"loss.kind": ("auto", "naive_exp"), "problem.task": combinations.CLASSES},
+        when={"loss.kind": ("auto",), "problem.task": combinations.CLASSES},
     )  # fmt: skip
     weight: float = knob(
         1.0,

@@ -74,7 +74,7 @@ model.kind=rnn model.norm=batch model.norm_momentum=1 problem.label_noise=0.3 pr
 model.kind=cnn model.norm=batch model.norm_momentum=0.5 problem.label_noise=0.5 accumulation.steps=2
 problem.task=spirals problem.label_noise=0.2 loss.kind=naive_variance loss.eps=0.1
 loss.z_loss=0.01 3:loss.z_loss=0.1 precision.dtype=bf16
-loss.z_loss=0.01 loss.kind=naive_exp problem.task=copy model.kind=gru loss.weight=2
+loss.z_loss=0.01 problem.task=copy model.kind=gru loss.weight=2
 2:loss.z_loss=1 problem.task=characters model.kind=lstm
 3:problem.nan_every=4 run.stop_on_nonfinite=false
 problem.nan_every=2 problem.skip_batches=1 problem.outlier_every=2 accumulation.steps=2 2:problem.skip_batches=2
