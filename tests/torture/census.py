@@ -17,6 +17,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QObject
 from PySide6.QtGui import QAction, QPixmapCache
 from PySide6.QtWidgets import QApplication, QGraphicsItem, QGraphicsView, QMenu, QWidget
 
+from gradstudio.gui.window import Window
 from gradstudio.session.footprint.budget import ASKED
 
 ROOM = {  # how many more there may be, and why
@@ -40,6 +41,7 @@ ROOM = {  # how many more there may be, and why
     ),
 }
 OWN = 40  # of other objects of this program: those of the last run and of what shows it, whatever that run was
+ENDING = 120.0  # seconds until what should have ended is a fault
 GROWN, SPARE = 1.1, 60_000_000  # share and bytes of memory by which two censuses may differ
 
 
@@ -60,6 +62,9 @@ class Census:
 
 def take(window: QWidget | None = None) -> Census:
     """Count now. `window`: the window that stays."""
+    if isinstance(window, Window):
+        window.side.show_page("diagnosis")  # the page Memory has a thread and a process while it is in sight
+        assert window.memory.rest(ENDING)
     gc.unfreeze()  # what the window's collector or an earlier census put aside may be garbage by now
     settle()
     counts: Counter[tuple[str, str]] = Counter()

@@ -62,6 +62,10 @@ class MemoryController(QObject):
         """Whether an answer is to come."""
         return self._estimator.busy
 
+    def rest(self, seconds: float) -> bool:
+        """End that process until the page is seen again. Return whether it has ended within so many seconds."""
+        return self._estimator.rest(seconds)
+
     def close(self, seconds: float) -> bool:
         """End the process that works footprints out. Return whether it has ended within so many seconds."""
         return self._estimator.close(seconds)

@@ -54,6 +54,13 @@ class Estimator:
             self._wanted = None
             self._changed.notify()
 
+    def rest(self, seconds: float) -> bool:
+        """End the thread and its process, until something is asked again. Return whether they ended in time."""
+        ended = self.close(seconds)
+        if ended:
+            self._closed, self._thread = False, None
+        return ended
+
     @property
     def busy(self) -> bool:
         """Whether an answer is to come."""
