@@ -1,7 +1,7 @@
-"""python -m benchmarks [step watch window stalls drawing startup memory rewind faults]: measure, and print a table in
+"""python -m benchmarks [step watch window stalls drawing startup memory rewind map faults]: measure, and print a table in
 Markdown. On an otherwise quiet machine.
 
-faults takes some minutes, and comes only where it is asked for. Alone it has options: python -m benchmarks faults -h."""
+map and faults take some minutes, and come only where they are asked for. Alone faults has options: python -m benchmarks faults -h."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "faults")
+PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "map", "faults")
 
 
 def main(asked: list[str]) -> int:
@@ -24,7 +24,7 @@ def main(asked: list[str]) -> int:
         return 2
     print(machine(), end="\n\n")
     figures = (
-        figure for part in asked or PARTS[:-1] for figure in importlib.import_module(f"benchmarks.{part}").figures()
+        figure for part in asked or PARTS[:-2] for figure in importlib.import_module(f"benchmarks.{part}").figures()
     )
     for line in markdown(figures):
         print(line, flush=True)

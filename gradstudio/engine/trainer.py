@@ -72,6 +72,7 @@ class Trainer:
         self.observer = Observer()
         self._at_once: Reading = ReadAtOnce(self.flat) if measured else ReadLoss(self.flat)
         self._late = late_reading(self.flat, self.device)
+        self._loss_alone = not measured and self._late is None
         self._known: Experiment | None = None  # the values that the next two were worked out for
         self._settings, self._has_mistakes = settings(experiment), False
         self.forget_changes()
@@ -266,8 +267,8 @@ class Trainer:
         self.flat.clear()
 
     def _forward_backward(self, batch: Sequence[Any], divisor: int) -> Tensor:
-        """Add the gradient of a micro-batch. Return its loss, its accuracy and its largest absolute output, (3,), on
-        the device and valid until the next pass."""
+        """Add the gradient of a micro-batch. Return its loss, its accuracy and its largest absolute output, (3,), or
+        its loss alone, (1,), on the device and valid until the next pass."""
         self.observer.call("forward")
         self.observer.call("backward")
         return self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1]
@@ -282,8 +283,7 @@ class Trainer:
             loss = loss * weight
         scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
         with torch.no_grad():
-            right, largest = measured()
-            figures = torch.stack([loss, right, largest])
+            figures = torch.stack([loss] if self._loss_alone else [loss, *measured()])
         self.observer.computed(scaled)
         return scaled, figures
 

@@ -23,9 +23,13 @@ def kept(micro_batches: int) -> int:
 def means(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the loss and the accuracy of a step. Each pass gives its loss, its accuracy and its largest absolute
     output. The accuracy is NaN where an output is not finite."""
-    losses = [loss for loss, _, _ in passes]
-    loss = losses[0] if len(losses) == 1 else torch.tensor(losses, dtype=torch.float64).mean().item()
+    loss = mean_loss([loss for loss, _, _ in passes])
     return loss, sum(right if math.isfinite(largest) else math.nan for _, right, largest in passes) / len(passes)
+
+
+def mean_loss(losses: Sequence[float]) -> float:
+    """Return the loss of a step from those of its passes."""
+    return losses[0] if len(losses) == 1 else torch.tensor(losses, dtype=torch.float64).mean().item()
 
 
 class UnclippedSum:

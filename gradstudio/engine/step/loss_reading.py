@@ -12,7 +12,7 @@ from torch import Tensor
 from gradstudio.core.history import LAYER_METRICS, Row
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.passes.flat import Flat
-from gradstudio.engine.step.accumulation import means
+from gradstudio.engine.step.accumulation import mean_loss
 from gradstudio.engine.step.clipping import CLIPPING, Rules
 from gradstudio.engine.step.reading import Made
 
@@ -26,11 +26,11 @@ class ReadLoss:
         self._layers = np.full((len(LAYER_METRICS), len(flat.parameters)), UNKNOWN)
 
     def begin(self) -> None:
-        self._passes: list[list[float]] = []
+        self._losses: list[float] = []
         self._nonfinite: int | None = None
 
     def passed(self, figures: Tensor) -> None:
-        self._passes.append(figures.tolist())
+        self._losses.append(figures[0].item())
 
     def gradient(self, gradients: Tensor, scale: float = 1.0) -> None:
         if self._nonfinite is None:
@@ -45,7 +45,7 @@ class ReadLoss:
         pass
 
     def rows(self, made: Made) -> list[Row]:
-        loss, _ = means(self._passes)
+        loss = mean_loss(self._losses)
         return [
             Row(
                 step=made.step, loss=loss, grad_norm=UNKNOWN, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=made.lr,
