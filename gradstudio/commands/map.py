@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HELP = """Draw where training holds, over two knobs: each cell is a run. `gradstudio map show FILE.map` tells what a map
 holds. Exit code: 0 every cell has an outcome, 1 cells failed, 2 wrong request, 130 interrupted; --resume goes on."""
+CELLS = 64  # of an axis
 PICTURES = (".png", ".svg")
 LOOK = 0.1  # seconds between two looks at how far the map is
 
@@ -30,7 +31,7 @@ Upwards = Annotated[str, typer.Option("--y", metavar="KNOB=FROM:TO[:log]", help=
 Third = Annotated[
     str, typer.Option("--by", metavar="KNOB=A,B,...", help="A third knob: a panel for each of these values.")
 ]
-Cells = Annotated[int, typer.Option(metavar="N", help="Cells of an axis.")]
+Cells = Annotated[int | None, typer.Option(metavar="N", help="Cells of an axis.  [default: the preset's, or 64]")]
 Seeds = Annotated[int, typer.Option(metavar="N", help="Seeds of a cell.")]
 Full = Annotated[bool, typer.Option("--full", help="Train every cell, not only those where neighbours differ.")]
 MapFile = Annotated[Path | None, typer.Option("--out", metavar="FILE.map", help="The map, written cell by cell.")]
@@ -85,7 +86,7 @@ def map_(
     x: Axis = "",
     y: Upwards = "",
     by: Third = "",
-    cells: Cells = 64,
+    cells: Cells = None,
     seeds: Seeds = 1,
     full: Full = False,
     assignments: Assignments = None,
@@ -111,10 +112,8 @@ def map_(
         show(file, wanted, as_json=as_json)
     if file is not None:
         raise WrongRequest(f"{file} is one name too many; allowed: gradstudio map SOURCE --out FILE.map, or map show")
-    for option, given in (("--x", x), ("--y", y), ("--out", out)):
-        if not given:
-            raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")
-    assert out is not None
+    if not out:
+        raise WrongRequest("--out is missing: gradstudio map SOURCE --out FILE.map")
     if workers and on:
         raise WrongRequest("--workers and --on do not go together: a cluster has its own workers")
     from gradstudio.session.map.plan import read_plan
@@ -124,7 +123,13 @@ def map_(
         beginning=True
     )  # fmt: skip
     preset = request.preset.model_copy(update={"experiment": request.experiment, "timeline": request.timeline})
-    plan = read_plan(preset, x, y, cells, by, seeds, full=full)
+    proposed = request.preset.map
+    if proposed and not (x or y):
+        x, y, by = proposed.x, proposed.y, by or proposed.by
+    for option, given in (("--x", x), ("--y", y)):
+        if not given:
+            raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")
+    plan = read_plan(preset, x, y, cells or (proposed.cells if proposed else CELLS), by, seeds, full=full)
     agree(request.experiment, trusted=trust)
     make(plan, out, wanted, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
 

@@ -29,6 +29,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The folder; without it, one named as the run.")
     ] = None,
+    map_file: Annotated[
+        Path | None, typer.Option("--map", metavar="FILE.map", help="Show the run on this map in its report.")
+    ] = None,
     library: LibraryFile = None,
 ) -> None:
     """Write a run of the library as files: all of them, or none."""
@@ -43,9 +46,14 @@ def report(
         note = next(entry.note for entry in kept.entries() if entry.id == found.id)
     if {"toml", "py"} & set(asked):
         check_own(found)
+    sections = ()
+    if map_file is not None:
+        from gradstudio.session.map import journal, report_section
+
+        sections = (report_section.of(found, journal.load(map_file)),)
     folder = out or Path(
         re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-")[:100] or "run"
     )  # the id may come from somebody else's library
     more = tensorboard.event_file(found) if TENSORBOARD in asked else {}
-    for path in output.export(found, folder, [name for name in asked if name != TENSORBOARD], note, more):
+    for path in output.export(found, folder, [name for name in asked if name != TENSORBOARD], note, more, sections):
         say(str(path))

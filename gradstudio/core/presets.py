@@ -25,6 +25,7 @@ from gradstudio.core.text import clean, one_line
 
 SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
 LONGEST_TITLE = 60
+MOST_CELLS = 1024  # of an axis of a map
 LARGEST_PROMISE = 20  # wrong fixes: each is trained for each seed
 
 # What a preset is about, in the order in which they are listed.
@@ -79,6 +80,17 @@ class Promise(_Part):
         return 0.3 * self.accuracy if self.broken_accuracy is None else self.broken_accuracy
 
 
+class MapProposal(_Part):
+    """The map to draw of a preset first: its axes and panels as the options of `gradstudio map` have them, and what it
+    shows."""
+
+    x: _Text
+    y: _Text
+    by: _Text = ""
+    cells: Annotated[int, Field(ge=2, le=MOST_CELLS)] = 32
+    text: _Text = ""
+
+
 class _File(_Part):
     """The part of the file that holds no knobs."""
 
@@ -88,6 +100,7 @@ class _File(_Part):
     summary: _Text = ""
     lesson: list[LessonStep] = []
     promise: Promise | None = None
+    map: MapProposal | None = None
     timeline: list[dict] = []
 
 
@@ -99,6 +112,7 @@ class Preset(_Part):
     summary: str = ""
     lesson: list[LessonStep] = []
     promise: Promise | None = None
+    map: MapProposal | None = None
     timeline: tuple[Change, ...] = ()
     path: Path | None = None
     bundled: bool = False
@@ -189,7 +203,7 @@ def parse(text: str, path: Path) -> Preset:
     name = clean(path.stem)
     return Preset(
         id=name, group=about.group, title=about.title or name, summary=about.summary, lesson=about.lesson,
-        promise=about.promise, experiment=experiment, timeline=timeline, path=path,
+        promise=about.promise, map=about.map, experiment=experiment, timeline=timeline, path=path,
         bundled=path.parent == files.PRESETS, written_in=about.schema_,
     )  # fmt: skip
 
@@ -209,6 +223,10 @@ def _check_assignments(about: _File, experiment: Experiment) -> None:
             for wrong in about.promise.wrong_fixes:
                 experiment.with_texts(wrong)
             _check_rule(about.promise.rule)
+    for name in ("x", "y", "by") if about.map else ():
+        if text := getattr(about.map, name):
+            with _naming("map"):
+                experiment.find_knob(text.partition("=")[0].strip())
 
 
 def _check_rule(rule: str | None) -> None:
@@ -280,6 +298,8 @@ def to_toml(preset: Preset) -> str:
         table["promise"] = preset.promise.model_dump(exclude_defaults=True)
     if preset.lesson:
         table["lesson"] = [step.model_dump(exclude_defaults=True) for step in preset.lesson]
+    if preset.map:
+        table["map"] = preset.map.model_dump(exclude_defaults=True)
     if preset.timeline:
         table["timeline"] = [
             {"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline
@@ -310,7 +330,7 @@ def save_user_preset(preset: Preset) -> Path:
     return path
 
 
-_KEYS = {"schema", "group", "title", "summary", "lesson", "promise", "timeline"}
+_KEYS = {"schema", "group", "title", "summary", "lesson", "promise", "map", "timeline"}
 
 
 def _as_declared(change: Change) -> float | int | str | bool:

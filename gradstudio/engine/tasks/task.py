@@ -129,7 +129,8 @@ class Dataset(Task):
             self._next_epoch(examples)
         chosen = placed(self.order[self.position : self.position + examples], self.device)
         self.position += examples
-        batch = Batch(inputs.index_select(0, chosen), targets.index_select(0, chosen))  # twice as fast as inputs[chosen]
+        # twice as fast as inputs[chosen]
+        batch = Batch(inputs.index_select(0, chosen), targets.index_select(0, chosen))
         return self._noisy(batch, self.noise_generator)
 
     def _next_epoch(self, examples: int) -> None:

@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from gradstudio.core import files
 from gradstudio.session.files import report
 from gradstudio.session.files.run_files import FILES, train_py
 from gradstudio.session.record.run import Run
 from gradstudio.session.script.data_lines import data_files
+
+if TYPE_CHECKING:
+    from gradstudio.session.files.report.blocks import Section
 
 REPORTS = ("html", "pdf")
 # The formats that a run can be had in at any time, and their files.
@@ -59,13 +63,14 @@ def export(
     formats: Sequence[str],
     note: str = "",
     more: Mapping[str, files.Content] = MappingProxyType({}),
+    sections: Sequence[Section] = (),
 ) -> list[Path]:
     """Write the files of these EXPORTS into the folder, with `more` by their names, all or none; return their paths.
-    The note is shown in a report. OutputError where they cannot be written."""
+    The note is shown in a report, and so are further `sections`. OutputError where they cannot be written."""
     contents: dict[Path, files.Content] = {}
     for name in (name for chosen in formats for name in EXPORTS[chosen]):
         contents[folder / name] = (
-            FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note)
+            FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note, sections)
         )
     if "py" in formats:
         contents |= _data_beside(folder, train_py(run))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value
+from gradstudio.core.presets import MOST_CELLS
 
-FEWEST, MOST = 2, 1024  # cells of an axis
+FEWEST = 2  # cells of an axis
 DIGITS = 6  # significant digits of a value between the ends, so that it can be typed
 
 
@@ -35,8 +36,8 @@ def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axi
             f"{option} {text[:80]} is not allowed; allowed: KNOB=FROM:TO or KNOB=FROM:TO:log, such as "
             "optimizer.lr=0.001:10:log"
         )
-    if not FEWEST <= cells <= MOST:
-        raise KnobError(f"--cells {cells} is not allowed; allowed: a whole number from {FEWEST} to {MOST}")
+    if not FEWEST <= cells <= MOST_CELLS:
+        raise KnobError(f"--cells {cells} is not allowed; allowed: a whole number from {FEWEST} to {MOST_CELLS}")
     knob = experiment.find_knob(name.strip())
     if knob.kind not in ("float", "int"):
         raise KnobError(f"{option} {knob.name} is not allowed; allowed: a knob whose value is a number")

@@ -4,6 +4,7 @@ diverged, and the boundary as a line. The colours can be told apart without seei
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,42 @@ DIVERGED = ("#fdc692", "#f0812f", "#b93d02")  # from late to at once
 STUCK, FAILED, UNKNOWN = "#a3a7b0", "#111111", "#ffffff"
 
 
-def drawn(stored: Stored, kind: str) -> bytes:
-    """Return the picture of a map as a PNG or SVG file."""
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn of a map. `colours`: of each cell, (panels, rows, columns, 3); `key`: what they mean."""
+
+    plan: Plan
+    outcomes: np.ndarray
+    colours: np.ndarray
+    key: tuple[Patch, ...]
+
+    def name_of(self, panel: int) -> str:
+        """Return the value of the third knob in a panel; "" where there is none."""
+        return f"{self.plan.by} = {self.plan.panels[panel]}" if self.plan.by else ""
+
+    def draw(self, plot: Plot, panel: int) -> None:
+        """Draw a panel."""
+        _panel(plot, self.plan, self.outcomes[panel], self.colours[panel])
+
+
+def drawing_of(stored: Stored) -> Drawing:
+    """Return what is drawn of a map."""
     plan = stored.plan
     grid = grids.filled(plan, grids.measured(plan, stored.results))
     colours, lowest, highest = _colours(grid, plan.experiment.run.steps)
-    count = plan.shape[0]
+    return Drawing(plan, grid.outcomes, colours, tuple(_key(grid, lowest, highest)))
+
+
+def drawn(stored: Stored, kind: str) -> bytes:
+    """Return the picture of a map as a PNG or SVG file."""
+    made, count = drawing_of(stored), stored.plan.shape[0]
     with drawing():
         figure = Figure(figsize=(SIDE * count + 2.2, SIDE + 0.9), dpi=150, layout="constrained")
         for panel, plot in enumerate(figure.subplots(1, count, squeeze=False)[0]):
-            _panel(plot, plan, grid.outcomes[panel], colours[panel])
-            if plan.by:
-                plot.set_title(f"{plan.by} = {plan.panels[panel]}")
-        figure.suptitle(shortened(one_line(plan.preset.title), LONGEST_TITLE))
-        figure.legend(handles=_key(grid, lowest, highest), loc="outside right upper", frameon=False)
+            made.draw(plot, panel)
+            plot.set_title(made.name_of(panel))
+        figure.suptitle(shortened(one_line(stored.plan.preset.title), LONGEST_TITLE))
+        figure.legend(handles=made.key, loc="outside right upper", frameon=False)
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()

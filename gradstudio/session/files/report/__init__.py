@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
-    from gradstudio.session.files.report.blocks import Document
+    from gradstudio.session.files.report.blocks import Document, Section
 
 
 def html(run: Run, note: str = "") -> str:
@@ -22,9 +22,9 @@ def pdf(run: Run, note: str = "") -> bytes:
     return _pdf(_of_run(run, note))
 
 
-def content(run: Run, suffix: str, note: str = "") -> str | bytes:
-    """Return the report in this format; ValueError for an unknown one."""
-    return _format(suffix)(_of_run(run, note))
+def content(run: Run, suffix: str, note: str = "", more: Sequence[Section] = ()) -> str | bytes:
+    """Return the report in this format, with `more` sections after the curves; ValueError for an unknown format."""
+    return _format(suffix)(_of_run(run, note, more))
 
 
 def comparison(runs: Sequence[Run], suffix: str) -> str | bytes:
@@ -34,10 +34,10 @@ def comparison(runs: Sequence[Run], suffix: str) -> str | bytes:
     return _format(suffix)(document(runs))
 
 
-def _of_run(run: Run, note: str) -> Document:
+def _of_run(run: Run, note: str, more: Sequence[Section] = ()) -> Document:
     from gradstudio.session.files.report.sections import document
 
-    return document(run, note)
+    return document(run, note, more)
 
 
 def _html(document: Document) -> str:

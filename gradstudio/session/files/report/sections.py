@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import gradstudio
 from gradstudio.core.diagnosis.finding import Finding
@@ -305,9 +305,12 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
 )
 
 
-def document(run: Run, noted: str = "") -> Document:
-    """Return the report of a run: every section that has something to say, and the user's note after the first."""
-    first, *others = (section for make in SECTIONS if (section := make(run)) is not None)
+def document(run: Run, noted: str = "", more: Sequence[Section] = ()) -> Document:
+    """Return the report of a run: every section that has something to say, the user's note after the first, and `more`
+    sections after the curves."""
+    made = [section for make in SECTIONS if (section := make(run)) is not None]
+    after = 1 + max((place for place, section in enumerate(made) if section.id == "curves"), default=0)
+    first, *others = [*made[:after], *more, *made[after:]]
     sections = [first, *filter(None, [note(noted)]), *others]
     return Document(
         run.title,
