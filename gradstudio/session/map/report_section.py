@@ -11,8 +11,8 @@ from gradstudio.core.text import number
 from gradstudio.session.files.report.blocks import Plot, Prose, Section
 from gradstudio.session.map import picture
 from gradstudio.session.map.axis import Axis
+from gradstudio.session.map.drawing import Drawing, drawing_of
 from gradstudio.session.map.journal import Stored
-from gradstudio.session.map.picture import Drawing
 from gradstudio.session.map.plan import Job, Plan, Spot
 from gradstudio.session.map.summary import in_words
 from gradstudio.session.record.run import Run
@@ -24,7 +24,7 @@ _ENDED = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "dive
 
 def of(run: Run, stored: Stored) -> Section:
     """Return the section: what the map holds, where the run lies on it, and a picture of each panel."""
-    made, place = picture.drawing_of(stored), spot_of(stored.plan, run.experiment)
+    made, place = drawing_of(stored), spot_of(stored.plan, run.experiment)
     note = "each cell is a run; the line is the boundary between those that diverged and those that held"
     panels = [
         Plot(
@@ -105,7 +105,7 @@ def _along(axis: Axis, value: Value) -> float | None:
 
 def _draw(axes: Any, made: Drawing, colours: Any, *, panel: int, place: tuple[int, float, float] | None) -> None:
     """Draw a panel with a key beside it, and the run as a cross."""
-    made.draw(axes, panel)
+    picture.draw(axes, made, panel)
     left, bottom, width, height = axes.get_position().bounds
     axes.set_position((left, bottom + 0.06, width * (1 - KEY_WIDTH), height - 0.06))
     axes.legend(

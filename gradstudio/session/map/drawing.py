@@ -1,0 +1,117 @@
+"""What is drawn of a map: a colour for each cell, its shade by the loss that was reached or by how soon the run
+diverged, the boundary, and what the colours mean. They can be told apart without seeing red and green."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.text import number
+from gradstudio.session.map import grid as grids
+from gradstudio.session.map.axis import Axis
+from gradstudio.session.map.grid import UNTRAINED, Grid
+from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.outcome import OUTCOMES
+from gradstudio.session.map.plan import Plan
+
+# From the lowest loss to the highest; the lightness falls evenly, so that it reads in grey too.
+LEARNED = ("#e3d94a", "#58b883", "#2c7d8e", "#3d4f8a", "#3b1d5c")
+DIVERGED = ("#fdc692", "#f0812f", "#b93d02")  # from late to at once
+STUCK, FAILED, UNKNOWN = "#a3a7b0", "#111111", "#ffffff"
+TICKS = 6  # cells of an axis that are named, at most
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is drawn of a map. `grid` has no gaps but where nothing is known yet; `colours`: of each cell, (panels,
+    rows, columns, 3), from 0 to 1; `key`: colours and what they mean."""
+
+    plan: Plan
+    grid: Grid
+    colours: np.ndarray
+    key: tuple[tuple[str, str], ...]
+
+    def name_of(self, panel: int) -> str:
+        """Return the value of the third knob in a panel; "" where there is none."""
+        return f"{self.plan.by} = {self.plan.panels[panel]}" if self.plan.by else ""
+
+    def boundary(self, panel: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Return the edges between a cell that diverged and one beside it that held, each from one corner (column, row)
+        to another."""
+        outcomes = self.grid.outcomes[panel]
+        apart, known = outcomes == OUTCOMES.index("diverged"), outcomes != UNTRAINED
+        upright = np.argwhere((apart[:, 1:] != apart[:, :-1]) & known[:, 1:] & known[:, :-1]).tolist()
+        level = np.argwhere((apart[1:] != apart[:-1]) & known[1:] & known[:-1]).tolist()
+        return [
+            *(((column + 1, row), (column + 1, row + 1)) for row, column in upright),
+            *(((column, row + 1), (column + 1, row + 1)) for row, column in level),
+        ]
+
+
+def drawing_of(stored: Stored) -> Drawing:
+    """Return what is drawn of a map."""
+    plan = stored.plan
+    grid = grids.filled(plan, grids.measured(plan, stored.results))
+    colours, lowest, highest = _colours(grid, plan.experiment.run.steps)
+    return Drawing(plan, grid, colours, tuple(_key(grid, lowest, highest)))
+
+
+def ticks(axis: Axis) -> list[tuple[int, str]]:
+    """Return the cells of an axis that are named, and their values in words."""
+    count = len(axis.values)
+    places = np.unique(np.linspace(0, count - 1, min(TICKS, count)).round().astype(int)).tolist()
+    return [(place, number(float(axis.values[place]))) for place in places]
+
+
+def named(axis: Axis, experiment: Experiment) -> str:
+    """Return the name of an axis with its unit."""
+    unit = experiment.find_knob(axis.knob).unit
+    return f"{axis.knob} ({unit})" if unit else axis.knob
+
+
+def _colours(grid: Grid, steps: int) -> tuple[np.ndarray, float, float]:
+    """Return the colour of each cell, (panels, rows, columns, 3), and the lowest and the highest loss that was
+    learned."""
+    colours = np.empty((*grid.outcomes.shape, 3))
+    colours[:] = _parts(UNKNOWN)
+    learned, diverged, stuck, failed = (
+        grid.outcomes == OUTCOMES.index(name) for name in ("learned", "diverged", "stuck", "failed")
+    )
+    levels = grid.levels[learned]
+    positive = bool(levels.size) and bool((levels > 0).all())
+    shown = np.log(levels) if positive else levels
+    lowest, highest = (float(shown.min()), float(shown.max())) if levels.size else (0.0, 1.0)
+    colours[learned] = _shade((shown - lowest) / ((highest - lowest) or 1.0), LEARNED)
+    soon = 1 - np.log1p(np.maximum(grid.steps[diverged], 0)) / np.log1p(max(steps, 1))
+    colours[diverged] = _shade(soon, DIVERGED)
+    colours[stuck], colours[failed] = _parts(STUCK), _parts(FAILED)
+    ends = np.exp([lowest, highest]) if positive else np.array([lowest, highest])
+    return colours, float(ends[0]), float(ends[1])
+
+
+def _shade(shares: np.ndarray, scale: tuple[str, ...]) -> np.ndarray:
+    """Return the colours at these shares (0 to 1) of a scale."""
+    stops = np.array([_parts(colour) for colour in scale])
+    places = np.linspace(0, 1, len(stops))
+    return np.stack([np.interp(shares, places, stops[:, part]) for part in range(3)], axis=-1)
+
+
+def _parts(colour: str) -> tuple[float, float, float]:
+    """Return red, green and blue of #rrggbb, from 0 to 1."""
+    red, green, blue = bytes.fromhex(colour[1:])
+    return red / 255, green / 255, blue / 255
+
+
+def _key(grid: Grid, lowest: float, highest: float) -> list[tuple[str, str]]:
+    """Return the entries of the key: of the outcomes that the map has."""
+    entries = {
+        "learned": [(LEARNED[0], f"learned, loss {number(lowest)}"), (LEARNED[-1], f"learned, loss {number(highest)}")],
+        "stuck": [(STUCK, "stayed at guessing")],
+        "diverged": [(DIVERGED[-1], "diverged at once"), (DIVERGED[0], "diverged late")],
+        "failed": [(FAILED, "failed")],
+    }
+    there = set(grid.outcomes.ravel().tolist())
+    found = [entry for index, name in enumerate(OUTCOMES) if index in there for entry in entries[name]]
+    return [*found, *([(UNKNOWN, "not known yet")] if UNTRAINED in there else [])]
