@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gradstudio.core.history import Layer, Row
+from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import Gradient, by_layer, coefficient, cosine
@@ -32,6 +33,7 @@ class Sink(Protocol):
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
     def take(self, observer: Observer, row: Row) -> None: ...
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
+    def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
 
 
 class Observer:
@@ -52,7 +54,7 @@ class Observer:
         self._sink, self.name, self._tensors = sink, name, list(tensors)
         self._model_is_given = model is not None
         self._guarded_ready = guard(self.make_ready)
-        self._guarded_last = guard(self._last_by_hand)
+        self._guarded_last = guard(self._last)
         # weak, as a script may make a hundred models, one after the other
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
         self._model = weakref.ref(model, self._on_gone) if model is not None else None
@@ -120,8 +122,8 @@ class Observer:
         """Let go of the parameters: the script has."""
         if of is (self._optimizer or self._model):
             self.gone = True
+            self._guarded_last()  # while its parameters are still held
             if self._trained is not None:
-                self._guarded_last()  # while its parameters are still held
                 self.parameters.tensors.clear()
             self._trained = None
 
@@ -246,14 +248,32 @@ class Observer:
             self._finish(skipped=False)
 
     def close(self) -> None:
-        """Make the row of a last update by hand."""
-        self._last_by_hand()
+        """Make the row of a last update by hand, or of a last pass whose loss is not finite."""
+        self._last()
         if self.births is not None:
             self.births.remove()
 
-    def _last_by_hand(self) -> None:
+    def _last(self) -> None:
         if self._optimizer is None and self._trained is not None and self._gradient is not None:
             self._step_by_hand()
+        ended = self.births.at_the_end() if self.births is not None else None
+        if ended is None or (self._trained is None and not self.bind()):
+            return
+        loss, found = ended
+        assert self.births is not None
+        self._sink.explain(self, found, self.births.unknown)
+        self._sink.stopped_short(self, self._rows, self._row_without_backward(loss) if is_known(loss) else None)
+        self.births.clear()
+
+    def _row_without_backward(self, loss: float) -> Row:
+        """Return the row of a pass after which the script ended: little more than its loss is known."""
+        return Row(
+            step=self._rows, loss=loss, grad_norm=UNKNOWN, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=UNKNOWN,
+            scale=self.scale, skipped=False, nonfinite=0, update_ratio=UNKNOWN, weight_norm=UNKNOWN, accuracy=UNKNOWN,
+            step_seconds=time.perf_counter() - self._clock,
+            layers=np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN),
+            settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
+        )  # fmt: skip
 
     # ---- the row
 

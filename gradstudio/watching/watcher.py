@@ -183,27 +183,36 @@ class Watcher:
         )
 
     def take(self, observer: Observer, row: Row) -> None:
+        found = self._record(observer, row)
+        if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
+            try:
+                act(self._lines(found, row.step, row), self.on_nonfinite, say)
+            except FloatingPointError as fault:
+                raise Stop(fault) from None
+
+    def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None:
+        """Hear that the script ended after a forward pass that is not finite. It cannot be stopped any more."""
+        found = self._running[observer] if row is None else self._record(observer, row)
+        before = found.run.first_nonfinite_step if found.run is not None else None
+        if self.on_nonfinite != "ignore" and before in (None, step):
+            act(self._lines(found, step, row), "explain", say)
+
+    def _record(self, observer: Observer, row: Row) -> WatchedRun:
         found = self._running[observer]
         if found.run is None:
             self._writer.follow(found.begin(row), hear=found.remote.hear)
             self.runs.append(found)
         found.take(row)
-        if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
-            self._tell(found, row)
+        return found
 
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None:
         self._running[observer].explain(provenance, unknown)
 
-    def _tell(self, found: WatchedRun, row: Row) -> None:
-        """Say that a run has diverged, and stop the script where that was asked for."""
+    def _lines(self, found: WatchedRun, step: int, row: Row | None) -> list[str]:
+        """Return what is said of a run that has diverged."""
         if found.provenance is not None:
-            lines = birth_lines(found.provenance, row.step, row)
-        else:
-            lines = unknown_lines(found.unknown or "no pass of a model was seen", row.step, row)
-        try:
-            act(lines, self.on_nonfinite, say)
-        except FloatingPointError as fault:
-            raise Stop(fault) from None
+            return birth_lines(found.provenance, step, row)
+        return unknown_lines(found.unknown or "no pass of a model was seen", step, row)
 
     # ---- the end
 
