@@ -20,6 +20,7 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import Gradient, by_layer, coefficient, cosine
 from gradstudio.watching import layers
 from gradstudio.watching.births import Births
+from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.reading import loss_of, settings_of
@@ -65,6 +66,8 @@ class Observer:
         self.dtype: torch.dtype | None = None
         self._rows = 0
         self._scaled_step_rows = 0
+        self._in_scaler = False
+        self._loop = HeardLoop()
         self._clock = time.perf_counter()
         self._anew()
 
@@ -140,7 +143,7 @@ class Observer:
         names = layers.names(model, optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
         self.parameters = Parameters(ordered)
-        self._trained, self._rows = ids, 0
+        self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._sink.begin(self, layers.described(model, named))
         self._anew()
         return True
@@ -148,6 +151,10 @@ class Observer:
     def has(self, gradient: Tensor) -> bool:
         """Return whether this is the gradient of one of the parameters."""
         return self._trained is not None and any(tensor.grad is gradient for tensor in self.parameters.tensors)
+
+    def trains(self, tensors: Sequence[Tensor]) -> bool:
+        """Return whether the first of these is one of the parameters."""
+        return bool(tensors) and self._trained is not None and id(tensors[0]) in self._trained
 
     # ---- what is heard
 
@@ -161,9 +168,13 @@ class Observer:
             self._clock = time.perf_counter()
             if not self.bind():
                 return
-        if self.parameters.all_gone():
+        gone = self.parameters.all_gone()
+        if gone:
             self._anew()
+            self._loop.zeroed()
         self._marks = self.parameters.marks()
+        if not gone:
+            self._loop.found(self._marks)
         if self.births is not None:
             found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
             if found is not None:
@@ -183,6 +194,12 @@ class Observer:
 
     def clipped(self, kind: str, limit: float) -> None:
         self._heard = (kind, limit)
+        if self.optimizer is not None:
+            gone = self.micro_batches == 0 and self.parameters.all_gone()
+            self._loop.clipped(limit, self.micro_batches, gone=gone)
+
+    def scheduled(self) -> None:
+        self._loop.scheduled(self.micro_batches)
 
     def before_step(self, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
@@ -230,10 +247,11 @@ class Observer:
             self._finish(skipped=skips is not None and bool(float(skips)))
 
     def before_scaled_step(self) -> None:
-        self._scaled_step_rows = self._rows
+        self._scaled_step_rows, self._in_scaler = self._rows, True
 
     def after_scaled_step(self) -> None:
         """Hear the end of a scaler's step. Where no step of the optimizer came of it, it was skipped."""
+        self._in_scaler = False
         if self._rows == self._scaled_step_rows and self._trained is not None:
             self.make_ready()
             self._finish(skipped=True)
@@ -287,11 +305,15 @@ class Observer:
         seconds, self._clock = now - self._clock, now
         clipped, coef = self._clipping(gradient)
         by_hand = self.optimizer is None
+        loop = None if by_hand else self._loop.stepped(
+            self.micro_batches, scale=self.scale, around=self._around_the_scaler(gradient), skipped=skipped,
+            left=self.parameters.marks() if self._loop.wants_marks else None,
+        )  # fmt: skip
         row = Row(
             step=self._rows, loss=self._losses, grad_norm=gradient.norm, clipped_norm=clipped, clip_coef=coef,
             lr=UNKNOWN if by_hand else self._rate(), scale=self.scale, skipped=skipped, nonfinite=gradient.nonfinite,
             update_ratio=change.update_ratio, weight_norm=change.weight_norm, accuracy=UNKNOWN, step_seconds=seconds,
-            layers=by_layer(gradient, change),
+            layers=by_layer(gradient, change), loop=loop,
             settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
             clip_cosine=1.0 if coef == 1 or self.clipping[0] == "norm" else UNKNOWN,
             update_cosine=UNKNOWN if by_hand else cosine(-change.along_gradient, clipped, change.norm),
@@ -302,6 +324,12 @@ class Observer:
             self.births.clear()
         self._ready, self._gradient = False, None
         self._losses, self.micro_batches, self._heard = 0.0, 0, ("none", 0.0)
+
+    def _around_the_scaler(self, gradient: Gradient) -> bool:
+        """Return whether the optimizer got a gradient that still carries the loss scale."""
+        if self.scale <= 1 / NEAR or self._in_scaler:
+            return False
+        return 0 < NEAR * self.scale * gradient.norm <= self._clipped_norm < math.inf
 
     def _clipping(self, gradient: Gradient) -> tuple[float, float]:
         """Return the norm that reached the optimizer, and its ratio to the true one."""

@@ -154,10 +154,14 @@ class Watcher:
         if (observer := self._observer_of(optimizer)) is not None:
             observer.after_scaled_step()
 
-    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None:
+    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         for observer in self._observers:
-            if gradients and observer.has(gradients[0]):
+            if observer.has(gradients[0]) if gradients else observer.trains(parameters):
                 observer.clipped(kind, limit)
+
+    def scheduled(self, optimizer: Optimizer) -> None:
+        if (observer := self._observer_of(optimizer)) is not None:
+            observer.scheduled()
 
     def before_copying(self) -> None:
         for observer in self._observers:
