@@ -58,8 +58,7 @@ class Hooks:
         self._depth = threading.local()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
-        self._scaled: dict[int, Tensor] = {}  # what a scaler was given, by the id of what it gave
-        self._scale = 1.0  # of the latest of them that no backward pass began from yet
+        self._of_thread = _OfThread()
         self._active = True
         self._guard = guarded(give_up)
 
@@ -120,10 +119,11 @@ class Hooks:
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         given = dict(zip(("tensors", "grad_tensors"), arguments, strict=False)) | named
         tensors, gradients = _several(given.get("tensors")), _several(given.get("grad_tensors"))
-        unscaled = tuple(self._scaled.get(id(root)) for root in tensors)
-        roots = Roots(tensors, gradients or (None,) * len(tensors), self._scale, unscaled)
-        self._scaled.clear()
-        self._scale = 1.0
+        of_thread = self._of_thread
+        unscaled = tuple(of_thread.scaled.get(id(root)) for root in tensors)
+        roots = Roots(tensors, gradients or (None,) * len(tensors), of_thread.scale, unscaled)
+        of_thread.scaled.clear()
+        of_thread.scale = 1.0
         self._listener.before_backward(roots)
         return roots
 
@@ -150,9 +150,9 @@ class Hooks:
 
     def _after_scaling(self, scaled: Any, scaler: Any, outputs: Any) -> None:
         if scaler.is_enabled():
-            self._scale = float(scaler.get_scale())
+            self._of_thread.scale = float(scaler.get_scale())
             pairs = zip(_several(scaled), _several(outputs), strict=False)
-            self._scaled |= {id(given): each.detach() for given, each in pairs}
+            self._of_thread.scaled |= {id(given): each.detach() for given, each in pairs}
 
     def _before_scaled_step(self, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         if scaler.is_enabled():
@@ -214,6 +214,15 @@ class Hooks:
                 setattr(owner, name, original)
 
         self._undo.append(undo)
+
+
+class _OfThread(threading.local):
+    """What a scaler was given in a thread, by the id of what it gave, and the scale of the latest of them that no
+    backward pass began from yet."""
+
+    def __init__(self) -> None:
+        self.scaled: dict[int, Tensor] = {}
+        self.scale = 1.0
 
 
 def _several(tensors: Any) -> tuple[Any, ...]:

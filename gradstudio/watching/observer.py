@@ -4,6 +4,7 @@ a row."""
 from __future__ import annotations
 
 import math
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from gradstudio.watching import layers
 from gradstudio.watching.births import Births
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
-from gradstudio.watching.parameters import Parameters
+from gradstudio.watching.parameters import NotMeasurable, Parameters
 from gradstudio.watching.reading import loss_of, settings_of
 
 ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
@@ -32,6 +33,7 @@ class Sink(Protocol):
     """Takes what an observer sees."""
 
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
+    def refuse(self, observer: Observer, why: str) -> None: ...
     def take(self, observer: Observer, row: Row) -> None: ...
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
@@ -59,9 +61,12 @@ class Observer:
         # weak, as a script may make a hundred models, one after the other
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
         self._model = weakref.ref(model, self._on_gone) if model is not None else None
+        self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
+        self.claimed = False  # whether it has trained; until then it may come to train in another thread
         self.gone = False  # True once there is nothing left that could be trained
         self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
+        self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.dtype: torch.dtype | None = None
         self._rows = 0
@@ -135,14 +140,19 @@ class Observer:
         there are any."""
         trained = [tensor for tensor in self.held() if tensor.requires_grad]
         ids = tuple(map(id, trained))
-        if ids == self._trained or not ids:
-            return bool(ids)
+        if ids in (self._trained, self._refused) or not ids:
+            return bool(ids) and ids != self._refused
         self.find_model()
         model, optimizer = self.model, self.optimizer
         ordered = layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = layers.names(model, optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
-        self.parameters = Parameters(ordered)
+        try:
+            self.parameters = Parameters(ordered)
+        except NotMeasurable as fault:
+            self._trained, self._refused = None, ids
+            self._sink.refuse(self, str(fault))
+            return False
         self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._sink.begin(self, layers.described(model, named))
         self._anew()

@@ -6,7 +6,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ class Watcher:
         self._models: list[weakref.ref[nn.Module]] = []  # those of which every optimizer is watched
         self._observers: list[Observer] = []
         self._running: dict[Observer, WatchedRun] = {}
+        self._searches: Counter[int] = Counter()  # for what a thread trains that another has made, by thread
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
@@ -108,12 +111,46 @@ class Watcher:
     def before_backward(self, roots: Roots) -> None:
         if self._every_optimizer and (self._unclaimed or not self._present()):
             self._look_for_weights(roots)
-        for observer in self._present():
+        self._claim_reached(roots)
+        for observer in self._of_this_thread():
             observer.before_backward(roots)
 
     def after_backward(self, roots: Roots) -> None:
-        claimed = [observer.after_backward(roots) for observer in self._present()]
-        self._unclaimed = not any(claimed)
+        present = self._of_this_thread()
+        trained = [observer.after_backward(roots) for observer in present]
+        for observer, trains in zip(present, trained, strict=True):
+            if trains and not observer.claimed:
+                self._claim(observer)
+        self._unclaimed = not any(trained)
+
+    def _of_this_thread(self) -> list[Observer]:
+        """Return the observers whose gradients may be looked at here: torch crashes where one thread reads a gradient
+        while the backward pass of another writes it."""
+        here = threading.get_ident()
+        return [observer for observer in self._present() if observer.thread == here]
+
+    def _claim_reached(self, roots: Roots) -> None:
+        """Find what was made in one thread, and comes to be trained in this one."""
+        here = threading.get_ident()
+        strangers = [each for each in self._observers if not each.claimed and each.thread != here]
+        if not strangers or self._searches[here] >= FRUITLESS:
+            return
+        self._searches[here] += 1
+        found = set(map(id, reached(roots.tensors)))
+        for observer in strangers:
+            if any(id(tensor) in found for tensor in observer.held()):
+                self._claim(observer)
+
+    def _claim(self, observer: Observer) -> None:
+        """Let this thread alone look at the gradients of an observer from here on."""
+        here = threading.get_ident()
+        observer.thread, observer.claimed = here, True
+        others = {each.ident for each in threading.enumerate()} - {here}
+        held = set(map(id, observer.held()))
+        for other in self._observers:
+            if other.claimed and other.thread in others and any(id(tensor) in held for tensor in other.held()):
+                self.give_up("two threads train the same parameters")
+                return
 
     def _look_for_weights(self, roots: Roots) -> None:
         """Observe the weights that a backward pass reaches, as no optimizer of torch has them."""
@@ -136,6 +173,8 @@ class Watcher:
         observer = self._observer_of(optimizer) or self._adopted(optimizer)
         if observer is None:
             return None
+        if observer.thread != threading.get_ident() or not observer.claimed:
+            self._claim(observer)
         if (found := self._running.get(observer)) is not None:
             found.before_step(optimizer)
         return observer.before_step(arguments, named)
@@ -155,7 +194,7 @@ class Watcher:
             observer.after_scaled_step()
 
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-        for observer in self._observers:
+        for observer in self._of_this_thread():
             if observer.has(gradients[0]) if gradients else observer.trains(parameters):
                 observer.clipped(kind, limit)
 
@@ -174,7 +213,7 @@ class Watcher:
                 observer.births.attach()
 
     def autocast(self, dtype: torch.dtype) -> None:
-        for observer in self._observers:
+        for observer in self._of_this_thread():
             observer.dtype = dtype
 
     # ---- what observers see
@@ -185,6 +224,13 @@ class Watcher:
         self._running[observer] = WatchedRun(
             self.script, known, observer, [found.run.title for found in self.runs if found.run]
         )
+
+    def refuse(self, observer: Observer, why: str) -> None:
+        """Hear that the parameters of one observer cannot be measured; all others are watched."""
+        if (before := self._running.pop(observer, None)) is not None:
+            before.end("finished", f"watched no more: {why}")
+        model = type(observer.model).__name__ if observer.model is not None else "a model"
+        say(f"{model} is not watched: {why}")
 
     def take(self, observer: Observer, row: Row) -> None:
         found = self._record(observer, row)

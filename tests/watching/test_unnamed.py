@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -187,3 +188,26 @@ def test_a_watched_model_is_scripted_as_before(watcher: Watcher) -> None:
     (found,) = watcher.runs
     assert found.run is not None and len(found.run.history) == 2 and not watcher.closed
     assert found.observer.births is not None and len(model._forward_hooks) == 1  # the watch is on again
+
+
+def test_two_threads_train_at_once_models_that_were_made_in_a_third(watcher: Watcher) -> None:
+    models = [small_net(seed) for seed in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    losses: list[list[float]] = [[], []]
+
+    def train(number: int) -> None:
+        for _ in range(100):
+            optimizers[number].zero_grad()
+            loss = models[number](torch.ones(4, 6)).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(models[number].parameters(), 1.0)
+            optimizers[number].step()
+            losses[number].append(loss.item())
+
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    watcher.close("finished", "")
+    assert sorted(found.run.history.column("loss").tolist() for found in watcher.runs if found.run) == sorted(losses)
