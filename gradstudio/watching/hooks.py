@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer, lr_scheduler
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine import torch_internals
@@ -43,7 +44,7 @@ class Listener(Protocol):
     def before_scaled_step(self, optimizer: Optimizer) -> None: ...
     def after_scaled_step(self, optimizer: Optimizer) -> None: ...
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
-    def scheduled(self, optimizer: Optimizer) -> None: ...
+    def scheduled(self, scheduler: LRScheduler) -> None: ...
     def autocast(self, dtype: torch.dtype) -> None: ...
     def before_copying(self) -> None: ...
     def after_copying(self) -> None: ...
@@ -69,8 +70,8 @@ class Hooks:
         self._hear_scaler()
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
-        for schedule in (lr_scheduler.LRScheduler, lr_scheduler.CosineAnnealingWarmRestarts):
-            self._wrap(schedule, "step", self._on_schedule, None)
+        # not `step` of a scheduler, whose warnings name the line that calls it
+        self._wrap(LRScheduler, "__init__", None, self._after_making_schedule)
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
         # torch.load refuses unless it is trusted
         self._wrap(torch, "save", self._before_copying, self._after_copying)
@@ -181,8 +182,8 @@ class Hooks:
         if not self._deaf:
             self._listener.clipped(kind, limit, gradients, parameters)
 
-    def _on_schedule(self, scheduler: Any, *_: Any, **__: Any) -> None:
-        self._listener.scheduled(scheduler.optimizer)
+    def _after_making_schedule(self, _given: Any, scheduler: LRScheduler, *_: Any, **__: Any) -> None:
+        self._listener.scheduled(scheduler)
 
     # ---- replacing
 

@@ -24,6 +24,8 @@ from gradstudio.watching.watched import begin
 from gradstudio.watching.watched_run import Script
 from gradstudio.watching.watcher import OnNonfinite, Watcher, outcome_of
 
+_OURS = os.path.join(os.path.dirname(__file__), "")
+
 
 @dataclass(frozen=True)
 class Order:
@@ -45,14 +47,19 @@ def run(order: Order) -> int:
     """Run the script to its end, and return its exit code."""
     try:
         code, main = _code(order)
-    except (OSError, ImportError, SyntaxError, ValueError) as fault:
+    except SyntaxError as fault:
+        traceback.print_exception(fault.with_traceback(None))
+        return 1
+    except (OSError, ImportError, ValueError) as fault:
         say(f"error: {order.target}: {' '.join(str(fault).split())}")
         return 2
     script = Script(Path(str(main.__file__)), order.arguments, order.name, order.every)
     watcher = begin(Path(order.library) if order.library else files.user_library(), script, True, order.on_nonfinite)
-    ours = set(threading.enumerate())
+    ours, process = set(threading.enumerate()), os.getpid()
     fault = _execute(code, main)
     _wait_for_threads(ours)
+    if os.getpid() != process:
+        return _exit_code(fault)  # forked off by the script, where nothing is watched
     watcher.close(*outcome_of(fault))
     _tell(watcher, order)
     return _exit_code(fault)
@@ -95,7 +102,7 @@ def _execute(code: CodeType, main: ModuleType) -> BaseException | None:
     except SystemExit as end:
         return end
     except BaseException as fault:
-        fault.__traceback__ = _of_the_script(fault.__traceback__)
+        _without_us(fault, set())
         sys.last_type, sys.last_value, sys.last_traceback = type(fault), fault, fault.__traceback__
         try:
             sys.excepthook(type(fault), fault, fault.__traceback__)  # the script may have its own
@@ -105,11 +112,22 @@ def _execute(code: CodeType, main: ModuleType) -> BaseException | None:
     return None
 
 
-def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without this file."""
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+def _without_us(fault: BaseException | None, seen: set[int]) -> None:
+    """Take our own lines out of the traceback of an exception, and of those that led to it."""
+    if fault is None or id(fault) in seen:
+        return
+    seen.add(id(fault))
+    kept: list[TracebackType] = []
+    trace = fault.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            kept.append(trace)
         trace = trace.tb_next
-    return trace
+    for each, following in zip(kept, [*kept[1:], None], strict=True):
+        each.tb_next = following
+    fault.__traceback__ = kept[0] if kept else None
+    for other in (fault.__cause__, fault.__context__):
+        _without_us(other, seen)
 
 
 def _exit_code(fault: BaseException | None) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.provenance import Provenance
@@ -73,6 +74,8 @@ class Observer:
         self._scaled_step_rows = 0
         self._in_scaler = False
         self._loop = HeardLoop()
+        self.schedules: list[weakref.ref[LRScheduler]] = []
+        self._epochs: list[int] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self._anew()
 
@@ -185,6 +188,8 @@ class Observer:
         self._marks = self.parameters.marks()
         if not gone:
             self._loop.found(self._marks)
+        if self.schedules:
+            self._look_at_schedules()
         if self.births is not None:
             found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
             if found is not None:
@@ -208,8 +213,12 @@ class Observer:
             gone = self.micro_batches == 0 and self.parameters.all_gone()
             self._loop.clipped(limit, self.micro_batches, gone=gone)
 
-    def scheduled(self) -> None:
-        self._loop.scheduled(self.micro_batches)
+    def _look_at_schedules(self) -> None:
+        """See whether a scheduler has moved since the backward pass before."""
+        now = [found.last_epoch for each in self.schedules if (found := each()) is not None]
+        if self.micro_batches and now != self._epochs:
+            self._loop.scheduled(self.micro_batches)
+        self._epochs = now
 
     def before_step(self, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""

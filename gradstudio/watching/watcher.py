@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
@@ -198,9 +199,9 @@ class Watcher:
             if observer.has(gradients[0]) if gradients else observer.trains(parameters):
                 observer.clipped(kind, limit)
 
-    def scheduled(self, optimizer: Optimizer) -> None:
-        if (observer := self._observer_of(optimizer)) is not None:
-            observer.scheduled()
+    def scheduled(self, scheduler: LRScheduler) -> None:
+        if (observer := self._observer_of(scheduler.optimizer)) is not None:
+            observer.schedules.append(weakref.ref(scheduler))
 
     def before_copying(self) -> None:
         for observer in self._observers:

@@ -26,8 +26,12 @@ class Loop:
     def __init__(self) -> None:
         self.model = small_net()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 2)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def watch(self, watch: Watch) -> Watched:
+        one = watch(self.model, self.optimizer)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 2)
+        return one
 
     def clip(self) -> None:
         clip_grad_norm_(self.model.parameters(), 0.5)
@@ -91,7 +95,7 @@ def schedule_inside(loop: Loop) -> None:
 )
 def test_a_wrong_loop_is_found(watch: Watch, step: Callable[[Loop], None], called: str, remedy: str) -> None:
     loop = Loop()
-    one = watch(loop.model, loop.optimizer)
+    one = loop.watch(watch)
     for _ in range(STEPS):
         step(loop)
     (finding,) = [found for found in in_order(runs_of(one)[0]) if found.rule == "loop_order"]
@@ -101,7 +105,7 @@ def test_a_wrong_loop_is_found(watch: Watch, step: Callable[[Loop], None], calle
 
 def test_a_loop_that_is_put_right_again_is_told_to_be(watch: Watch) -> None:
     loop = Loop()
-    one = watch(loop.model, loop.optimizer)
+    one = loop.watch(watch)
     for step in (*[no_zero] * 4, *[clip_late] * 1, *[healthy_clip] * 4):
         step(loop)
     (finding,) = [found for found in in_order(runs_of(one)[0]) if found.rule == "loop_order"]
@@ -192,7 +196,7 @@ HEALTHY = (healthy_clip, amp, unscaled_by_hand, accumulation, by_hand, decaying,
 @pytest.mark.parametrize("step", HEALTHY)
 def test_a_right_loop_has_no_finding(watch: Watch, step: Callable[[Loop], None]) -> None:
     loop = Loop()
-    one = watch(loop.model, loop.optimizer)
+    one = loop.watch(watch)
     for _ in range(STEPS):
         step(loop)
     (run,) = runs_of(one)
