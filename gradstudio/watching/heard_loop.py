@@ -9,6 +9,8 @@ from gradstudio.core.loop_calls import Call, Loop, right
 
 NEAR = 0.5  # least share of the scaled gradient's norm at which a step counts as one by the scaled gradient
 
+_NOTHING: frozenset[str] = frozenset()
+
 
 class HeardLoop:
     """What was heard of the step that is being made."""
@@ -64,25 +66,31 @@ class HeardLoop:
     ) -> Loop | None:
         """Hear that the step is made: of the gradient of so many micro-batches, with a loss scale, `around` its scaler
         or not, with those marks of the gradients after it. Return the calls where they are to be judged."""
-        wrong = frozenset(
-            name
-            for name, holds in (
-                ("zero_grad", self._kept),
-                ("late clip", self._clipped_late and not self._clipped),
-                ("early clip", self._clipped_early and not self._clipped),
-                ("around", around),
-                ("schedule", micro_batches > 1 and self._scheduled >= set(range(1, micro_batches))),
-            )
-            if holds
-        )  # fmt: skip
+        wrong = self._wrong(micro_batches, around=around)
         again, self._before, self._left = wrong & self._before, wrong, left
+        if not (again or self._told):
+            self._begin()
+            return None
         clips = self._clipped or bool(again & {"late clip", "early clip"})
         self._begin()
-        if skipped or not micro_batches or not (again or (self._told and not wrong)):
+        if skipped or not micro_batches or (wrong and not again):
             return None
         self._told = bool(again)
         loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
         return loop._replace(calls=_calls(loop, again))
+
+    def _wrong(self, micro_batches: int, *, around: bool) -> frozenset[str]:
+        """Return what is wrong with the step that is being made."""
+        found: list[str] = []
+        if self._kept:
+            found.append("zero_grad")
+        if not self._clipped:
+            found += ["late clip"] * self._clipped_late + ["early clip"] * self._clipped_early
+        if around:
+            found.append("around")
+        if micro_batches > 1 and self._scheduled >= set(range(1, micro_batches)):
+            found.append("schedule")
+        return frozenset(found) if found else _NOTHING
 
 
 def _calls(loop: Loop, wrong: frozenset[str]) -> tuple[Call, ...]:
