@@ -21,13 +21,15 @@ LONGEST_GROUP = 6  # calls that a loop over micro-batches makes for each of them
 
 
 class Loop(NamedTuple):
-    """The calls of a step, in order, and what the step was asked to do."""
+    """The calls of a step, in order, and what the step was asked to do. `heard`: of somebody's own script, of which
+    only a part of the calls is heard. Schedules are left out there where nothing is wrong with them."""
 
     calls: tuple[Call, ...]
     micro_batches: int
     clipping: bool
     scaling: Literal["dynamic", "static", "none"]
     skipped: bool
+    heard: bool = False
 
 
 def in_words(calls: tuple[Call, ...]) -> str:
@@ -65,7 +67,7 @@ def right(loop: Loop) -> tuple[Call, ...]:
     calls.append("step")
     if loop.scaling == "dynamic":
         calls.append("update")
-    if not loop.skipped:
+    if "schedule" in loop.calls if loop.heard else not loop.skipped:
         calls.append("schedule")
     return tuple(calls)
 

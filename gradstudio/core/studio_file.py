@@ -10,6 +10,7 @@ Running it is up to the engine, after a person has agreed to that (trust.py)."""
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import warnings
 from collections.abc import Mapping
@@ -53,6 +54,7 @@ class Reading:
     title: str
     knobs: Mapping[str, Knob]
     arguments: Mapping[str, tuple[str, ...]]  # by function: the names of its keyword arguments that are knobs
+    no_knobs: Mapping[str, int]  # the other keyword arguments, each with its line
 
 
 class StudioFile(BaseModel):
@@ -122,6 +124,10 @@ class StudioFile(BaseModel):
     def knob(self, name: str) -> Knob:
         """Return the knob of this dotted name; KnobError where the file has none."""
         if name not in self.knobs:
+            line = self.reading.no_knobs.get(name.removeprefix(f"{SECTION}."))
+            if line is not None:
+                what = f"{shortened(name, LONGEST_NAME)} is no knob: its default is no number, switch or short text"
+                raise _error(self.name, line, f"{what}; wanted: such a default")
             fields = ", ".join(known.field for known in self.knobs.values())
             has = f"has: {fields}" if fields else "has no keyword defaults, which would be knobs"
             raise KnobError(f"unknown knob {shortened(name, LONGEST_NAME)}; {self.name} {has}")
@@ -162,7 +168,8 @@ def read(name: str, text: str) -> Reading:
     for wanted, arguments in FUNCTIONS.items():
         if wanted not in functions:
             have = f", beside {', '.join(functions)}" if functions else ""
-            raise StudioFileError(f"{name}: wanted at its top level{have}: def {wanted}({', '.join(arguments)})")
+            what = f"wanted at its top level{have}: def {wanted}({', '.join(arguments)})"
+            raise _error(name, _line_of_missing(wanted, tree, text), what)
     found = {name_of: _knobs_of(name, functions[name_of]) for name_of in FUNCTIONS}
     knobs: dict[str, Knob] = {}
     for function, own in found.items():
@@ -178,7 +185,21 @@ def read(name: str, text: str) -> Reading:
             f"{name}: {len(knobs)} keyword defaults; allowed: at most {MOST_KNOBS}, for each is a knob"
         )
     arguments = {function: tuple(knob.field for _, knob in own.values()) for function, own in found.items()}
-    return Reading(_title(name, tree), knobs, arguments)
+    others = {
+        argument.arg: argument.lineno
+        for function in functions.values()
+        for argument, _ in _defaults(function.args)
+        if f"{SECTION}.{argument.arg}" not in knobs
+    }
+    return Reading(_title(name, tree), knobs, arguments, others)
+
+
+def _line_of_missing(wanted: str, tree: ast.Module, text: str) -> int:
+    """Return the line of the function that may be meant by a missing one: of its name, but not at the top level, or of
+    a similar name; else the last line."""
+    lines = {node.name: node.lineno for node in ast.walk(tree) if isinstance(node, _Function)}
+    meant = difflib.get_close_matches(wanted, lines.keys() - (FUNCTIONS.keys() - {wanted}), 1)
+    return lines[meant[0]] if meant else max(len(text.splitlines()), 1)
 
 
 def _parsed(name: str, text: str) -> ast.Module:
@@ -216,11 +237,9 @@ def _knobs_of(name: str, function: _Function) -> dict[str, tuple[int, Knob]]:
     if not fits:
         has = f"{function.name}({', '.join(required)})"
         raise _error(name, function.lineno, f"{has} takes other arguments; wanted: {signature}, others with a default")
-    pairs = [*zip(positional[len(positional) - len(given.defaults) :], given.defaults, strict=True)]
-    pairs += [(each, value) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value]
     positional_only = {argument.arg for argument in given.posonlyargs}
     found = {}
-    for argument, default in pairs:
+    for argument, default in _defaults(given):
         value = _literal(default)
         if value is None or argument.arg in positional_only or len(argument.arg) > LONGEST_NAME:
             continue  # a default that is no plain number, switch or text stays as it is written
@@ -229,6 +248,13 @@ def _knobs_of(name: str, function: _Function) -> dict[str, tuple[int, Knob]]:
         knob = Knob(dotted, _KINDS[type(value)], value, argument.arg, help, "Model file", live=False)
         found[dotted] = (argument.lineno, knob)
     return found
+
+
+def _defaults(given: ast.arguments) -> list[tuple[ast.arg, ast.expr]]:
+    """Return the arguments that have a default, each with it."""
+    positional = [*given.posonlyargs, *given.args]
+    pairs = [*zip(positional[len(positional) - len(given.defaults) :], given.defaults, strict=True)]
+    return pairs + [(each, value) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value]
 
 
 def _literal(default: ast.expr) -> Value | None:

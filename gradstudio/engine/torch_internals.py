@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,30 +77,43 @@ def _check(holds: bool) -> None:
 # ---- hearing what a script of somebody else does
 
 _CLIPPING_HELPER = "_group_tensors_by_device_and_dtype"
-_LIMITS = {"_clip_grads_with_norm_": "max_norm", "clip_grad_value_": "clip_value"}
-_KINDS = {"_clip_grads_with_norm_": "norm", "clip_grad_value_": "value"}
+_BY_NORM = "_clip_grads_with_norm_"
+_LIMITS = {_BY_NORM: "max_norm", "clip_grad_value_": "clip_value"}
+_KINDS = {_BY_NORM: "norm", "clip_grad_value_": "value"}
 
 
-def hear_clipping(hear: Callable[[str, float, Sequence[Tensor]], None]) -> Callable[[], None] | None:
-    """Call `hear` with kind, limit and gradients before torch clips gradients, until the function that is returned is
-    called. None where that is impossible."""
+def hear_clipping(
+    hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None],
+) -> Callable[[], None] | None:
+    """Call `hear` with kind, limit, gradients and, where there are none, parameters before torch clips gradients, until
+    the function that is returned is called. None where that is impossible."""
     module = CLIPPING.get()
     if module is None:
         return None
-    original = getattr(module, _CLIPPING_HELPER)
+    original, by_norm = getattr(module, _CLIPPING_HELPER), getattr(module, _BY_NORM)
 
     def group(tensors: Any, *others: Any, **named: Any) -> Any:
         frame = sys._getframe(1)
         caller = frame.f_code.co_name
         if caller in _KINDS:
-            hear(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0])
+            hear(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0], ())
         return original(tensors, *others, **named)
 
-    def undo() -> None:
-        if getattr(module, _CLIPPING_HELPER) is group:
-            setattr(module, _CLIPPING_HELPER, original)
+    @wraps(by_norm)
+    def clip(parameters: Any, max_norm: Any, *others: Any, **named: Any) -> Any:
+        if isinstance(parameters, list) and parameters and all(tensor.grad is None for tensor in parameters):
+            hear("norm", float(max_norm), (), parameters)  # it does not come as far as the helper
+        return by_norm(parameters, max_norm, *others, **named)
 
-    setattr(module, _CLIPPING_HELPER, group)
+    ours = {_CLIPPING_HELPER: (group, original), _BY_NORM: (clip, by_norm)}
+
+    def undo() -> None:
+        for name, (own, before) in ours.items():
+            if getattr(module, name) is own:
+                setattr(module, name, before)
+
+    for name, (own, _) in ours.items():
+        setattr(module, name, own)
     return undo
 
 

@@ -9,6 +9,7 @@ from gradstudio.gui.gauges.gauges_controller import GaugesController
 from gradstudio.gui.memory.memory_controller import MemoryController
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.runs.runs_controller import RunsController
+from gradstudio.gui.services.studio_file_watch import StudioFileWatch
 from gradstudio.gui.shell.side_panel import SidePanel
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "PlotStack",
     "RunsController",
     "SidePanel",
+    "StudioFileWatch",
     "plot_menu",
 ]

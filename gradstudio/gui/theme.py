@@ -113,12 +113,18 @@ class Theme(QObject):
         """Return an icon of resources/icons in one of the theme's colours."""
         color = self.color(role)
         if (name, color.rgb()) not in self._icons:
-            drawn = QIcon(str(RESOURCES / "icons" / f"{name}.svg")).pixmap(32, 32)
-            with QPainter(drawn) as painter:
-                painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
-                painter.fillRect(drawn.rect(), color)
-            self._icons[name, color.rgb()] = QIcon(QPixmap(drawn))
+            icon = QIcon(self._drawn(name, color))
+            icon.addPixmap(self._drawn(name, self.color("disabled")), QIcon.Mode.Disabled)
+            self._icons[name, color.rgb()] = icon
         return self._icons[name, color.rgb()]
+
+    @staticmethod
+    def _drawn(name: str, color: QColor) -> QPixmap:
+        drawn = QIcon(str(RESOURCES / "icons" / f"{name}.svg")).pixmap(32, 32)
+        with QPainter(drawn) as painter:
+            painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
+            painter.fillRect(drawn.rect(), color)
+        return QPixmap(drawn)
 
     def _colored(self, name: str, role: str) -> str:
         """Return the path of an icon in one of the theme's colours, because a style sheet can only name a file."""

@@ -111,6 +111,7 @@ class Window(QMainWindow):
         self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
         self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.fixes = second_part.FixesController(self.context, self.diagnosis)
+        self.studio_file = second_part.StudioFileWatch(self.simulator, self.controls, self.message)
         second_part.plot_menu.attach(self.context, self.plots)
         self._connect_second_part()
         yield

@@ -10,6 +10,7 @@ from gradstudio.core.diagnosis.birth_remedies import came_with_the_data
 from gradstudio.core.history import Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
+from gradstudio.core.unknown import is_known
 from gradstudio.watching.loss_code import operation_of
 
 OnNonfinite = Literal["explain", "raise", "ignore"]
@@ -75,4 +76,8 @@ def _printable(line: str) -> str:
 
 
 def _what(row: Row | None) -> str:
-    return "" if row is None else f": loss {number(row.loss)}, gradient norm {number(row.grad_norm)}"
+    if row is None:
+        return ""
+    values = (("loss", row.loss), ("gradient norm", row.grad_norm))
+    told = [f"{name} {number(value)}" for name, value in values if is_known(value)]
+    return f": {', '.join(told)}" if told else ""

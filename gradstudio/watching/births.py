@@ -7,12 +7,14 @@ import contextlib
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import torch_internals
 from gradstudio.engine.operation_watcher import values_of
 from gradstudio.watching import loss_code, model_code
@@ -36,6 +38,8 @@ class Births:
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._passes = 0
+        self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
+        # stops for a NaN may let go of its model before it ends
         self._told = self._busy = False
         self._node_at_work = torch_internals.node_at_work()
         self._hooks: list[Any] = []
@@ -80,6 +84,26 @@ class Births:
         unknown, or was returned in this step already. The weights must be those that made the gradients."""
         return None if self._told or self._busy else self._search(self._of_the_gradients)
 
+    def at_the_end(self) -> tuple[float, Provenance | None] | None:
+        """Look at the latest pass, where the script ends before its backward pass. Return its loss, UNKNOWN where that
+        is gone, and where what is not finite was born; None where all is finite, as far as it is still there."""
+        if self._latest is None or self._busy:
+            return None
+        kept, _ = self._latest
+        if not kept.training:
+            return None
+        losses = loss_code.broken_losses(kept, self.mark)
+        results = [result for result in _results(kept) if result is not None]
+        broken = [result for result in results if _is_broken(result)]
+        if not losses and not broken:
+            return None
+        search = (lambda: self._of_the_loss(losses[:1])) if losses else (lambda: self._made_again(kept, 0, 1))
+        found = self._search(search)
+        if found is not None and found.source.startswith(loss_code.BEGAN):
+            found = replace(found, source="")  # it has not begun
+        known = next((each for each in (*losses[:1], *broken) if each.numel() == 1), None)
+        return UNKNOWN if known is None else float(known.detach()), found
+
     def clear(self) -> None:
         """Begin with a new step."""
         self._forget()
@@ -88,7 +112,7 @@ class Births:
     def _forget(self) -> None:
         self._back.clear()
         self._roots.clear()
-        self._passes = 0
+        self._passes, self._latest = 0, None
         self._told, self.unknown = False, ""
 
     def remove(self) -> None:
@@ -101,6 +125,7 @@ class Births:
     def _begin(self, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return  # a replay, an evaluation, or a checkpoint that is computed again
+        self._latest = None
         self._begun.append(KeptPass.begin(inputs, named_inputs, module.training))
 
     def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
@@ -115,6 +140,7 @@ class Births:
             node: Any = tensor.grad_fn
             if node is not None:
                 node.metadata[self.mark] = kept
+        self._latest = kept, module
 
     def _keeper(self, kept: KeptPass, place: int) -> Callable[[Tensor], None]:
         """Return the hook of an output. The graph holds it, so a pass without a backward pass is forgotten."""
@@ -125,6 +151,8 @@ class Births:
             if gradient.requires_grad or kept.gradients[place] is not None:
                 self.unknown = "more than one backward pass went through the same forward pass"
             kept.gradients[place] = gradient.detach()
+            if self._latest is not None and self._latest[0] is kept:
+                self._latest = None
             if kept not in self._back:
                 self._passes += 1
                 if self._passes > MOST_PASSES:
@@ -188,6 +216,11 @@ _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
 
 def _is_finite(root: Tensor) -> bool:
     return math.isfinite(root.item()) if root.numel() == 1 else values_of(root).finite
+
+
+def _is_broken(result: Tensor) -> bool:
+    """Return whether an output is not finite. Inf in one of several numbers may be a mask."""
+    return not _is_finite(result) if result.numel() == 1 else values_of(result).nan > 0
 
 
 def _is_nan(root: Tensor) -> bool:

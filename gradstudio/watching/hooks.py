@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine import torch_internals
@@ -42,7 +43,8 @@ class Listener(Protocol):
     def after_step(self, optimizer: Optimizer) -> None: ...
     def before_scaled_step(self, optimizer: Optimizer) -> None: ...
     def after_scaled_step(self, optimizer: Optimizer) -> None: ...
-    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None: ...
+    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
+    def scheduled(self, scheduler: LRScheduler) -> None: ...
     def autocast(self, dtype: torch.dtype) -> None: ...
     def before_copying(self) -> None: ...
     def after_copying(self) -> None: ...
@@ -57,8 +59,7 @@ class Hooks:
         self._depth = threading.local()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
-        self._scaled: dict[int, Tensor] = {}  # what a scaler was given, by the id of what it gave
-        self._scale = 1.0  # of the latest of them that no backward pass began from yet
+        self._of_thread = _OfThread()
         self._active = True
         self._guard = guarded(give_up)
 
@@ -69,6 +70,8 @@ class Hooks:
         self._hear_scaler()
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
+        # not `step` of a scheduler, whose warnings name the line that calls it
+        self._wrap(LRScheduler, "__init__", None, self._after_making_schedule)
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
         # torch.load refuses unless it is trusted
         self._wrap(torch, "save", self._before_copying, self._after_copying)
@@ -117,10 +120,11 @@ class Hooks:
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         given = dict(zip(("tensors", "grad_tensors"), arguments, strict=False)) | named
         tensors, gradients = _several(given.get("tensors")), _several(given.get("grad_tensors"))
-        unscaled = tuple(self._scaled.get(id(root)) for root in tensors)
-        roots = Roots(tensors, gradients or (None,) * len(tensors), self._scale, unscaled)
-        self._scaled.clear()
-        self._scale = 1.0
+        of_thread = self._of_thread
+        unscaled = tuple(of_thread.scaled.get(id(root)) for root in tensors)
+        roots = Roots(tensors, gradients or (None,) * len(tensors), of_thread.scale, unscaled)
+        of_thread.scaled.clear()
+        of_thread.scale = 1.0
         self._listener.before_backward(roots)
         return roots
 
@@ -147,9 +151,9 @@ class Hooks:
 
     def _after_scaling(self, scaled: Any, scaler: Any, outputs: Any) -> None:
         if scaler.is_enabled():
-            self._scale = float(scaler.get_scale())
+            self._of_thread.scale = float(scaler.get_scale())
             pairs = zip(_several(scaled), _several(outputs), strict=False)
-            self._scaled |= {id(given): each.detach() for given, each in pairs}
+            self._of_thread.scaled |= {id(given): each.detach() for given, each in pairs}
 
     def _before_scaled_step(self, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         if scaler.is_enabled():
@@ -174,9 +178,12 @@ class Hooks:
         if threading.get_ident() == self._thread:
             self._listener.after_copying()
 
-    def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None:
+    def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         if not self._deaf:
-            self._listener.clipped(kind, limit, gradients)
+            self._listener.clipped(kind, limit, gradients, parameters)
+
+    def _after_making_schedule(self, _given: Any, scheduler: LRScheduler, *_: Any, **__: Any) -> None:
+        self._listener.scheduled(scheduler)
 
     # ---- replacing
 
@@ -208,6 +215,15 @@ class Hooks:
                 setattr(owner, name, original)
 
         self._undo.append(undo)
+
+
+class _OfThread(threading.local):
+    """What a scaler was given in a thread, by the id of what it gave, and the scale of the latest of them that no
+    backward pass began from yet."""
+
+    def __init__(self) -> None:
+        self.scaled: dict[int, Tensor] = {}
+        self.scale = 1.0
 
 
 def _several(tensors: Any) -> tuple[Any, ...]:

@@ -3,7 +3,9 @@ and the loss. Its operations were not watched, so only what autograd has saved o
 
 from __future__ import annotations
 
+import gc
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ from gradstudio.watching.kept_pass import KeptPass
 from gradstudio.watching.model_code import taken_by
 
 MOST_NODES = 10_000  # of autograd's graph that are looked at
+
+BEGAN = "the backward pass began at"  # a source where no line of the operation is known
 
 # The operations that autograd saves the inputs of, to be computed again.
 _AGAIN: dict[str, Callable[..., Tensor]] = {
@@ -89,6 +93,19 @@ def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
     """Return the passes of the model from which a loss was computed, the first one first."""
     found = [node.metadata[mark] for node in _nodes([root.grad_fn for root in roots], mark) if mark in node.metadata]
     return list(dict.fromkeys(found))
+
+
+def broken_losses(kept: KeptPass, mark: str) -> list[Tensor]:
+    """Return the numbers that are not finite among those that are still there and were computed from a pass of the
+    model, the first one first."""
+    found: list[tuple[int, Tensor]] = []
+    for tensor in gc.get_objects():
+        if not issubclass(type(tensor), Tensor) or tensor.grad_fn is None or tensor.numel() != 1:
+            continue
+        nodes = _nodes([tensor.grad_fn], mark)
+        if any(node.metadata.get(mark) is kept for node in nodes) and not values_of(tensor).finite:
+            found.append((len(nodes), tensor))
+    return [tensor for _, tensor in sorted(found, key=lambda each: each[0])]
 
 
 def born_in(roots: Sequence[Tensor], mark: str, model: nn.Module) -> Provenance | None:
@@ -225,11 +242,11 @@ def _source(operations: Sequence[str], model: nn.Module) -> str:
     """Return the line of the script that calls one of the operations, where there is only one; else the line that is at
     work, which is that of the backward pass."""
     frame = source_lines.calling_frame()
-    if frame is None:
+    file = frame.f_code.co_filename if frame is not None else getattr(sys.modules["__main__"], "__file__", None)
+    if not file:
         return ""
-    file = frame.f_code.co_filename
     ranges = source_lines.lines_of_classes({type(module) for module in model.modules()}, file)
     lines = {place for each in operations for place in source_lines.calls_of(each, file, ranges)}
     if len(lines) == 1:
         return lines.pop().text
-    return f"the backward pass began at {source_lines.Place(file, frame.f_lineno).text}"
+    return f"{BEGAN} {source_lines.Place(file, frame.f_lineno).text}" if frame is not None else ""

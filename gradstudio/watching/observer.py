@@ -4,23 +4,27 @@ a row."""
 from __future__ import annotations
 
 import math
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from gradstudio.core.history import Layer, Row
+from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import Gradient, by_layer, coefficient, cosine
 from gradstudio.watching import layers
 from gradstudio.watching.births import Births
+from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
-from gradstudio.watching.parameters import Parameters
+from gradstudio.watching.parameters import NotMeasurable, Parameters
 from gradstudio.watching.reading import loss_of, settings_of
 
 ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
@@ -30,8 +34,10 @@ class Sink(Protocol):
     """Takes what an observer sees."""
 
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
+    def refuse(self, observer: Observer, why: str) -> None: ...
     def take(self, observer: Observer, row: Row) -> None: ...
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
+    def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
 
 
 class Observer:
@@ -52,17 +58,24 @@ class Observer:
         self._sink, self.name, self._tensors = sink, name, list(tensors)
         self._model_is_given = model is not None
         self._guarded_ready = guard(self.make_ready)
-        self._guarded_last = guard(self._last_by_hand)
+        self._guarded_last = guard(self._last)
         # weak, as a script may make a hundred models, one after the other
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
         self._model = weakref.ref(model, self._on_gone) if model is not None else None
+        self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
+        self.claimed = False  # whether it has trained; until then it may come to train in another thread
         self.gone = False  # True once there is nothing left that could be trained
         self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
+        self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.dtype: torch.dtype | None = None
         self._rows = 0
         self._scaled_step_rows = 0
+        self._in_scaler = False
+        self._loop = HeardLoop()
+        self.schedules: list[weakref.ref[LRScheduler]] = []
+        self._epochs: list[int] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self._anew()
 
@@ -120,8 +133,8 @@ class Observer:
         """Let go of the parameters: the script has."""
         if of is (self._optimizer or self._model):
             self.gone = True
+            self._guarded_last()  # while its parameters are still held
             if self._trained is not None:
-                self._guarded_last()  # while its parameters are still held
                 self.parameters.tensors.clear()
             self._trained = None
 
@@ -130,15 +143,20 @@ class Observer:
         there are any."""
         trained = [tensor for tensor in self.held() if tensor.requires_grad]
         ids = tuple(map(id, trained))
-        if ids == self._trained or not ids:
-            return bool(ids)
+        if ids in (self._trained, self._refused) or not ids:
+            return bool(ids) and ids != self._refused
         self.find_model()
         model, optimizer = self.model, self.optimizer
         ordered = layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = layers.names(model, optimizer)
         named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
-        self.parameters = Parameters(ordered)
-        self._trained, self._rows = ids, 0
+        try:
+            self.parameters = Parameters(ordered)
+        except NotMeasurable as fault:
+            self._trained, self._refused = None, ids
+            self._sink.refuse(self, str(fault))
+            return False
+        self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._sink.begin(self, layers.described(model, named))
         self._anew()
         return True
@@ -146,6 +164,10 @@ class Observer:
     def has(self, gradient: Tensor) -> bool:
         """Return whether this is the gradient of one of the parameters."""
         return self._trained is not None and any(tensor.grad is gradient for tensor in self.parameters.tensors)
+
+    def trains(self, tensors: Sequence[Tensor]) -> bool:
+        """Return whether the first of these is one of the parameters."""
+        return bool(tensors) and self._trained is not None and id(tensors[0]) in self._trained
 
     # ---- what is heard
 
@@ -159,9 +181,15 @@ class Observer:
             self._clock = time.perf_counter()
             if not self.bind():
                 return
-        if self.parameters.all_gone():
+        gone = self.parameters.all_gone()
+        if gone:
             self._anew()
+            self._loop.zeroed()
         self._marks = self.parameters.marks()
+        if not gone:
+            self._loop.found(self._marks)
+        if self.schedules:
+            self._look_at_schedules()
         if self.births is not None:
             found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
             if found is not None:
@@ -181,6 +209,16 @@ class Observer:
 
     def clipped(self, kind: str, limit: float) -> None:
         self._heard = (kind, limit)
+        if self.optimizer is not None:
+            gone = self.micro_batches == 0 and self.parameters.all_gone()
+            self._loop.clipped(limit, self.micro_batches, gone=gone)
+
+    def _look_at_schedules(self) -> None:
+        """See whether a scheduler has moved since the backward pass before."""
+        now = [found.last_epoch for each in self.schedules if (found := each()) is not None]
+        if self.micro_batches and now != self._epochs:
+            self._loop.scheduled(self.micro_batches)
+        self._epochs = now
 
     def before_step(self, arguments: Any, named: Any) -> Any:
         """Hear that the optimizer steps. Return other arguments where it brings its own backward passes."""
@@ -228,10 +266,11 @@ class Observer:
             self._finish(skipped=skips is not None and bool(float(skips)))
 
     def before_scaled_step(self) -> None:
-        self._scaled_step_rows = self._rows
+        self._scaled_step_rows, self._in_scaler = self._rows, True
 
     def after_scaled_step(self) -> None:
         """Hear the end of a scaler's step. Where no step of the optimizer came of it, it was skipped."""
+        self._in_scaler = False
         if self._rows == self._scaled_step_rows and self._trained is not None:
             self.make_ready()
             self._finish(skipped=True)
@@ -246,14 +285,32 @@ class Observer:
             self._finish(skipped=False)
 
     def close(self) -> None:
-        """Make the row of a last update by hand."""
-        self._last_by_hand()
+        """Make the row of a last update by hand, or of a last pass whose loss is not finite."""
+        self._last()
         if self.births is not None:
             self.births.remove()
 
-    def _last_by_hand(self) -> None:
+    def _last(self) -> None:
         if self._optimizer is None and self._trained is not None and self._gradient is not None:
             self._step_by_hand()
+        ended = self.births.at_the_end() if self.births is not None else None
+        if ended is None or (self._trained is None and not self.bind()):
+            return
+        loss, found = ended
+        assert self.births is not None
+        self._sink.explain(self, found, self.births.unknown)
+        self._sink.stopped_short(self, self._rows, self._row_without_backward(loss) if is_known(loss) else None)
+        self.births.clear()
+
+    def _row_without_backward(self, loss: float) -> Row:
+        """Return the row of a pass after which the script ended: little more than its loss is known."""
+        return Row(
+            step=self._rows, loss=loss, grad_norm=UNKNOWN, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=UNKNOWN,
+            scale=self.scale, skipped=False, nonfinite=0, update_ratio=UNKNOWN, weight_norm=UNKNOWN, accuracy=UNKNOWN,
+            step_seconds=time.perf_counter() - self._clock,
+            layers=np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN),
+            settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
+        )  # fmt: skip
 
     # ---- the row
 
@@ -267,11 +324,15 @@ class Observer:
         seconds, self._clock = now - self._clock, now
         clipped, coef = self._clipping(gradient)
         by_hand = self.optimizer is None
+        loop = None if by_hand else self._loop.stepped(
+            self.micro_batches, scale=self.scale, around=self._around_the_scaler(gradient), skipped=skipped,
+            left=self.parameters.marks() if self._loop.wants_marks else None,
+        )  # fmt: skip
         row = Row(
             step=self._rows, loss=self._losses, grad_norm=gradient.norm, clipped_norm=clipped, clip_coef=coef,
             lr=UNKNOWN if by_hand else self._rate(), scale=self.scale, skipped=skipped, nonfinite=gradient.nonfinite,
             update_ratio=change.update_ratio, weight_norm=change.weight_norm, accuracy=UNKNOWN, step_seconds=seconds,
-            layers=by_layer(gradient, change),
+            layers=by_layer(gradient, change), loop=loop,
             settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
             clip_cosine=1.0 if coef == 1 or self.clipping[0] == "norm" else UNKNOWN,
             update_cosine=UNKNOWN if by_hand else cosine(-change.along_gradient, clipped, change.norm),
@@ -282,6 +343,12 @@ class Observer:
             self.births.clear()
         self._ready, self._gradient = False, None
         self._losses, self.micro_batches, self._heard = 0.0, 0, ("none", 0.0)
+
+    def _around_the_scaler(self, gradient: Gradient) -> bool:
+        """Return whether the optimizer got a gradient that still carries the loss scale."""
+        if self.scale <= 1 / NEAR or self._in_scaler:
+            return False
+        return 0 < NEAR * self.scale * gradient.norm <= self._clipped_norm < math.inf
 
     def _clipping(self, gradient: Gradient) -> tuple[float, float]:
         """Return the norm that reached the optimizer, and its ratio to the true one."""

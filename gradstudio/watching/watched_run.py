@@ -98,6 +98,8 @@ class WatchedRun:
         self._writer = RunWriter(self.run)
         self._writer.begin(self._layers, self._environment())
         self._writer.set_status("running")
+        if self.provenance is not None:  # of the very first pass
+            self._writer.explain(self.provenance)
         return self.run
 
     def _title(self) -> str:
@@ -182,7 +184,8 @@ class WatchedRun:
         """Keep where the first value was born that is not finite, or why that is unknown."""
         self.unknown = unknown
         if self.provenance is None and provenance is not None:
-            self.provenance = provenance
+            step = len(self.run.history) if self.run is not None else 0
+            self.provenance = provenance = replace(provenance, step=step)
             if self.run is not None:
                 self._writer.explain(provenance)
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
@@ -48,6 +51,7 @@ class Watcher:
         self._models: list[weakref.ref[nn.Module]] = []  # those of which every optimizer is watched
         self._observers: list[Observer] = []
         self._running: dict[Observer, WatchedRun] = {}
+        self._searches: Counter[int] = Counter()  # for what a thread trains that another has made, by thread
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
@@ -108,12 +112,46 @@ class Watcher:
     def before_backward(self, roots: Roots) -> None:
         if self._every_optimizer and (self._unclaimed or not self._present()):
             self._look_for_weights(roots)
-        for observer in self._present():
+        self._claim_reached(roots)
+        for observer in self._of_this_thread():
             observer.before_backward(roots)
 
     def after_backward(self, roots: Roots) -> None:
-        claimed = [observer.after_backward(roots) for observer in self._present()]
-        self._unclaimed = not any(claimed)
+        present = self._of_this_thread()
+        trained = [observer.after_backward(roots) for observer in present]
+        for observer, trains in zip(present, trained, strict=True):
+            if trains and not observer.claimed:
+                self._claim(observer)
+        self._unclaimed = not any(trained)
+
+    def _of_this_thread(self) -> list[Observer]:
+        """Return the observers whose gradients may be looked at here: torch crashes where one thread reads a gradient
+        while the backward pass of another writes it."""
+        here = threading.get_ident()
+        return [observer for observer in self._present() if observer.thread == here]
+
+    def _claim_reached(self, roots: Roots) -> None:
+        """Find what was made in one thread, and comes to be trained in this one."""
+        here = threading.get_ident()
+        strangers = [each for each in self._observers if not each.claimed and each.thread != here]
+        if not strangers or self._searches[here] >= FRUITLESS:
+            return
+        self._searches[here] += 1
+        found = set(map(id, reached(roots.tensors)))
+        for observer in strangers:
+            if any(id(tensor) in found for tensor in observer.held()):
+                self._claim(observer)
+
+    def _claim(self, observer: Observer) -> None:
+        """Let this thread alone look at the gradients of an observer from here on."""
+        here = threading.get_ident()
+        observer.thread, observer.claimed = here, True
+        others = {each.ident for each in threading.enumerate()} - {here}
+        held = set(map(id, observer.held()))
+        for other in self._observers:
+            if other.claimed and other.thread in others and any(id(tensor) in held for tensor in other.held()):
+                self.give_up("two threads train the same parameters")
+                return
 
     def _look_for_weights(self, roots: Roots) -> None:
         """Observe the weights that a backward pass reaches, as no optimizer of torch has them."""
@@ -136,6 +174,8 @@ class Watcher:
         observer = self._observer_of(optimizer) or self._adopted(optimizer)
         if observer is None:
             return None
+        if observer.thread != threading.get_ident() or not observer.claimed:
+            self._claim(observer)
         if (found := self._running.get(observer)) is not None:
             found.before_step(optimizer)
         return observer.before_step(arguments, named)
@@ -154,10 +194,14 @@ class Watcher:
         if (observer := self._observer_of(optimizer)) is not None:
             observer.after_scaled_step()
 
-    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor]) -> None:
-        for observer in self._observers:
-            if gradients and observer.has(gradients[0]):
+    def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
+        for observer in self._of_this_thread():
+            if observer.has(gradients[0]) if gradients else observer.trains(parameters):
                 observer.clipped(kind, limit)
+
+    def scheduled(self, scheduler: LRScheduler) -> None:
+        if (observer := self._observer_of(scheduler.optimizer)) is not None:
+            observer.schedules.append(weakref.ref(scheduler))
 
     def before_copying(self) -> None:
         for observer in self._observers:
@@ -170,7 +214,7 @@ class Watcher:
                 observer.births.attach()
 
     def autocast(self, dtype: torch.dtype) -> None:
-        for observer in self._observers:
+        for observer in self._of_this_thread():
             observer.dtype = dtype
 
     # ---- what observers see
@@ -182,28 +226,44 @@ class Watcher:
             self.script, known, observer, [found.run.title for found in self.runs if found.run]
         )
 
+    def refuse(self, observer: Observer, why: str) -> None:
+        """Hear that the parameters of one observer cannot be measured; all others are watched."""
+        if (before := self._running.pop(observer, None)) is not None:
+            before.end("finished", f"watched no more: {why}")
+        model = type(observer.model).__name__ if observer.model is not None else "a model"
+        say(f"{model} is not watched: {why}")
+
     def take(self, observer: Observer, row: Row) -> None:
+        found = self._record(observer, row)
+        if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
+            try:
+                act(self._lines(found, row.step, row), self.on_nonfinite, say)
+            except FloatingPointError as fault:
+                raise Stop(fault) from None
+
+    def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None:
+        """Hear that the script ended after a forward pass that is not finite. It cannot be stopped any more."""
+        found = self._running[observer] if row is None else self._record(observer, row)
+        before = found.run.first_nonfinite_step if found.run is not None else None
+        if self.on_nonfinite != "ignore" and before in (None, step):
+            act(self._lines(found, step, row), "explain", say)
+
+    def _record(self, observer: Observer, row: Row) -> WatchedRun:
         found = self._running[observer]
         if found.run is None:
             self._writer.follow(found.begin(row), hear=found.remote.hear)
             self.runs.append(found)
         found.take(row)
-        if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
-            self._tell(found, row)
+        return found
 
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None:
         self._running[observer].explain(provenance, unknown)
 
-    def _tell(self, found: WatchedRun, row: Row) -> None:
-        """Say that a run has diverged, and stop the script where that was asked for."""
+    def _lines(self, found: WatchedRun, step: int, row: Row | None) -> list[str]:
+        """Return what is said of a run that has diverged."""
         if found.provenance is not None:
-            lines = birth_lines(found.provenance, row.step, row)
-        else:
-            lines = unknown_lines(found.unknown or "no pass of a model was seen", row.step, row)
-        try:
-            act(lines, self.on_nonfinite, say)
-        except FloatingPointError as fault:
-            raise Stop(fault) from None
+            return birth_lines(found.provenance, step, row)
+        return unknown_lines(found.unknown or "no pass of a model was seen", step, row)
 
     # ---- the end
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from own_models import GOOD, preset
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent
+from PySide6.QtGui import QDropEvent, QFontDatabase
 from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 from waiting import LONG
@@ -114,3 +114,27 @@ def test_a_bad_file_changes_nothing(window: Window, tmp_path: Path) -> None:
     drop(window, tmp_path / "bad.py")
     assert window.message.shown == "bad.py, line 1: not valid Python: invalid syntax"
     assert window.simulator.preset is before
+
+
+def test_a_saved_file_is_offered_and_its_new_text_is_asked_for(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    path = tmp_path / "points.py"
+    path.write_text(GOOD)
+    drop(window, path)
+    window.controls.set_knob("run.steps", 4)
+    window.controls.set_knob("model_file.hidden", 5)
+    path.write_text("def build_model(:\n")
+    qtbot.waitUntil(lambda: "line 1: not valid Python" in window.message.shown, timeout=LONG)
+    beside = tmp_path / "points.py.new"  # as many editors save
+    beside.write_text(GOOD + "# changed\n")
+    beside.rename(path)
+    qtbot.waitUntil(lambda: "was changed on disk" in window.message.shown, timeout=LONG)
+    kept = window.simulator.preset.experiment.studio_file
+    assert kept is not None and kept.text == GOOD and asked(window) is None
+    window.message.action.click()
+    dialog = asked(window)
+    assert dialog is not None and dialog.text.toPlainText().endswith("# changed\n") and not window.simulator.started
+    assert dialog.text.font().family() == QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont).family()
+    answer(window, QDialogButtonBox.StandardButton.Cancel)
+    requested = window.simulator.requested
+    assert requested.studio_file is not None and requested.studio_file.text.endswith("# changed\n")
+    assert requested["model_file.hidden"] == 5 and requested.run.steps == 4

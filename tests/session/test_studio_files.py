@@ -212,6 +212,9 @@ def test_the_knobs_of_a_file_are_its_keyword_defaults(tmp_path: Path) -> None:
         with pytest.raises(KnobError) as fault:
             experiment.with_texts([text])
         assert str(fault.value) == told
+    listed = StudioFile.of("points.py", GOOD.replace("hidden=8,", "hidden=8, sizes=[3, 4],"))
+    with pytest.raises(KnobError, match=r"points.py, line 29: model_file.sizes is no knob: its default is no number"):
+        listed.knob("model_file.sizes")
     with pytest.raises(KnobError, match="beside a studio file only"):
         Experiment().with_texts(["model_file.hidden=3"])
     with pytest.raises(KnobError, match="acts on restart"):
@@ -244,8 +247,8 @@ LOOKED_AT = {
     b"def build_model(:\n": "points.py, line 1: not valid Python",
     b"return 3\n": "points.py, line 1: not valid Python: 'return' outside function",
     b"(" * 5000: "points.py",
-    b"x = 1\n": "points.py: wanted at its top level: def build_model()",
-    GOOD.replace("def get_batch", "def batch").encode(): "beside build_model, compute_loss: def get_batch(batch_size, g",
+    b"x = 1\n": "points.py, line 1: wanted at its top level: def build_model()",
+    GOOD.replace("def get_batch", "def batch").encode(): "line 33: wanted at its top level, beside build_model, compute_loss: def get_batch(batch_size, g",
     GOOD.replace("def get_batch", "async def get_batch").encode(): "line 33: get_batch is asynchronous",
     GOOD.replace("batch_size, generator, shift", "batch_size, shift").encode(): "line 33: get_batch(batch_size) takes",
     GOOD.replace("build_model(hidden=8", "build_model(hidden").encode(): "",

@@ -368,14 +368,18 @@ def test_models_are_saved_and_copied_without_the_hooks(tmp_path: Path) -> None:
     assert not model._forward_hooks and not model._forward_pre_hooks
 
 
-def test_a_pass_without_a_backward_pass_is_forgotten() -> None:
+def test_a_pass_without_a_backward_pass_is_forgotten_at_the_next() -> None:
     import weakref
 
     model = nn.Linear(4, 2)
     births = Births(model)
     outputs = model(torch.randn(3, 4))
     kept = weakref.ref(outputs.grad_fn.metadata[births.mark])
-    assert kept() is not None
+    assert kept() is not None and births.at_the_end() is None
+    outputs = model(torch.randn(3, 4))
+    assert kept() is None
+    kept = weakref.ref(outputs.grad_fn.metadata[births.mark])
+    births.clear()
     del outputs
     assert kept() is None
     with torch.no_grad():

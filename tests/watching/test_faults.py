@@ -99,3 +99,19 @@ def test_a_process_that_was_forked_off_is_not_watched(watch: Watch) -> None:
 def test_a_wrong_call_says_what_is_allowed(watch: Watch, given: dict[str, Any], fault: str) -> None:
     with pytest.raises((TypeError, ValueError), match=fault):
         watch(**{"model": small_net(), **given})
+
+
+def test_a_model_that_cannot_be_measured_leaves_the_others_watched(
+    watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd, model = torch.nn.Linear(2, 1, dtype=torch.complex64), small_net()
+    pairs = [(each, torch.optim.SGD(each.parameters(), lr=0.1)) for each in (odd, model)]
+    first, second = (watch(*pair) for pair in pairs)
+    for _ in range(3):
+        for each, optimizer in pairs:
+            optimizer.zero_grad()
+            loss = odd(torch.ones(1, 2, dtype=torch.complex64)).abs().sum() if each is odd else square_loss(model)
+            loss.backward()
+            optimizer.step()
+    assert not runs_of(first) and len(runs_of(second)[0].history) == 3
+    assert capsys.readouterr().err == "gradstudio: Linear is not watched: A parameter is not a real number.\n"

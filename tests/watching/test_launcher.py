@@ -29,7 +29,10 @@ for step in range(30):
     print(repr(loss.item()), repr(norm.item()), torch.rand(1).item())
 if len(sys.argv) > 1 and sys.argv[1] == "fail":
     sys.stdout.flush()
-    raise RuntimeError("of the script")
+    try:
+        loss.backward()  # a second time
+    except RuntimeError as fault:
+        raise RuntimeError("of the script") from fault
 sys.exit(5)
 """
 
@@ -65,7 +68,8 @@ def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) ->
     (tmp_path / "train.py").write_text(TRAINING)
     watched = run(["-m", "gradstudio", "watch", "train.py", "fail"], tmp_path)
     assert watched.returncode == 1 and len(watched.stdout.splitlines()) == 31
-    assert "launcher" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
+    assert "watching" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
+    assert watched.stderr.startswith(f'Traceback (most recent call last):\n  File "{tmp_path / "train.py"}", line ')
     library = Library(tmp_path / "runs.db")
     (entry,) = library.entries()
     run_ = library.load(entry.id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 from watching.conftest import gradient_norm, near, norm, small_net, square_loss
 
+from gradstudio.core.unknown import is_known
 from gradstudio.watching import watched
 from gradstudio.watching.watched_run import Script
 from gradstudio.watching.watcher import Watcher
@@ -115,6 +118,62 @@ def test_the_first_pass_of_an_unnamed_model_is_explained(watcher: Watcher, capsy
     assert found.provenance.operation == "aten.log.default" and "module 1, forward pass" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("planted", "steps"), [("model", 2), ("loss", 2), ("model", 0)])
+def test_a_script_that_stops_before_the_backward_pass_is_told_where_its_nan_was_born(
+    watcher: Watcher, capsys: pytest.CaptureFixture[str], planted: str, steps: int
+) -> None:
+    def training() -> None:
+        model = small_net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(steps + 1):
+            inputs = torch.randn(16, 6)
+            if step == steps and planted == "model":
+                with torch.no_grad():
+                    inputs[0, 0] = math.nan
+            outputs = model(inputs)
+            loss = outputs.square().mean()
+            if step == steps and planted == "loss":
+                loss = loss + torch.log(loss - 1e9)
+            if torch.isnan(loss):
+                return  # model, optimizer and loss are gone with this
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    training()
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and found.run.status == "nonfinite" and len(found.run.history) == steps + 1
+    assert math.isnan(found.run.history.value("loss", steps))
+    assert not is_known(found.run.history.value("grad_norm", steps))
+    assert found.run.provenance is not None and found.run.provenance.step == steps
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"gradstudio: step {steps} is not finite: loss NaN"
+    assert ("born in  the data" if planted == "model" else "loss code: log") in said[1]
+
+
+def test_a_finished_script_that_evaluates_with_a_mask_is_finite(
+    watcher: Watcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), Masked())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        loss = model(torch.randn(5, 4)).softmax(1).square().sum()
+        if step < 2:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and found.run.status == "finished" and len(found.run.history) == 2
+    assert "not finite" not in capsys.readouterr().err
+
+
+class Masked(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.masked_fill(torch.tensor([False, True, False]), -math.inf)
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 def test_a_watched_model_is_scripted_as_before(watcher: Watcher) -> None:
     model = small_net()
@@ -129,3 +188,26 @@ def test_a_watched_model_is_scripted_as_before(watcher: Watcher) -> None:
     (found,) = watcher.runs
     assert found.run is not None and len(found.run.history) == 2 and not watcher.closed
     assert found.observer.births is not None and len(model._forward_hooks) == 1  # the watch is on again
+
+
+def test_two_threads_train_at_once_models_that_were_made_in_a_third(watcher: Watcher) -> None:
+    models = [small_net(seed) for seed in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    losses: list[list[float]] = [[], []]
+
+    def train(number: int) -> None:
+        for _ in range(100):
+            optimizers[number].zero_grad()
+            loss = models[number](torch.ones(4, 6)).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(models[number].parameters(), 1.0)
+            optimizers[number].step()
+            losses[number].append(loss.item())
+
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    watcher.close("finished", "")
+    assert sorted(found.run.history.column("loss").tolist() for found in watcher.runs if found.run) == sorted(losses)

@@ -30,6 +30,13 @@ _LINES: dict[str, str] = {
 _CHOICES: dict[tuple[str, Value], str] = {
     ("mistakes.clip_before_unscale", False): "`scaler.unscale_(optimizer)` before the call that clips",
     ("mistakes.clip_each_micro_batch", False): "one clip" + _BEFORE_STEP + ", not one after each `backward()`",
+    ("mistakes.never_zero_grad", False): "`optimizer.zero_grad()` once a step, before `loss.backward()`",
+    ("mistakes.clip_after_step", False): "the call that clips after `loss.backward()` and" + _BEFORE_STEP,
+    ("mistakes.clip_before_backward", False): "the call that clips after `loss.backward()` and" + _BEFORE_STEP,
+    ("mistakes.step_without_scaler", False): "`scaler.step(optimizer)` and `scaler.update()` in place of "
+    "`optimizer.step()`",
+    ("mistakes.scheduler_each_micro_batch", False): "`scheduler.step()` once after `optimizer.step()`, not after each "
+    "`backward()`",
     ("clipping.kind", "none"): "no call of `clip_grad_norm_` or `clip_grad_value_`",
     ("clipping.kind", "norm"): f"`torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)`{_BEFORE_STEP}",
     ("clipping.kind", "value"): f"`torch.nn.utils.clip_grad_value_(model.parameters(), 0.5)`{_BEFORE_STEP}",

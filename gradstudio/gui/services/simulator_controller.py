@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -245,6 +246,19 @@ class SimulatorController(QObject):
         """Load a preset and run it."""
         self.load(preset)
         self._if_agreed(self._simulator.play)
+
+    def restart_with_file(self, path: Path) -> None:
+        """Run the studio file at a path from its beginning, with the knobs as they are set, where it still has them."""
+        try:
+            preset = presets.read(path)
+        except presets.PresetError as fault:
+            self._message.show_error(str(fault))
+            return
+        experiment = preset.experiment
+        for name, value in self._simulator.requested.changed().items():
+            with suppress(KnobError):  # a keyword default that the file has no more
+                experiment = experiment.with_value(name, value)
+        self.run_again(preset.model_copy(update={"experiment": experiment}))
 
     def start_twins(self, name: str, value: Value) -> None:
         """Begin again with a twin in which this knob has this value; raise KnobError where it cannot."""

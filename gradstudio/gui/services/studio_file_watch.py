@@ -1,0 +1,79 @@
+"""The studio file that is open, watched on disk: once it is saved with another text, the message bar offers to restart
+with that. The run keeps the text that it was made with."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QFileSystemWatcher, QObject, QTimer
+
+from gradstudio.core import presets
+from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.services.simulator_controller import SimulatorController
+from gradstudio.session.simulator import Simulator
+
+SETTLES = 200  # ms after the last change on disk, as an editor may write a file in several parts
+OFFER_STAYS = 600_000  # ms
+
+
+class StudioFileWatch(QObject):
+    """Follows the studio file of the preset that the simulator has."""
+
+    def __init__(self, simulator: Simulator, controls: SimulatorController, message: MessageBar) -> None:
+        super().__init__()
+        self._simulator, self._controls, self._message = simulator, controls, message
+        self._path: Path | None = None
+        self._told = ""  # hash of the text that was offered last, or what was wrong with it
+        self._files = QFileSystemWatcher(self)
+        self._settles = QTimer(self)
+        self._settles.setSingleShot(True)
+        self._settles.setInterval(SETTLES)
+        self._settles.timeout.connect(self._look)
+        for signal in (self._files.fileChanged, self._files.directoryChanged):
+            signal.connect(lambda _: self._settles.start())
+        controls.title_changed.connect(self.follow)
+        self.follow()
+
+    def follow(self) -> None:
+        """Watch the file of the preset that the simulator has now, if it is a studio file."""
+        preset = self._simulator.preset
+        path = preset.path if preset.experiment.studio_file is not None else None
+        if path is not None and path.suffix != presets.studio_file.SUFFIX:
+            path = None  # a preset that holds a text of its own
+        if path != self._path:
+            self._path, self._told = path, ""
+            watched = [*self._files.files(), *self._files.directories()]
+            if watched:
+                self._files.removePaths(watched)
+            self._watch()
+
+    def _watch(self) -> None:
+        """Watch the file and its folder: an editor may put another file in its place."""
+        if self._path is not None:
+            missing = {str(self._path), str(self._path.absolute().parent)} - {
+                *self._files.files(), *self._files.directories(),
+            }  # fmt: skip
+            self._files.addPaths([path for path in missing if Path(path).exists()])
+
+    def _look(self) -> None:
+        """Offer the text that the file has now, where it is another one."""
+        self._watch()
+        path, running = self._path, self._simulator.preset.experiment.studio_file
+        if path is None or running is None or not path.exists():
+            return
+        try:
+            found = presets.read(path).experiment.studio_file
+        except presets.PresetError as fault:
+            if self._told != str(fault):
+                self._told = str(fault)
+                self._message.show_error(str(fault))
+            return
+        assert found is not None
+        if found.sha256 in (running.sha256, self._told):
+            return
+        self._told = found.sha256
+        self._message.show_news(
+            f"{path.name} was changed on disk. The run keeps the text that it was made with.",
+            action=("Restart with the new text", partial(self._controls.restart_with_file, path)), stay=OFFER_STAYS,
+        )  # fmt: skip

@@ -1,0 +1,112 @@
+"""The order of the calls in a script's own loop, as far as torch lets it be heard. What is surely wrong in two steps
+one after the other becomes a `Loop` to be judged; all else stays unknown."""
+
+from __future__ import annotations
+
+import math
+
+from gradstudio.core.loop_calls import Call, Loop, right
+
+NEAR = 0.5  # least share of the scaled gradient's norm at which a step counts as one by the scaled gradient
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class HeardLoop:
+    """What was heard of the step that is being made."""
+
+    def __init__(self) -> None:
+        self._before: frozenset[str] = frozenset()  # what was wrong with the step before
+        self._told = False
+        self._armed = False  # whether a backward pass was seen to find the gradients of the step before
+        self._left: list[int] | None = None  # marks of the gradients after the step before
+        self._begin()
+
+    def _begin(self) -> None:
+        self._first = True  # whether no backward pass was heard since the step before
+        self._kept = False  # whether the gradients of the step before are in this one's
+        self._clipped = self._clipped_late = self._clipped_early = False
+        self._scheduled: set[int] = set()  # micro-batches after which the schedule moved
+
+    # ---- what is heard
+
+    def zeroed(self) -> None:
+        """Hear that a backward pass finds every gradient gone or 0."""
+        self._first = self._kept = False
+        self._scheduled.clear()
+
+    def found(self, marks: list[int]) -> None:
+        """Hear that a backward pass finds gradients."""
+        if self._first:
+            self._armed, self._kept = True, marks == self._left
+        self._first = False
+
+    def clipped(self, limit: float, micro_batches: int, *, gone: bool) -> None:
+        """Hear a clip after so many micro-batches; `gone`: there was no gradient, or 0."""
+        if not math.isfinite(limit):
+            return  # it measures the norm alone
+        if micro_batches:
+            self._clipped = True
+        elif gone:
+            self._clipped_early = True
+        else:
+            self._clipped_late = True
+
+    def scheduled(self, micro_batches: int) -> None:
+        """Hear that a schedule moves after so many micro-batches."""
+        self._scheduled.add(micro_batches)
+
+    @property
+    def wants_marks(self) -> bool:
+        """Whether the marks of the gradients are to be told after a step."""
+        return self._armed
+
+    def stepped(
+        self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None
+    ) -> Loop | None:
+        """Hear that the step is made: of the gradient of so many micro-batches, with a loss scale, `around` its scaler
+        or not, with those marks of the gradients after it. Return the calls where they are to be judged."""
+        wrong = self._wrong(micro_batches, around=around)
+        again, self._before, self._left = wrong & self._before, wrong, left
+        if not (again or self._told):
+            self._begin()
+            return None
+        clips = self._clipped or bool(again & {"late clip", "early clip"})
+        self._begin()
+        if skipped or not micro_batches or (wrong and not again):
+            return None
+        self._told = bool(again)
+        loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
+        return loop._replace(calls=_calls(loop, again))
+
+    def _wrong(self, micro_batches: int, *, around: bool) -> frozenset[str]:
+        """Return what is wrong with the step that is being made."""
+        found: list[str] = []
+        if self._kept:
+            found.append("zero_grad")
+        if not self._clipped:
+            found += ["late clip"] * self._clipped_late + ["early clip"] * self._clipped_early
+        if around:
+            found.append("around")
+        if micro_batches > 1 and self._scheduled >= set(range(1, micro_batches)):
+            found.append("schedule")
+        return frozenset(found) if found else _NOTHING
+
+
+def _calls(loop: Loop, wrong: frozenset[str]) -> tuple[Call, ...]:
+    """Return the calls of a right step with what is wrong put in."""
+    calls = list(right(loop))
+    last = calls.index("step")
+    if "schedule" in wrong:
+        for place in reversed([place for place, call in enumerate(calls) if call == "backward"]):
+            calls.insert(place + 1, "schedule")
+        last = calls.index("step")
+    if "around" in wrong:
+        calls[last] = "step_without_scaler"
+        calls.remove("unscale")
+    if wrong & {"late clip", "early clip"}:
+        calls.remove("clip")
+        calls.insert(len(calls) if "late clip" in wrong else 1, "clip")
+    if "zero_grad" in wrong:
+        calls.remove("zero_grad")
+    return tuple(calls)
