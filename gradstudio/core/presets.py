@@ -81,14 +81,12 @@ class Promise(_Part):
 
 
 class MapProposal(_Part):
-    """The map to draw of a preset first: its axes and panels as the options of `gradstudio map` have them, and what it
-    shows."""
+    """The map to draw of a preset first: its axes and panels as the options of `gradstudio map` have them."""
 
     x: _Text
     y: _Text
     by: _Text = ""
     cells: Annotated[int, Field(ge=2, le=MOST_CELLS)] = 32
-    text: _Text = ""
 
 
 class _File(_Part):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
@@ -64,6 +65,15 @@ def test_a_plan_names_what_cannot_be() -> None:
     ):
         with pytest.raises(KnobError, match=said):
             read_plan(preset, x, y, 8, "", 1, full=False)
+
+
+def test_what_presets_propose_can_be_mapped() -> None:
+    found = [preset for path in presets.available() if (preset := presets.read(path)).map]
+    assert len(found) >= 4
+    for preset in found:
+        assert preset.map
+        plan = read_plan(preset, preset.map.x, preset.map.y, preset.map.cells, preset.map.by, 1, full=False)
+        assert plan.x.log and plan.cells >= 144
 
 
 def test_equal_whole_numbers_become_one_cell() -> None:

@@ -20,7 +20,7 @@ from waiting import PATIENCE, until
 
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.presets import Preset
+from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.session.map import journal, mapper
 from gradstudio.session.map.mapper import Mapper
 from gradstudio.session.map.plan import Job, Plan, Spot
@@ -131,9 +131,10 @@ def test_values_that_do_not_go_together_fail_with_their_reason(inline: type[Inli
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it finds the processes in /proc")
 def test_a_killed_worker_loses_no_cell_and_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     file, preset = tmp_path / "a.map", tmp_path / "small.toml"
-    preset.write_text(presets.to_toml(Preset(id="small", title="Small", experiment=SMALL.with_value("run.steps", 60))))
-    ranges = ["--x", "optimizer.lr=0.01:30:log", "--y", "model.init_gain=0.1:10:log", "--cells", "24", "--full"]
-    command = [sys.executable, "-m", "gradstudio", "map", str(preset), *ranges, "--out", str(file), "--workers", "1"]
+    proposed = MapProposal(x="optimizer.lr=0.01:30:log", y="model.init_gain=0.1:10:log", cells=24)
+    longer = SMALL.with_value("run.steps", 60)
+    preset.write_text(presets.to_toml(Preset(id="small", title="Small", experiment=longer, map=proposed)))
+    command = [sys.executable, "-m", "gradstudio", "map", str(preset), "--full", "--out", str(file), "--workers", "1"]
     # its own group, as Ctrl+C in a terminal reaches all of them
     begun = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, start_new_session=True)
     try:
