@@ -31,7 +31,7 @@ class StudioFileWatch(QObject):
         self._settles.setInterval(SETTLES)
         self._settles.timeout.connect(self._look)
         for signal in (self._files.fileChanged, self._files.directoryChanged):
-            signal.connect(lambda _: self._settles.start())
+            signal.connect(self._wait)
         controls.title_changed.connect(self.follow)
         self.follow()
 
@@ -47,6 +47,9 @@ class StudioFileWatch(QObject):
             if watched:
                 self._files.removePaths(watched)
             self._watch()
+
+    def _wait(self) -> None:
+        self._settles.start()
 
     def _watch(self) -> None:
         """Watch the file and its folder: an editor may put another file in its place."""
