@@ -29,6 +29,7 @@ from gradstudio.commands.options import (
 )
 from gradstudio.commands.terminal import WrongRequest, complain
 from gradstudio.commands.training import NOTHING_MADE, Wanted, carry_out, hint_at_threads
+from gradstudio.core import ranks_allowed
 from gradstudio.core.text import plural
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def branch(
 
     wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
     parent = _parent(source, library)
+    ranks_allowed.check_alone(parent.run.experiment, "a run has no branches")
     total = _total_steps(parent, step, steps)
     _check_same(parent, "seed", seed)
     _check_same(parent, "device", device)

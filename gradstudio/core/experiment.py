@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
-from gradstudio.core import combinations
+from gradstudio.core import combinations, ranks_allowed
 from gradstudio.core.knobs import Knob, KnobError, Section, Value, format_value, knob, read_knobs
 from gradstudio.core.studio_file import SECTION, StudioFile
 
@@ -413,6 +413,54 @@ class Mistakes(Section):
         )
 
 
+_WITH_RANKS = {"distributed.ranks": ranks_allowed.SEVERAL}
+
+
+class Distributed(Section):
+    ranks: int = knob(
+        1,
+        "Number of processes that train together, each on its share of every batch, in torch's "
+        "DistributedDataParallel on the CPU. 1: no other process is started.",
+        live=False, ge=1, le=ranks_allowed.MOST, unit="ranks",
+    )  # fmt: skip
+    no_sync: bool = knob(
+        True,
+        "Run all micro-batches but the last within no_sync(), so that the gradients are reduced once a step. Off: "
+        "after every micro-batch, with the same numbers.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    forward_outside_no_sync: bool = knob(
+        False,
+        "Mistake: only backward() stands within no_sync(). It has no effect then, as the forward pass decides.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    never_synced: bool = knob(
+        False,
+        "Mistake: every micro-batch stands within no_sync(). Nothing is ever reduced, and the ranks drift apart.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    clip_before_all_reduce: bool = knob(
+        False,
+        "Mistake: each rank clips its own gradient, and the mean is taken after that.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    divide_by_world_size: bool = knob(
+        False,
+        "Mistake: divide the gradients by the number of ranks, though DistributedDataParallel has taken their mean.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    same_data: bool = knob(
+        False,
+        "Mistake: every rank takes the share of rank 0, as without a DistributedSampler. The others add nothing.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    nan_rank: int = knob(
+        0,
+        "Rank whose share of the batch the NaN of problem.nan_every comes to.",
+        live=False, ge=0, le=ranks_allowed.MOST - 1, when=_WITH_RANKS,
+    )  # fmt: skip
+
+
 class Run(Section):
     steps: int = knob(1000, "Number of optimizer steps in the run.", live=False, ge=1, le=100_000_000, unit="steps")
     seed: int = knob(
@@ -450,6 +498,7 @@ TITLES = {
     "gradients": "Gradients",
     "loss": "Loss",
     "mistakes": "Mistakes",
+    "distributed": "Ranks",
     "run": "Run",
     SECTION: "Model file",
 }
@@ -483,6 +532,7 @@ class Experiment(BaseModel):
     gradients: Gradients = Gradients()
     loss: Loss = Loss()
     mistakes: Mistakes = Mistakes()
+    distributed: Distributed = Distributed()
     run: Run = Run()
     model_file: dict[str, Value] = {}  # knobs of the studio file that differ from their defaults
     studio_file: StudioFile | None = None
@@ -514,6 +564,7 @@ class Experiment(BaseModel):
             task=problem.task, seq_len=problem.seq_len, batch_size=problem.batch_size, model=model.kind,
             norm=model.norm, loss=self.loss.kind,
         )  # fmt: skip
+        ranks_allowed.check(self, with_file=self.studio_file is not None)
         device = self.run.device
         if device not in ("auto", "cpu", "cuda", "mps") and not re.fullmatch("cuda:[0-9]{1,3}", device):
             raise KnobError(

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gradstudio.core.loop_calls import Loop, unskipped
+from gradstudio.core.rank_figures import RankRows
 from gradstudio.core.spill import Spilled, SpillFile
 from gradstudio.core.unknown import UNKNOWN, is_known, known
 
@@ -42,8 +43,11 @@ COLUMNS: dict[str, str] = {
     "head_cosine": "mean cosine between the test examples as the last layer sees them; measured with test_accuracy",
     "clip_cosine": "cosine between the true gradient and what clipping made of it; 1 where nothing was clipped",
     "update_cosine": "cosine between the gradient that the optimizer got and minus the update; UNKNOWN without update",
+    "all_reduces": "calls that averaged gradients over the ranks; this and the next two UNKNOWN without ranks",
+    "reduced_bytes": "bytes of gradients that these calls averaged",
+    "rank_drift": "largest distance of a rank's weights from those of rank 0 / their norm, every 20 steps",
 }
-OLDER = (13,)  # numbers of columns that rows of older versions have
+OLDER = (13, 17)  # numbers of columns that rows of older versions have
 
 LAYER_METRICS: dict[str, str] = {
     "grad_norm": "L2 norm of the layer's true gradient: unscaled, before clipping",
@@ -140,6 +144,10 @@ class Row:
     head_cosine: float = UNKNOWN
     clip_cosine: float = UNKNOWN
     update_cosine: float = UNKNOWN
+    all_reduces: float = UNKNOWN
+    reduced_bytes: float = UNKNOWN
+    rank_drift: float = UNKNOWN
+    ranks: np.ndarray | None = None  # (ranks, 2): see RankRows
 
     @property
     def went_nonfinite(self) -> bool:
@@ -164,6 +172,7 @@ class History:
         self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
         self._filling = np.empty((0, 0, 0), np.float32)  # the last of them
         self._spill = SpillFile()
+        self.ranks = RankRows()
         self.loops: list[
             tuple[int, Loop]
         ] = []  # the first step of each stretch of steps that made the same calls, skips aside
@@ -187,6 +196,8 @@ class History:
             with np.errstate(over="ignore"):
                 layers = layers.astype(np.float32)
         self._filling[:, line] = layers
+        if row.ranks is not None:
+            self.ranks.append(row.ranks)
         if row.loop is not None:
             self._note_loop(row.step, row.loop)
         if row.settings is not None and (not self.settings or self.settings[-1][1] != row.settings):
@@ -270,6 +281,7 @@ class History:
         """Return a history of the same layers with the notes from before a step."""
         reader = History(self.layers)
         reader._take_notes(self, step)
+        reader.ranks = self.ranks
         reader.broken = self.went_nonfinite_at(min(step, self._count) - 1)
         return reader
 

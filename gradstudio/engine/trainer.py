@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import Experiment, Mistakes, Precision, check_passed, find_knob
 from gradstudio.core.history import ALIKE, LOOK_EVERY, Activations, Row, Settings
 from gradstudio.core.knobs import KnobError, Value
@@ -39,8 +40,12 @@ class Trainer:
     raises KnobError where the device is missing or cannot do what is asked for. Without `measured` the CPU reads the
     loss alone."""
 
+    alone = True  # the one process that trains
+
     def __init__(self, experiment: Experiment, *, measured: bool = True) -> None:
         knobs = experiment
+        if self.alone:
+            ranks_allowed.check_alone(knobs, "this is not possible")
         self.experiment = experiment  # the values in force
         memory.check_rows(knobs)
         self.device = devices.resolve(knobs.run.device)
@@ -52,6 +57,7 @@ class Trainer:
             model = self.subject.build(knobs)
         self.task = self.subject.task
         self.model = model.to(self.device)
+        self.called = self.model  # by a pass: the model, or what is around it
         self.layers = self.subject.layers(model)
         self.flat = Flat(self.subject.parameters(model))
         self.passes = Passes(self.flat, list(model.buffers()), recorded=self.subject.recorded)
@@ -182,8 +188,11 @@ class Trainer:
         if problem.outlier_every > 0 and number > 0 and number % problem.outlier_every == 0:
             batches = [self.task.outlier(batch, problem.outlier_scale) for batch in batches]
         if problem.nan_every > 0 and number > 0 and number % problem.nan_every == 0:
-            return [self.task.with_nan(batch) for batch in batches]
+            return self._with_nan(batches)
         return batches
+
+    def _with_nan(self, batches: list[Any]) -> list[Any]:
+        return [self.task.with_nan(batch) for batch in batches]
 
     def _step(self, reading: Reading) -> list[Row]:
         """Make one optimizer step, and return the rows that are due. Each mistake is an `if` at its place in the
@@ -217,6 +226,7 @@ class Trainer:
 
         scale, scaling = self.scaler.get_scale(), loss_scale.kind(self.scaler)
         checks.compare_sum(flat.grads)
+        self._passes_made(reading, scale)
         if unclipped:  # the true gradient is the sum of micro-batches that nobody clipped
             reading.gradient(unclipped.sum, scale)
             if knobs.clipping.kind != "none":
@@ -278,7 +288,7 @@ class Trainer:
         accuracy, and the largest absolute output, NaN where an output is NaN. All in fp32, whatever the model computed
         in."""
         weight = self.experiment.loss.weight
-        loss, measured = self.subject.compute(self.model, batch, self.experiment)
+        loss, measured = self.subject.compute(self.called, batch, self.experiment)
         if weight != 1:
             loss = loss * weight
         scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
@@ -286,6 +296,9 @@ class Trainer:
             figures = torch.stack([loss] if self._loss_alone else [loss, *measured()])
         self.observer.computed(scaled)
         return scaled, figures
+
+    def _passes_made(self, reading: Reading, scale: float) -> None:
+        """Hear that the gradients of all passes are there, still times the loss scale."""
 
     def _divide(self, gradients: list[Tensor], count: int) -> None:
         self.observer.call("divide")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
-from gradstudio.core import threads
+from gradstudio.core import ranks_allowed, threads
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.knobs import KnobError, Value
@@ -215,6 +215,7 @@ class Simulator:
         """Rewind to the start of a step that the run, or the one that it branched from, has made. All is then as it was
         there, and going on makes a branch. At the end of a run that was left, that run itself goes on. KnobError for a
         step that was never made."""
+        ranks_allowed.check_alone(self.run.experiment, "a run is not rewound")
         base = self.family.owner(self.run, step)
         if step > len(base.history) and not base.own and (parent := self.family.parent(base)):
             base = parent
@@ -296,8 +297,15 @@ class Simulator:
             self._can_resume(self.run, len(self.run.history)) and len(self.run.history) < self.run.experiment.run.steps
         )
 
+    @property
+    def rewinds(self) -> bool:
+        """Whether the run that is shown can be set back."""
+        return not self.only_shown and not ranks_allowed.several(self.run.experiment)
+
     def _can_resume(self, run: Run, step: int) -> bool:
         """Return whether this very run can go on: it was stopped here, and the step is its end."""
+        if ranks_allowed.several(run.experiment):
+            return False
         return run.status == "stopped" and bool(run.environment) and step == len(run.history) and run.id in self._left
 
     def _step_aside(self) -> None:

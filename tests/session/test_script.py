@@ -251,12 +251,13 @@ def test_prints_the_numbers_of_the_run(case: str) -> None:
 
 
 def test_the_matrix_is_whole() -> None:
-    """Every choice of every knob, and every other knob with a value that is not its default."""
+    """Every choice of every knob, and every other knob with a value that is not its default. Those of the ranks, whose
+    programs need torchrun, are in test_ranks.py."""
     seen = {
         (part.partition("=")[0].rpartition(":")[2], part.partition("=")[2]) for case in CASES for part in case.split()
     }
     named = {name for name, _ in seen} | set(SMALL)
-    for knob in KNOBS.values():
+    for knob in [knob for knob in KNOBS.values() if knob.section != "distributed"]:
         assert knob.name in named, f"no case sets {knob.name}"
         for choice in knob.choices:
             assert choice == knob.default or (knob.name, choice) in seen, f"no case has {knob.name}={choice}"
@@ -285,7 +286,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 UNDRAWN = ("run.steps", "run.device", "run.deterministic", "run.memory_budget")
-OURS = [knob for knob in KNOBS.values() if knob.name not in UNDRAWN]
+OURS = [knob for knob in KNOBS.values() if knob.name not in UNDRAWN and knob.section != "distributed"]
 
 
 def draw(source: random.Random, knob: Knob) -> Value:

@@ -89,7 +89,7 @@ class PlotStack(QWidget):
             self._make_room()
             self.fit()
         beyond = len(parent.history) if parent and not run.own else 0
-        reach = 0 if simulator.only_shown else max(len(run.history), beyond)
+        reach = max(len(run.history), beyond) if simulator.rewinds else 0
         self.timeline.show_reach(reach, simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)

@@ -7,13 +7,14 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gradstudio.core import files
 from gradstudio.session.files import report
-from gradstudio.session.files.run_files import FILES, train_py
+from gradstudio.session.files.run_files import FILES, has_ranks, ranks_npz, train_py
 from gradstudio.session.record.run import Run
 from gradstudio.session.script.data_lines import data_files
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gradstudio.session.files.report.blocks import Section
 
 REPORTS = ("html", "pdf")
+RANKS = "ranks.npz"  # written with layers.npz where there are ranks
 # The formats that a run can be had in at any time, and their files.
 EXPORTS = {
     "html": ("report.html",), "pdf": ("report.pdf",), "json": ("run.json",), "csv": ("metrics.csv", "events.csv"),
@@ -48,6 +50,10 @@ def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
     written = []
     for name, content in FILES.items():
         written.append(_write(folder / name, content(run)))
+    if has_ranks(run):
+        written.append(_write(folder / RANKS, partial(ranks_npz, run)))
+    else:
+        (folder / RANKS).unlink(missing_ok=True)
     written += [_write(path, data) for path, data in _data_beside(folder, train_py(run)).items()]
     for suffix in REPORTS:
         if suffix not in reports:
@@ -72,6 +78,8 @@ def export(
         contents[folder / name] = (
             FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note, sections)
         )
+    if "npz" in formats and has_ranks(run):
+        contents[folder / RANKS] = partial(ranks_npz, run)
     if "py" in formats:
         contents |= _data_beside(folder, train_py(run))
     return write_together(contents | {folder / name: content for name, content in more.items()})

@@ -83,6 +83,18 @@ def layers_npz(run: Run, file: BinaryIO) -> None:
                     member.write(history.layer_metric(name, start, stop).tobytes())
 
 
+def ranks_npz(run: Run, file: BinaryIO) -> None:
+    """Write two arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, and
+    its seconds in communication."""
+    figures = run.history.ranks.rows(0, len(run.history))
+    np.savez_compressed(file, steps=np.arange(len(figures)), norms=figures[:, :, 0], seconds=figures[:, :, 1])
+
+
+def has_ranks(run: Run) -> bool:
+    """Return whether the figures of each rank are known: of a run that was trained here on several."""
+    return len(run.history.ranks) >= len(run.history) > 0
+
+
 def events_csv(run: Run) -> str:
     """Return the events as CSV, a line each; of a branch those from where it branched on: rules may then still see what
     began before. A text that a spreadsheet would take for a formula is marked with an apostrophe."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gradstudio
-from gradstudio.core import presets
+from gradstudio.core import presets, ranks_allowed
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.footprint import Cure, Footprint, from_plain
 from gradstudio.core.presets import Preset
@@ -62,6 +62,8 @@ class FootprintProcess:
         FootprintUnknown where it is not to be known."""
         if own_model.needs_agreement(experiment):
             raise FootprintUnknown("the studio file is run for that, and nobody has agreed to it")
+        if ranks_allowed.several(experiment):
+            raise FootprintUnknown("it is worked out for one process only; set distributed.ranks=1")
         self._number += 1
         plain = presets.to_toml(Preset(id="asked", title="", experiment=experiment))
         request = {"number": self._number, "toml": plain, "cures": cures}

@@ -10,7 +10,7 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.knobs import quote
 
-VERSION = 4
+VERSION = 5
 LONGEST_VALUE = 256 << 20  # bytes of one text or blob: 4096 rows of 1,600 layers take 160 MB
 PATIENCE = 5.0  # seconds to wait for another program that writes
 
@@ -62,6 +62,7 @@ factor REAL NOT NULL,
     PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 """,
+    "",  # rows with columns of ranks, which an older program would take for damaged ones
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradstudio.core import presets
+from gradstudio.core import presets, ranks_allowed
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value, format_value
@@ -101,6 +101,9 @@ class Plan:
 
     def check(self) -> None:
         """Raise KnobError for a plan that cannot be, or whose axis has no effect."""
+        ranks_allowed.check_alone(self.experiment, "no map is made")
+        if "distributed.ranks" in (self.x.knob, self.y.knob, self.by):
+            raise KnobError("distributed.ranks is not mapped: each cell is trained in one process")
         if self.x.knob == self.y.knob or self.by in (self.x.knob, self.y.knob):
             raise KnobError(f"{self.by or self.x.knob} is mapped twice; allowed: different knobs")
         if not 1 <= self.seeds <= MOST_SEEDS:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.events import Change, Event
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
@@ -39,6 +40,7 @@ def fork(
     how many steps the branch will have. `asked` and `compare_at` are the branch's own changes and comparisons."""
     if parent.watched is not None:
         raise KnobError(f"{parent.id} was made by a script of yours: it has no branches")
+    ranks_allowed.check_alone(parent.experiment, "a run has no branches")
     if not 0 <= step <= len(parent.history):
         raise KnobError(f"step {step:,} is not among the steps 0 to {len(parent.history):,} of {parent.id}")
     start = experiment or parent.experiment
@@ -84,7 +86,7 @@ def last_healthy_step(run: Run) -> int | None:
     """Return the last step before the run diverged whose gradient norm was still usual. None where it did not diverge,
     was never healthy, or cannot be rewound, as a watched run."""
     broke = run.first_nonfinite_step
-    if not broke or run.watched is not None:
+    if not broke or run.watched is not None or ranks_allowed.several(run.experiment):
         return None
     first = max(broke - USUAL, 0)
     norms = run.history.column("grad_norm", first, broke)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.adjusted_knobs import with_adjustments
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import History
@@ -22,6 +23,8 @@ def twin_of(preset: Preset, experiment: Experiment, name: str, value: Value) -> 
     ):
         raise KnobError(f"twins see the same batches for the same steps, so they cannot differ in {name}")
     wanted = with_adjustments(experiment, name, value)
+    for each in (experiment, wanted):
+        ranks_allowed.check_alone(each, "there are no twins")
     if wanted == experiment:
         raise KnobError(f"{name} is {format_value(value)} already; twins need another value")
     return Run(preset, wanted, preset.timeline, name=f"{preset.title}: {name} = {format_value(wanted[name])}")

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.gauge_samples import NAMES, Unmeasurable
 from gradstudio.session.record.run_writer import RunWriter
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.1  # of the time that passes, for all gauges together
 FIRST = 0.25  # the next sample costs so much of the first one, which also copies the model and begins from nothing
+NO_MODEL = "Not measured with several ranks: the model is in their processes."
 SOONEST = 0.1  # seconds from one sample of a gauge to the next: nobody sees more
 
 
@@ -79,6 +81,8 @@ class GaugeSampler:
         """Measure a gauge. An error is told beside the gauge, and is no fault of the run."""
         started = time.perf_counter()
         try:
+            if ranks_allowed.several(trainer.experiment):
+                raise Unmeasurable(NO_MODEL)
             if self._prober is None:
                 from gradstudio.engine.gauges.on_demand import OnDemandGauges
 

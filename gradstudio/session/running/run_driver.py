@@ -13,9 +13,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from gradstudio.core import compiled
+from gradstudio.core import compiled, ranks_allowed
 from gradstudio.core.events import MOST_CHANGES
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
@@ -32,6 +32,7 @@ from gradstudio.session.running.investigation import bring, investigate
 from gradstudio.session.running.rewind import Rewinder
 
 if TYPE_CHECKING:
+    from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
     from gradstudio.engine.trainer import Trainer
 
 # The run takes many rows at a time: after a step the processor's caches are full of the model, and only the first row
@@ -49,6 +50,7 @@ class RunDriver:
         self.outcome: Status | None = None  # set once no more steps come
         self.failure = ""  # the traceback of an exception, for whoever wants the details
         self.gauges = GaugeSampler(self.writer)
+        self._ranked = ranks_allowed.several(run.experiment)
         self._message, self._ended = "", False
         self._held: list[Row] = []
         self._show_at = self._look_at = 0.0
@@ -95,13 +97,26 @@ class RunDriver:
 
     def _stand_at_first(self) -> bool:
         """Build the model and stand before step 0."""
-        from gradstudio.engine.trainer import Trainer
-
-        trainer = self.trainer = Trainer(self.run.experiment)
+        trainer = self.trainer = self._new_trainer()
         self._check_plan(trainer)
         self.writer.begin(trainer.layers, trainer.environment)
-        self._rewinder.keep_if_due(trainer, *self.writer.so_far)
+        self._keep_if_due(trainer)
         return True
+
+    def _new_trainer(self) -> Trainer:
+        """Return the trainer of the run; of several ranks one that has them train."""
+        if not self._ranked:
+            from gradstudio.engine.trainer import Trainer
+
+            return Trainer(self.run.experiment)
+        from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
+
+        return cast("Trainer", RankedTrainer(self.run.experiment, self._stopped))
+
+    def _keep_if_due(self, trainer: Trainer) -> None:
+        """Take a snapshot if it is time for one; the state of several ranks is not kept."""
+        if not self._ranked:
+            self._rewinder.keep_if_due(trainer, *self.writer.so_far)
 
     def _stand_again(self, trainer: Trainer | None) -> bool:
         """Stand behind the rows that the run has. Return whether it got there before it was stopped."""
@@ -213,7 +228,7 @@ class RunDriver:
             if row.accumulated is not None and math.isfinite(row.accumulated.difference):
                 self._accumulation = self._accumulating
             if trainer.step == len(run.history) and self.outcome != "failed":  # not what a fault left in mid-step
-                self._rewinder.keep_if_due(trainer, *self.writer.so_far)
+                self._keep_if_due(trainer)
             if run.first_nonfinite_step == row.step:
                 rows += trainer.settle()  # before the trainer is used to look for the cause
                 self._investigate()
@@ -258,10 +273,18 @@ class RunDriver:
                 self._read_the_rest()
         self.outcome = self.outcome or "stopped"
         accuracy = None if leaving and self.outcome == "stopped" else self._accuracy()
+        if self._ranked:
+            self._end_ranks()
         if self.outcome == "failed":
             self.trainer = None  # it may have been left in mid-step
         self._pass_on_notices()
         self.writer.end(self.outcome, self._message, accuracy)
+
+    def _end_ranks(self) -> None:
+        """End the processes of the ranks. Nobody goes on from them."""
+        trainer, self.trainer, self._stands = self.trainer, None, False
+        if trainer is not None:
+            cast("RankedTrainer", trainer).close()
 
     def test_accuracy(self) -> float | None:
         """Return the accuracy on the test set where the run stands; None where there is no model to find it with, or
@@ -314,6 +337,8 @@ class RunDriver:
 
     def _investigate(self) -> None:
         """Find where the first non-finite value came from. An error here is no fault of the run."""
+        if self._ranked:  # a rule names the rank
+            return
         try:
             self.writer.explain(investigate(self.run, self._ready, self._snapshots, self._stopped))
         except ProvenanceUnknown as why:
@@ -359,6 +384,8 @@ _NEEDED = {"torch": "PyTorch", "numba": "numba"}
 def _describe(fault: BaseException, in_force: Experiment) -> str:
     """Return an exception as one sentence, with the usual way out where there is one."""
     text = str(fault).strip().partition("\n")[0] or type(fault).__name__
+    if isinstance(fault, ranks_allowed.RankFailure):
+        return text
     if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
         return (
             f"{_NEEDED[fault.name]} is not installed, and nothing trains without it; install it with: pip install "

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.ranks_allowed import several
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.core.text import one_line
 from gradstudio.session.script import (
@@ -23,6 +24,7 @@ from gradstudio.session.script import (
     mistake_lines,
     model_lines,
     own_model_lines,
+    rank_lines,
 )
 from gradstudio.session.script.plan import Lines, Plan, effective, literal
 
@@ -45,9 +47,11 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     body.add("model.to(device)")
     loop_lines.before(plan, body)
     loop_lines.loop(plan, body)
+    if rank_lines.ever(plan):
+        body.add("dist.destroy_process_group()")
     text = str(body)
     head = Lines()
-    head.add(_docstring(title))
+    head.add(_docstring(title, int(experiment.distributed.ranks)))
     setup = _setup(experiment, threads)
     for group in _IMPORTS:
         found = [module for module, used in group.items() if re.search(used, setup + text)]
@@ -85,9 +89,10 @@ def _of_own_model(plan: Plan, file: StudioFile, *, title: str, threads: str) -> 
     )
 
 
-def _docstring(title: str) -> str:
+def _docstring(title: str, ranks: int = 1) -> str:
+    start = f"Start it with: torchrun --nproc-per-node {ranks} train.py\n\n" if ranks > 1 else ""
     return (
-        f'"""{_quoted(title) or "Training"} in plain PyTorch.\n\nPrints step, loss and gradient norm (before '
+        f'"""{_quoted(title) or "Training"} in plain PyTorch.\n\n{start}Prints step, loss and gradient norm (before '
         'clipping, nine digits) of every step.\n"""\n'
     )
 
@@ -95,6 +100,8 @@ def _docstring(title: str) -> str:
 def _setup(experiment: Experiment, threads: str) -> str:
     """Return the settings that come before any computation."""
     lines = _before_all(experiment, threads)
+    if several(experiment):
+        return "\n".join([*lines, *rank_lines.meet(), 'device = torch.device("cpu")', f"seed = {experiment.run.seed}"])
     return "\n".join([*lines, _device(experiment), f"seed = {experiment.run.seed}"])
 
 
@@ -122,14 +129,17 @@ _IMPORTS = (
         "import math": r"\bmath\.",
         "import os": r"\bos\.",
         "import sys": r"\bsys\.",
+        "from contextlib import nullcontext": r"\bnullcontext\(",
         "from pathlib import Path": r"\bPath\(",
         "from types import SimpleNamespace": "SimpleNamespace",
     },
     {
         "import numpy as np": r"\bnp\.",
         "import torch": "",
+        "import torch.distributed as dist": r"\bdist\.",
         "from torch import nn": "",
         "from torch.nn import functional as F": r"\bF\.",
+        "from torch.nn.parallel import DistributedDataParallel": "DistributedDataParallel\\(",
         "from torch.utils.checkpoint import checkpoint": r"\bcheckpoint\(",
     },
 )

@@ -9,6 +9,7 @@ from gradstudio.session.script import (
     loss_scale_lines,
     optimizer_lines,
     own_model_lines,
+    rank_lines,
     schedule_lines,
 )
 from gradstudio.session.script.mistake_lines import always, ever, mark, right, switch, wrong
@@ -37,6 +38,7 @@ def timeline(plan: Plan, lines: Lines) -> None:
 
 def before(plan: Plan, lines: Lines) -> None:
     """Add what the loop needs: optimizer, schedule, loss scale, generators of noise."""
+    rank_lines.wrap(plan, lines)
     optimizer_lines.build(plan, lines)
     schedule_lines.build(plan, lines)
     loss_scale_lines.build(plan, lines)
@@ -67,6 +69,7 @@ def functions(plan: Plan, lines: Lines) -> None:
     schedule_lines.function(plan, lines)
     loss_scale_lines.function(plan, lines)
     clipping_lines.functions(plan, lines)
+    rank_lines.function(plan, lines)
     if _keeps_unclipped(plan):
         lines.add("""def adds_to(total):
     def hook(grad):
@@ -89,6 +92,7 @@ def loop(plan: Plan, lines: Lines) -> None:
         lines.add(plan.next_batch, 1)
     depth = 1 + many
     _outliers(plan, lines, depth)
+    rank_lines.share(plan, lines, depth)
     _nans(plan, lines, depth)
     _mistakes_of_micro_batches(plan, lines, depth, many=many)
     _forward_and_backward(plan, lines, depth, many=many)
@@ -131,6 +135,7 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
     indexed = ever(plan, "drop_last_micro_batches") or (
         ever(plan, "scheduler_each_micro_batch") and schedule_lines.scheduled(plan)
     )
+    indexed = indexed or rank_lines.indexed(plan)
     lines.add("losses = []", 1)
     if indexed:
         lines.add(f"for index in range({count}):", 1)
@@ -156,7 +161,7 @@ def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
 def _nans(plan: Plan, lines: Lines, depth: int) -> None:
     if not plan.above("problem.nan_every", 0):
         return
-    lines.add(f"if {_is_due(plan, 'problem.nan_every')}:  # a batch with a NaN in it", depth)
+    lines.add(f"if {rank_lines.nan_here(plan)}{_is_due(plan, 'problem.nan_every')}:  # a batch with a NaN in it", depth)
     lines.add(own_model_lines.nan() if plan.own else f"inputs = {own_model_lines.spoilt('inputs')}", depth + 1)
 
 
@@ -207,8 +212,10 @@ def _mistakes_of_micro_batches(plan: Plan, lines: Lines, depth: int, *, many: bo
 
 
 def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
+    outside, depth = depth, rank_lines.pass_depth(plan, lines, depth, many=many)
     dtypes = plan.values("precision.dtype")
-    forward = f"loss = {own_model_lines.loss(plan)}" if plan.own else "outputs = model(inputs)"
+    called = f"outputs = {rank_lines.model(plan)}(inputs)"
+    forward = f"loss = {own_model_lines.loss(plan)}" if plan.own else called
     if dtypes == ["fp32"]:
         lines.add(forward, depth)
     else:
@@ -233,7 +240,9 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
         share = f"loss / (1 if {undivided} else {plan.text('accumulation.steps')})"
     if many and ever(plan, "unscaled_accumulation"):
         mark(plan, lines, "unscaled_accumulation", "not divided by the number of micro-batches", depth)
+    depth = rank_lines.backward_depth(plan, lines, depth, many=many)
     lines.add(loss_scale_lines.backward(plan, share), depth)
+    depth = outside
     if many:
         _divide_gradients(plan, lines, depth)
     if clipping_lines.ever(plan):
@@ -253,6 +262,8 @@ def _divide_gradients(plan: Plan, lines: Lines, depth: int) -> None:
 def _finish_gradient(plan: Plan, lines: Lines) -> None:
     """Add the lines between backward pass and optimizer: measure, unscale, centralize, add noise, clip."""
     early = clipping_lines.ever(plan) and ever(plan, "clip_before_unscale")
+    clips_first = rank_lines.made(plan, "clip_before_all_reduce")
+    rank_lines.finish(plan, lines, clipping_lines.call(plan) if clipping_lines.ever(plan) else "")
     if _keeps_unclipped(plan):
         _measure(lines, "[total.double() for total in unclipped.values()]", loss_scale_lines.divided(plan))
     elif early:
@@ -268,7 +279,7 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
         )
     for call in loss_scale_lines.unscales(plan):
         lines.add(call, 1)
-    if not (_keeps_unclipped(plan) or early):
+    if not (_keeps_unclipped(plan) or early or clips_first):
         _measure(lines, _grads(plan))
     for call in loss_scale_lines.unscales(plan):
         wrong(plan, lines, "unscale_twice", call, "GradScaler raises an error, a fixed scale is divided out twice", 1)
@@ -289,7 +300,7 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
         lines.add(f"for parameter in {plan.parameters}:", 1 + some)
         noise = "torch.randn(parameter.shape, generator=gradient_noise).to(device)"
         lines.add(f"parameter.grad.add_({noise}, alpha={plan.text('gradients.noise_std')})", 2 + some)
-    if clipping_lines.ever(plan):
+    if clipping_lines.ever(plan) and not clips_first:
         right(plan, lines, _CLIP_ELSEWHERE, clipping_lines.call(plan), 1)
 
 
@@ -336,13 +347,19 @@ def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
     """Add the line that prints the step, and the end of the run. The norm gets nine digits: it is a sum in float64,
     which the run adds up in another order."""
     value = "torch.stack(losses).double().mean().item()" if many else "loss.item()"
-    lines.add(f'print(step, {value}, f"{{grad_norm:.9g}}")', 1)
+    if rank_lines.ever(plan):
+        rank_lines.tell(lines, value)
+    else:
+        lines.add(f'print(step, {value}, f"{{grad_norm:.9g}}")', 1)
     if not plan.ever("run.stop_on_nonfinite", True):
         return
     stop = f"{plan.text('run.stop_on_nonfinite')} and " if plan.changes("run.stop_on_nonfinite") else ""
     finite = "torch.stack(losses).isfinite().all()" if many else "loss.isfinite()"
     skips = loss_scale_lines.dynamic(plan) and not always(plan, "step_without_scaler")
-    gradient = "(skipped or grad_norm.isfinite())" if skips else "grad_norm.isfinite()"
+    norm = "grad_norm.isfinite()"
+    if rank_lines.ever(plan):
+        finite, norm = "told[0].isfinite()", "told[1].isfinite()"
+    gradient = f"(skipped or {norm})" if skips else norm
     broken = f"not ({finite} and {gradient})"
     lines.add(f"if {stop}{broken}:", 1)
     lines.add("break", 2)

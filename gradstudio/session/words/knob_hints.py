@@ -55,6 +55,8 @@ def _condition(knob: Knob, condition: Condition) -> str:
         if 0 < len(left_out) < 3 < len(first[1])
         else ", ".join(map(str, first[1]))
     )
+    if KNOBS[first[0]].kind == "int":
+        said = f"{KNOBS[first[0]].field} {first[1][0]} to {first[1][-1]}"
     if first[0] == f"{knob.section}.kind" and knob.section not in said:
         said = f"kind {said}"
     more = " and ".join(f"{KNOBS[name].label} {' or '.join(map(str, values))}" for name, values in others)

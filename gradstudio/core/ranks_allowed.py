@@ -1,0 +1,88 @@
+"""Training on several ranks: which values go together with distributed.ranks, and what cannot be done with more than
+one. Nothing here knows the Experiment that holds the values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from gradstudio.core.knobs import KnobError, Value, format_value
+
+
+class Values(Protocol):
+    """One value for every knob, by its dotted name."""
+
+    def __getitem__(self, name: str, /) -> Value: ...
+
+
+MOST = 8
+SEVERAL = tuple(range(2, MOST + 1))
+# What needs a model or a loop in one process, with the reason.
+NOT_WITH_RANKS: Mapping[str, tuple[tuple[Value, ...], str]] = {
+    "problem.task": (("ring", "pole"), "a rank takes its share of a batch that has one label an example"),
+    "loss.kind": (("naive_sqrt",), "it compares the examples of a batch, and a rank has only its share of them"),
+    "mistakes.clip_each_micro_batch": ((True,), "DistributedDataParallel reduces what is in the gradients by then"),
+    "mistakes.unscale_twice": ((True,), "each rank would fail by itself"),
+}
+_CLIP_ELSEWHERE = ("mistakes.clip_before_backward", "mistakes.clip_before_unscale", "mistakes.clip_after_step")
+
+
+class RankFailure(RuntimeError):
+    """Ranks that cannot go on: one ended, hangs or has failed. One line for the user."""
+
+
+def several(knobs: Values) -> bool:
+    """Return whether an experiment is trained on more than one rank."""
+    return knobs["distributed.ranks"] != 1
+
+
+def check_alone(knobs: Values, what: str) -> None:
+    """Raise KnobError where `what`, a sentence's subject and verb, is asked of several ranks."""
+    if several(knobs):
+        raise KnobError(
+            f"{what} with distributed.ranks = {knobs['distributed.ranks']}: model and optimizer are in the processes "
+            "of the ranks; set distributed.ranks=1"
+        )
+
+
+def check(knobs: Values, *, with_file: bool) -> None:
+    """Raise KnobError for the first value that does not go together with several ranks. `with_file`: beside a studio
+    file."""
+    ranks = int(knobs["distributed.ranks"])
+    if ranks == 1:
+        return
+    if with_file:
+        raise KnobError(
+            f"distributed.ranks = {ranks} is not allowed with a studio file, whose batches nobody can share"
+        )
+    for name, (values, why) in NOT_WITH_RANKS.items():
+        if knobs[name] in values:
+            _refuse(name, knobs, why)
+    if knobs["run.device"] not in ("auto", "cpu"):
+        _refuse("run.device", knobs, "the ranks train on the CPU")
+    if knobs["run.memory_budget"]:
+        _refuse("run.memory_budget", knobs, "the memory of a single process is what is worked out")
+    size = int(knobs["problem.batch_size"])
+    if size % ranks:
+        _refuse("problem.batch_size", knobs, f"each rank takes an equal share; allowed: a multiple of {ranks}")
+    if size == ranks and knobs["model.norm"] == "batch":
+        _refuse("problem.batch_size", knobs, "a batch norm needs 2 examples on each rank")
+    if int(knobs["distributed.nan_rank"]) >= ranks:
+        _refuse("distributed.nan_rank", knobs, f"allowed: at most {ranks - 1}")
+    if knobs["distributed.clip_before_all_reduce"]:
+        _check_clipping(knobs)
+
+
+def _check_clipping(knobs: Values) -> None:
+    """Raise KnobError for what else changes or moves the clipping."""
+    others = {"distributed.never_synced": True, "precision.dtype": "fp16", **dict.fromkeys(_CLIP_ELSEWHERE, True)}
+    for name, value in others.items():
+        if knobs[name] == value:
+            raise KnobError(
+                f"distributed.clip_before_all_reduce = true is not allowed with {name} = {format_value(value)}"
+            )
+
+
+def _refuse(name: str, knobs: Values, why: str) -> None:
+    ranks = knobs["distributed.ranks"]
+    raise KnobError(f"{name} = {format_value(knobs[name])} is not allowed with distributed.ranks = {ranks}: {why}")

@@ -1,0 +1,4 @@
+"""One experiment on several ranks: processes that train together in torch's DistributedDataParallel.
+
+`rank_trainer.py` is what each of them does, `rank_process.py` its life, `crew.py` starts and watches over them, and
+`ranked_trainer.py` is the trainer that a run is driven with. Imported only where there is more than one rank."""

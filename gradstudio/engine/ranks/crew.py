@@ -1,0 +1,184 @@
+"""The processes of the ranks: started together, asked together, watched while they work, and ended together.
+
+A rank that ends is known at once, by its process. One that hangs is known by the others: each tells in a small shared
+file since when it waits in a collective call, and who does not wait while the others do is the one that hangs. torch
+itself blames the rank that waits."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import selectors
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.engine.ranks import rank_process
+
+START = 180.0  # seconds in which torch has to be imported and the ranks have to meet
+HANGS = 6.0  # seconds that others wait for a rank
+TIMES = 5.0  # and as many times as long as they worked themselves
+LOOK = 0.2  # seconds between two looks whether somebody hangs
+STOPPING = 0.5  # seconds that a step may still take once the run is to stop
+GOING = 0.5  # seconds in which a process that failed may turn out to have ended
+PRELOADED = ["gradstudio.engine.ranks.warm"]
+
+
+class Stopped(Exception):
+    """The run was stopped while a step took too long. The ranks are ended."""
+
+
+class Crew:
+    """The ranks of one experiment. Only one thread may ask; `close` may come from any."""
+
+    def __init__(self, experiment: Experiment, stopped: Callable[[], bool]) -> None:
+        """Start the processes. RankFailure where they do not come up."""
+        self.size, self.step, self.stopped = experiment.distributed.ranks, 0, stopped
+        self._folder = Path(tempfile.mkdtemp(prefix="gradstudio-ranks-"))
+        self._places = np.memmap(self._folder / rank_process.PLACES, np.float64, "w+", shape=(self.size,))
+        self._processes: list[BaseProcess] = []
+        self._pipes: list[Connection] = []
+        self._selector = selectors.DefaultSelector()
+        atexit.register(self.close)  # before multiprocessing waits for processes that may be stopped by a signal
+        try:
+            self._start(experiment)
+            self.about = self._gather(range(self.size), START)[0]
+            self._forget_folder()  # the ranks have met, and what they share stays with those who have it open
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, experiment: Experiment) -> None:
+        context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+        if sys.platform != "win32":
+            context.set_forkserver_preload(PRELOADED)  # imported once: later ranks are there in a tenth of a second
+        for rank in range(self.size):
+            own, end = context.Pipe()
+            process = context.Process(
+                target=rank_process.main, args=(end, rank, experiment, str(self._folder)), name=f"rank {rank}",
+                daemon=True,
+            )  # fmt: skip
+            process.start()
+            end.close()
+            self._processes.append(process)
+            self._pipes.append(own)
+            self._selector.register(own, selectors.EVENT_READ, rank)
+            self._selector.register(process.sentinel, selectors.EVENT_READ, rank)
+
+    def ask_all(self, word: str, what: Any = None) -> list[Any]:
+        """Ask every rank the same, and return what they answer. KnobError where they refuse, RankFailure where one
+        cannot answer, which ends them all."""
+        return self.ask(range(self.size), word, what)
+
+    def ask(self, ranks: Iterable[int], word: str, what: Any = None) -> list[Any]:
+        """Ask some of the ranks."""
+        ranks = list(ranks)
+        try:
+            for rank in ranks:
+                try:
+                    self._pipes[rank].send((word, what))
+                except OSError:
+                    raise self._lost(rank) from None
+            return self._gather(ranks)
+        except KnobError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _gather(self, ranks: Iterable[int], limit: float = 0.0) -> list[Any]:
+        """Wait for the answers of these ranks."""
+        waiting, answers, refused, began = set(ranks), {}, "", time.monotonic()
+        halted = 0.0
+        while waiting:
+            for key, _ in self._selector.select(LOOK):
+                rank = key.data
+                if key.fileobj is not self._pipes[rank]:
+                    raise self._lost(rank)
+                if rank in waiting:
+                    word, answers[rank] = self._received(rank)
+                    waiting.discard(rank)
+                    refused = answers[rank] if word == "refused" else refused
+            now = time.monotonic()
+            if limit and now > began + limit:
+                raise RankFailure(f"Rank {min(waiting)} did not come up within {limit:.0f} s.")
+            if now > began + LOOK:
+                self._check_hanging(began, now)
+                halted = halted or (now if self.stopped() else 0.0)
+                if halted and now > halted + STOPPING:
+                    raise Stopped
+        if refused:
+            raise KnobError(refused)
+        return [answers[rank] for rank in sorted(answers)]
+
+    def _received(self, rank: int) -> tuple[str, Any]:
+        try:
+            word, answer = self._pipes[rank].recv()
+        except (EOFError, OSError):
+            raise self._lost(rank) from None
+        if word == "failed":
+            raise self._lost(rank, answer)
+        return word, answer
+
+    def _lost(self, rank: int, why: str = "") -> RankFailure:
+        """Return what to say of a rank that ended or failed. Where another one has ended, that one is to blame."""
+        end = time.monotonic() + GOING
+        while time.monotonic() < end:
+            for other, process in enumerate(self._processes):
+                if process.exitcode is not None and (process.exitcode != 0 or other == rank):
+                    how = _ended(process.exitcode)
+                    if process.exitcode != 0 or not why:
+                        return RankFailure(f"Rank {other} of {self.size} ended in step {self.step:,}: {how}.")
+            time.sleep(0.01)
+        return RankFailure(f"Rank {rank} of {self.size} failed in step {self.step:,}: {why or 'it does not answer'}.")
+
+    def _check_hanging(self, began: float, now: float) -> None:
+        """Raise RankFailure where some ranks have waited far too long for others that do not come."""
+        since = np.array(self._places)
+        waits = since > 0
+        if not waits.any() or waits.all():
+            return
+        latest = float(since[waits].max())
+        if now - latest > max(HANGS, TIMES * (latest - began)):
+            late = ", ".join(map(str, np.flatnonzero(~waits)))
+            raise RankFailure(
+                f"Rank {late} of {self.size} hangs in step {self.step:,}: for {now - latest:.0f} s it has not come to "
+                f"the all-reduce, where rank {', '.join(map(str, np.flatnonzero(waits)))} waits."
+            )
+
+    def close(self) -> None:
+        """End every rank, wherever it is."""
+        atexit.unregister(self.close)
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join()
+        self._selector.close()
+        for pipe in self._pipes:
+            pipe.close()
+        self._forget_folder()
+
+    def _forget_folder(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"its process ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its process was killed by {name}"

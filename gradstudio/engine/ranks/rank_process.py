@@ -1,0 +1,136 @@
+"""The life of a rank: it joins the others, does what it is asked step by step, and ends with the process that asks."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
+
+STORE, PLACES = "store", "places"  # files in the ranks' folder
+FOREVER = timedelta(days=30)  # for a collective call: who watches over the ranks ends them
+_PARENT_DIES = 1  # PR_SET_PDEATHSIG
+
+
+class Asked(NamedTuple):
+    """Checks that rank 0 makes beside a step."""
+
+    test: bool
+    activations: bool
+
+
+def main(asker: Connection, rank: int, experiment: Experiment, folder: str) -> None:
+    """Live as a rank. `folder` is where the ranks find each other."""
+    _end_with_the_others()
+    _be_silent()
+    try:
+        trainer = _join(rank, experiment, Path(folder))
+        asker.send(("done", (trainer.layers, trainer.environment, trainer.test_interval)))
+        while True:
+            asker.send(_answer(trainer, *asker.recv()))
+    except (EOFError, BrokenPipeError):
+        pass
+    except BaseException as fault:
+        with suppress(OSError):
+            asker.send(_fault(fault))
+    finally:
+        os._exit(0)  # no goodbye to ranks that may be gone
+
+
+def _join(rank: int, experiment: Experiment, folder: Path) -> Any:
+    """Meet the other ranks, and return the trainer."""
+    if sys.platform in ("linux", "darwin"):
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
+
+    from gradstudio.engine.ranks.rank_trainer import RankTrainer
+
+    world = experiment.distributed.ranks
+    places = np.memmap(folder / PLACES, np.float64, "r+", shape=(world,))
+
+    def waits(begins: bool) -> None:
+        places[rank] = time.monotonic() if begins else 0.0
+
+    store = FileStore(str(folder / STORE), world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=FOREVER)
+    return RankTrainer(experiment, rank, world, waits)
+
+
+def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
+    """Do what is asked."""
+    match word:
+        case "step":
+            trainer.test_next, trainer.sample_activations_next = what if trainer.rank == 0 else (False, False)
+            row = trainer.advance()[0]
+            shared = row if trainer.rank == 0 else None
+            return "done", (shared, row.loss, row.accuracy, trainer.figures(row.scale))
+        case "change":
+            try:
+                trainer.change(*what)
+            except KnobError as fault:
+                return _fault(fault)
+            return "done", trainer.test_interval
+        case "check":
+            trainer.check(what.with_value("run.device", "cpu"))
+            return "done", None
+        case "evaluate":
+            return "done", trainer.evaluate()
+    raise ValueError(word)
+
+
+def _fault(fault: BaseException) -> tuple[str, Any]:
+    if isinstance(fault, KnobError):
+        return "refused", str(fault)
+    text = str(fault).strip().partition("\n")[0][:400]
+    return "failed", f"{type(fault).__name__}: {text}" if text else type(fault).__name__
+
+
+def _be_silent() -> None:
+    """Print nothing: gloo tells of each connection, where a command prints its summary."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+
+
+def _end_with_the_others() -> None:
+    """Leave Ctrl+C to the process that asks, and end as soon as it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _let_go_of_the_server()
+    if sys.platform == "linux":  # of the server that has begun this process, which ends with the one that asks
+        ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
+    threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
+
+
+def _let_go_of_the_server() -> None:
+    """Close this copy of the pipe that keeps the server alive. Else a rank that is stopped by a signal keeps the
+    server, and the server keeps that rank."""
+    if sys.platform == "win32":
+        return
+    from multiprocessing import forkserver
+
+    server: Any = getattr(forkserver, "_forkserver", None)
+    pipe = getattr(server, "_forkserver_alive_fd", None)
+    if pipe is not None:
+        os.close(pipe)
+        server._forkserver_alive_fd = None
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

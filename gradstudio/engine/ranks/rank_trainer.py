@@ -1,0 +1,171 @@
+"""The trainer of one rank: it takes its share of each batch, and its gradients are averaged with the others'."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.history import LOOK_EVERY
+from gradstudio.core.rank_figures import RankFigures
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine.step.reading import Reading
+from gradstudio.engine.tasks.task import Batch, spoilt
+from gradstudio.engine.trainer import Trainer
+
+ONE_BUCKET = 1 << 20  # MB: all gradients are reduced in one call, so that calls can be counted
+
+
+class RankTrainer(Trainer):
+    """Trains as Trainer does, on `rank` of `world`. Every rank must make the same calls in the same order.
+
+    `waits` is called with True before each call that waits for the other ranks, and with False after it."""
+
+    alone = False
+
+    def __init__(self, experiment: Experiment, rank: int, world: int, waits: Callable[[bool], None]) -> None:
+        super().__init__(experiment.with_value("run.device", "cpu"))
+        self.rank, self.world, self._waits = rank, world, waits
+        self._own = self.flat.new()  # the gradient of this rank alone
+        self._local, self._averaged = self.flat.new(), self.flat.new()  # before and after the latest reduction
+        places = self.flat.layout.views(self._local, self.flat.parameters)
+        self._places = dict(zip(self.flat.parameters, places, strict=True))
+        self._left = self._reductions = self._bytes = 0
+        self._seconds, self._drift = 0.0, UNKNOWN
+        self._parallel = DistributedDataParallel(self.model, bucket_cap_mb=ONE_BUCKET)
+        self._parallel.register_comm_hook(None, self._reduce)
+
+    def figures(self, scale: float) -> RankFigures:
+        """Return what the latest step measured of this rank alone; `scale` is the loss scale that it ran under."""
+        norm = torch.linalg.vector_norm(self._own.double()).item() / scale
+        return RankFigures(norm, self._seconds, self._reductions, self._bytes, self._drift)
+
+    def next_batches(self) -> list[Any]:
+        batches = super().next_batches()
+        problem, number = self.experiment.problem, self.step + self.passed
+        poisoned = problem.nan_every > 0 and number > 0 and number % problem.nan_every == 0
+        self._begin(len(batches))
+        return [self._share(batch, poisoned) for batch in batches]
+
+    def _with_nan(self, batches: list[Any]) -> list[Any]:
+        return batches  # the NaN comes to a share, and not to the whole
+
+    def _begin(self, batches: int) -> None:
+        """Begin to count what a step does."""
+        dropped = batches // 2 if self.experiment.mistakes.drop_last_micro_batches else 0
+        self._left = batches - dropped
+        self._reductions, self._bytes, self._seconds = 0, 0, 0.0
+        self._own.zero_()
+        self._averaged.copy_(self.flat.gradients)
+        self._drift = self._measure_drift() if self.step % LOOK_EVERY == 0 else UNKNOWN
+
+    def _share(self, batch: Batch, poisoned: bool) -> Batch:
+        made = self.experiment.distributed
+        first = 0 if made.same_data else self.rank
+        inputs, targets = (part[first :: self.world].contiguous() for part in batch)
+        return Batch(spoilt(inputs) if poisoned and self.rank == made.nan_rank else inputs, targets)
+
+    def _measure_drift(self) -> float:
+        """Return the distance of the weights from those of rank 0, relative to their norm."""
+        first = self.flat.weights.data.clone()
+        self._waits(True)
+        dist.broadcast(first, 0)
+        self._waits(False)
+        distance = torch.linalg.vector_norm((self.flat.weights.data - first).double()).item()
+        norm = torch.linalg.vector_norm(first.double()).item()
+        return distance / norm if norm else distance
+
+    # ---- the passes
+
+    def _zero_grad(self) -> None:
+        super()._zero_grad()
+        self._averaged.zero_()
+
+    def _forward_backward(self, batch: Sequence[Any], divisor: int) -> Tensor:
+        self.observer.call("forward")
+        self.observer.call("backward")
+        before, self._left = self._reductions, self._left - 1
+        forward, backward = self._contexts()
+        with forward:
+            self.called = self._parallel
+            try:
+                loss, figures = self._compute(*batch, divisor=divisor)
+            finally:
+                self.called = self.model
+            with backward:
+                loss.backward()
+        self.flat.cleared = False
+        if self._reductions > before:
+            self._add_own(self._local)
+            self._averaged.copy_(self.flat.gradients)
+        return figures.detach()
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Return the contexts of the forward pass and of the backward pass in it."""
+        made = self.experiment.distributed
+        waits = made.never_synced or made.clip_before_all_reduce or (made.no_sync and self._left > 0)
+        within = self._parallel.no_sync() if waits else nullcontext()
+        return (nullcontext(), within) if made.forward_outside_no_sync else (within, nullcontext())
+
+    def _add_own(self, gradients: Tensor) -> None:
+        """Add to this rank's own gradient what came since the latest reduction. What was reduced to NaN hides it."""
+        if math.isfinite(torch.linalg.vector_norm(self._averaged).item()):
+            self._own.add_(gradients).sub_(self._averaged)
+
+    def _reduce(self, state, bucket):  # torch checks the names, and takes annotations that are no texts alone
+        """Average a bucket of gradients, and count it: DDP's communication hook."""
+        for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            self._places[parameter].copy_(grad)
+        buffer = bucket.buffer()
+        self._average(buffer, buffer.numel())
+        done = torch.futures.Future()
+        done.set_result(buffer)
+        return done
+
+    def _average(self, tensor: Tensor, entries: int) -> None:
+        """Average a tensor over the ranks, in place, with the bits of DDP without a hook."""
+        tensor.mul_(1 / self.world)
+        started = time.perf_counter()
+        self._waits(True)
+        dist.all_reduce(tensor)
+        self._waits(False)
+        self._seconds += time.perf_counter() - started
+        self._reductions += 1
+        self._bytes += entries * tensor.element_size()
+
+    # ---- between the passes and the update
+
+    def _passes_made(self, reading: Reading, scale: float) -> None:
+        made, gradients = self.experiment.distributed, self.flat.gradients
+        if not self._reductions:
+            self._add_own(gradients)
+        if made.clip_before_all_reduce:
+            self._clip_and_reduce(reading, scale)
+        if made.divide_by_world_size:
+            gradients.div_(self.world)
+
+    def _clip_and_reduce(self, reading: Reading, scale: float) -> None:
+        """Clip this rank's gradient and average after that. The mean of what nobody clipped is only measured."""
+        gradients, knobs = self.flat.gradients, self.experiment.clipping
+        true, before = gradients.clone(), (self._reductions, self._bytes, self._seconds)
+        self._average(true, 0)
+        self._reductions, self._bytes, self._seconds = before
+        reading.gradient(true, scale)
+        if knobs.kind != "none":
+            self.observer.call("clip")
+            reading.clipping[knobs.kind](self.flat, knobs)
+        self._average(gradients, int(self.flat.layout.sizes.sum()))
+        if knobs.kind != "none":
+            reading.clipped(true, gradients)
+
+    def _clip(self, reading: Reading, *, measured: bool = True) -> None:
+        if not self.experiment.distributed.clip_before_all_reduce:
+            super()._clip(reading, measured=measured)

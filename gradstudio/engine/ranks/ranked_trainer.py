@@ -1,0 +1,105 @@
+"""The trainer that a run on several ranks is driven with. It has no model: what it is asked, the ranks do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gradstudio.core.experiment import Experiment, check_passed, find_knob
+from gradstudio.core.history import Row
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.rank_figures import RankFigures
+from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.engine.ranks.crew import Crew, Stopped
+
+NOT_JOINED = "not compared: each rank has only its share of the batch"
+
+
+class RankedTrainer:
+    """Answers the run's driver as a Trainer does. Its rows are those of rank 0, with loss and accuracy averaged over
+    the ranks."""
+
+    def __init__(self, experiment: Experiment, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Start the ranks. KnobError and RankFailure as they raise them."""
+        self.experiment = experiment
+        self.subject = SimpleNamespace(judged=True)
+        self.step = 0
+        self.compare_next = self.check_accumulation_next = False
+        self.sample_activations_next = self.test_next = False
+        self._crew = Crew(experiment, stopped)
+        self._over = False  # whether the ranks are ended
+        self.layers, environment, self.test_interval = self._crew.about
+        self.environment = {**environment, "ranks": str(experiment.distributed.ranks)}
+
+    def check(self, experiment: Experiment) -> None:
+        """Raise KnobError where the ranks cannot train with these values."""
+        self._crew.ask([0], "check", experiment)
+
+    def change(self, name: str, value: Value) -> None:
+        """Give a live knob a new value on every rank, between two steps."""
+        if not find_knob(name).live:
+            raise KnobError(f"{name} acts on restart and cannot change while the run goes on")
+        wanted = self.experiment.with_value(name, value)
+        check_passed(wanted, self.experiment.problem.skip_batches if self.step else 0)
+        self.test_interval = self._crew.ask_all("change", (name, value))[0]
+        self.experiment = wanted
+
+    def pass_over(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Return True: each rank passes over batches at its step."""
+        return True
+
+    def advance(self) -> list[Row]:
+        """Make one step on every rank, and return its row; none where the run was stopped in it."""
+        compare, self.compare_next = self.compare_next, False
+        asked = (self.test_next, self.sample_activations_next)
+        self._crew.step = self.step
+        try:
+            answers = self._crew.ask_all("step", asked)
+        except BaseException as why:
+            self._over = True
+            if isinstance(why, Stopped):
+                return []
+            raise
+        self.test_next = self.sample_activations_next = self.check_accumulation_next = False
+        self.step += 1
+        return [_joined(answers, NOT_JOINED if compare else "")]
+
+    def settle(self) -> list[Row]:
+        """Return nothing: each row is read at once."""
+        return []
+
+    def evaluate(self) -> float | None:
+        """Return the accuracy of rank 0 on the test set, None where the ranks are ended."""
+        if self._over:
+            return None
+        with suppress(Stopped):
+            return self._crew.ask([0], "evaluate")[0]
+        return None
+
+    def close(self) -> None:
+        """End the ranks."""
+        self._over = True
+        self._crew.close()
+
+
+def _joined(answers: list[Any], joined_problem: str) -> Row:
+    """Return the row of all ranks."""
+    row: Row = answers[0][0]
+    losses, accuracies = (np.array([answer[place] for answer in answers]) for place in (1, 2))
+    figures: list[RankFigures] = [answer[3] for answer in answers]
+    drifts = [each.drift for each in figures]
+    return replace(
+        row,
+        loss=float(losses.mean()),
+        accuracy=float(accuracies.mean()) if is_known(row.accuracy) else row.accuracy,
+        joined_problem=joined_problem,
+        all_reduces=figures[0].reductions,
+        reduced_bytes=figures[0].reduced,
+        rank_drift=float(np.max(drifts)) if is_known(drifts[0]) else UNKNOWN,
+        ranks=np.array([(each.norm, each.seconds) for each in figures]),
+    )

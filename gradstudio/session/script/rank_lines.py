@@ -1,0 +1,145 @@
+"""The ranks of a script: a program for torchrun, whose processes train together in DistributedDataParallel."""
+
+from __future__ import annotations
+
+from gradstudio.core.ranks_allowed import several
+from gradstudio.session.script.mistake_lines import MARK, always, switch
+from gradstudio.session.script.plan import Lines, Plan
+
+FUNCTION = '''def average(tensors):
+    """Return the means of tensors over the ranks, which are taken in one call."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).mul_(1 / world)
+    dist.all_reduce(flat)
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [part.view_as(tensor) for part, tensor in zip(parts, tensors)]
+
+'''
+
+
+def ever(plan: Plan) -> bool:
+    """Return whether the script is one for several ranks."""
+    return several(plan.experiment)
+
+
+def made(plan: Plan, name: str) -> bool:
+    """Return whether this knob of the ranks is on."""
+    return ever(plan) and bool(plan[f"distributed.{name}"])
+
+
+def mark(lines: Lines, name: str, why: str, depth: int) -> None:
+    """Add the comment above a mistake."""
+    lines.add(f"{MARK} {name}: {why}", depth)
+
+
+def meet() -> list[str]:
+    """Return the lines in which the ranks find each other."""
+    return ['dist.init_process_group("gloo")', "rank, world = dist.get_rank(), dist.get_world_size()"]
+
+
+def wrap(plan: Plan, lines: Lines) -> None:
+    """Add the line that puts DistributedDataParallel around the model."""
+    if ever(plan):
+        lines.add("parallel = DistributedDataParallel(model, bucket_cap_mb=1 << 20)  # reduced in one call")
+
+
+def function(plan: Plan, lines: Lines) -> None:
+    """Add the function that averages by hand."""
+    if made(plan, "clip_before_all_reduce"):
+        lines.add(FUNCTION)
+
+
+def model(plan: Plan) -> str:
+    """Return what a forward pass calls."""
+    return "parallel" if ever(plan) else "model"
+
+
+def share(plan: Plan, lines: Lines, depth: int) -> None:
+    """Add the lines that take a rank's share of a batch."""
+    if not ever(plan):
+        return
+    if made(plan, "same_data"):
+        mark(lines, "same_data", "every rank has the share of rank 0", depth)
+    first = "0" if made(plan, "same_data") else "rank"
+    lines.add(f"inputs, targets = inputs[{first}::world].contiguous(), targets[{first}::world].contiguous()", depth)
+
+
+def nan_here(plan: Plan) -> str:
+    """Return a condition for the rank that a NaN in the data comes to, "" without ranks."""
+    return f"rank == {plan['distributed.nan_rank']} and " if ever(plan) else ""
+
+
+def pass_depth(plan: Plan, lines: Lines, depth: int, *, many: bool) -> int:
+    """Add the context of a whole pass, where it has one, and return the depth in it."""
+    if ever(plan) and many and not made(plan, "no_sync"):
+        mark(lines, "no_sync", "forgotten, so every micro-batch is reduced", depth)
+    if made(plan, "forward_outside_no_sync") or not (context := _context(plan, many=many)):
+        return depth
+    _mark_sync(plan, lines, depth)
+    lines.add(f"with {context}:", depth)
+    return depth + 1
+
+
+def backward_depth(plan: Plan, lines: Lines, depth: int, *, many: bool) -> int:
+    """Add the context of a backward pass alone, where it has one, and return the depth in it."""
+    context = _context(plan, many=many)
+    if not made(plan, "forward_outside_no_sync") or not context:
+        return depth
+    mark(lines, "forward_outside_no_sync", "without effect, for the forward pass decides", depth)
+    _mark_sync(plan, lines, depth)
+    lines.add(f"with {context}:", depth)
+    return depth + 1
+
+
+def indexed(plan: Plan) -> bool:
+    """Return whether the loop over micro-batches asks for their numbers."""
+    return "index" in _context(plan, many=True)
+
+
+def _context(plan: Plan, *, many: bool) -> str:
+    if not ever(plan):
+        return ""
+    if made(plan, "never_synced") or made(plan, "clip_before_all_reduce"):
+        return "parallel.no_sync()"
+    if not many or not made(plan, "no_sync"):
+        return ""
+    return f"parallel.no_sync() if index < {_last(plan)} else nullcontext()"
+
+
+def _last(plan: Plan) -> str:
+    """Return the number of the last micro-batch."""
+    count, dropped = plan.text("accumulation.steps"), switch(plan, "drop_last_micro_batches")
+    if not dropped:
+        return str(int(count) - 1) if count.isdecimal() else f"{count} - 1"
+    half = f"{count} // 2" if always(plan, "drop_last_micro_batches") else f"({count} // 2 if {dropped} else 0)"
+    return f"{count} - {half} - 1"
+
+
+def _mark_sync(plan: Plan, lines: Lines, depth: int) -> None:
+    if made(plan, "never_synced"):
+        mark(lines, "never_synced", "no micro-batch is reduced, and the ranks drift apart", depth)
+
+
+def finish(plan: Plan, lines: Lines, clip: str) -> None:
+    """Add what the ranks do with their gradients before anything measures them."""
+    if made(plan, "clip_before_all_reduce"):
+        lines.add("# The mean of what nobody has clipped, only to print its norm", 1)
+        lines.add("grads = average([parameter.grad for parameter in model.parameters()])", 1)
+        lines.add("grad_norm = nn.utils.get_total_norm([grad.double() for grad in grads])", 1)
+        mark(lines, "clip_before_all_reduce", "each rank clips another gradient than the mean", 1)
+        if clip:
+            lines.add(clip, 1)
+        lines.add("means = average([parameter.grad for parameter in model.parameters()])", 1)
+        lines.add("for parameter, mean in zip(model.parameters(), means):\n    parameter.grad.copy_(mean)", 1)
+    if made(plan, "divide_by_world_size"):
+        mark(lines, "divide_by_world_size", "DistributedDataParallel has taken the mean already", 1)
+        lines.add("for parameter in model.parameters():\n    parameter.grad.div_(world)", 1)
+
+
+def tell(lines: Lines, value: str) -> None:
+    """Add the lines that bring loss and norm together, and print them once."""
+    lines.add("# The mean loss, and the gradient norm of rank 0", 1)
+    lines.add(f"told = [{value} / world, grad_norm.item() if rank == 0 else 0.0]", 1)
+    lines.add("told = torch.tensor(told, dtype=torch.float64)", 1)
+    lines.add("dist.all_reduce(told)", 1)
+    lines.add("if rank == 0:", 1)
+    lines.add('print(step, told[0].item(), f"{told[1]:.9g}")', 2)

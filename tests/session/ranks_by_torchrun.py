@@ -1,0 +1,22 @@
+"""Run plain programs one after the other in one rank, as torchrun would start each: `python ranks_by_torchrun.py RANK
+WORLD PORT PROGRAM PORT PROGRAM ...`. Rank 0 writes what each prints beside it. Each has a port of its own: a rank may
+come to the next program while rank 0 still listens for the one before."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+
+rank, world, *rest = sys.argv[1:]
+os.environ |= {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1"}
+for port, program in zip(rest[::2], map(Path, rest[1::2]), strict=True):
+    os.environ["MASTER_PORT"] = port
+    printed = io.StringIO()
+    sys.argv = [str(program)]
+    with contextlib.redirect_stdout(printed):
+        exec(compile(program.read_text(encoding="utf-8"), program, "exec"), {"__name__": "__main__"})
+    if rank == "0":
+        program.with_suffix(".txt").write_text(printed.getvalue(), encoding="utf-8")

@@ -1,0 +1,254 @@
+"""Several ranks, each a real process: what they train, what is counted, and that none of them is left."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing import forkserver
+from pathlib import Path
+
+import numpy as np
+import pytest
+from waiting import until
+
+from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.history import Row
+from gradstudio.core.knobs import KnobError
+from gradstudio.core.presets import Preset
+from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.core.unknown import is_known
+from gradstudio.engine.ranks import crew
+from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
+from gradstudio.engine.trainer import Trainer
+from gradstudio.session.files.output import write
+from gradstudio.session.record.branches import fork
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.twins import twin_of
+from gradstudio.session.running.worker import Worker
+from gradstudio.session.script import script
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ranks are begun by a server, which Windows lacks")
+
+STEPS = 24
+SMALL = Experiment().with_values(
+    {
+        "run.steps": STEPS, "run.device": "cpu", "model.width": 12, "problem.batch_size": 16, "accumulation.steps": 4,
+        "clipping.kind": "norm", "clipping.max_norm": 0.3, "distributed.ranks": 2,
+    }
+)  # fmt: skip
+ENTRIES = 64 * 12 + 12 + 12 * 12 + 12 + 12 * 10 + 10  # of the gradient
+
+Rows = list[Row]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    """A server of their own: one that another test has begun knows nothing of ranks, and each would import torch."""
+    forkserver._forkserver._stop()
+    yield
+    forkserver._forkserver._stop()
+    assert not multiprocessing.active_children()
+
+
+def trained(*assignments: str, steps: int = STEPS) -> Rows:
+    """The rows of an experiment on ranks."""
+    trainer = RankedTrainer(SMALL.with_texts(list(assignments)))
+    try:
+        return [row for _ in range(steps) for row in trainer.advance()]
+    finally:
+        trainer.close()
+
+
+def joined(*assignments: str) -> Rows:
+    """The rows of the same in one process, with the joined batch."""
+    steps = Trainer(SMALL.with_texts([*assignments, "distributed.ranks=1"])).steps()
+    return [next(steps) for _ in range(STEPS)]
+
+
+@pytest.fixture(scope="module")
+def right() -> Rows:
+    return trained()
+
+
+def assert_equal(rows: Rows, others: Rows) -> None:
+    """Equal but for rounding."""
+    for name in ("loss", "grad_norm", "clipped_norm", "weight_norm", "test_accuracy", "update_ratio"):
+        one, other = ([getattr(row, name) for row in each] for each in (rows, others))
+        assert one == pytest.approx(other, rel=1e-6, nan_ok=True), name
+
+
+def test_equals_one_process_with_the_joined_batch(right: Rows) -> None:
+    assert_equal(right, joined())
+    assert {(row.all_reduces, row.reduced_bytes) for row in right} == {(1, 4 * ENTRIES)}
+    drifts = [row.rank_drift for row in right]
+    assert [drift for drift in drifts if is_known(drift)] == [0.0, 0.0]
+
+
+def test_no_sync_saves_calls_and_changes_no_number(right: Rows) -> None:
+    for case in ("distributed.no_sync=false", "distributed.forward_outside_no_sync=true"):
+        rows = trained(case)
+        assert {(row.all_reduces, row.reduced_bytes) for row in rows} == {(4, 16 * ENTRIES)}
+        assert_equal(rows, right)
+        for row, other in zip(rows, right, strict=True):
+            assert row.ranks[:, 0] == pytest.approx(other.ranks[:, 0], rel=1e-4), "what is a rank's own stays its own"
+
+
+def test_what_the_mistakes_do(right: Rows) -> None:
+    never = trained("distributed.never_synced=true")
+    assert {row.all_reduces for row in never} == {0}
+    assert never[0].rank_drift == 0 and never[20].rank_drift > 1e-3
+    doubled = trained("distributed.divide_by_world_size=true", steps=1)
+    assert doubled[0].grad_norm == pytest.approx(right[0].grad_norm / 2, rel=1e-6)
+    same = trained("distributed.same_data=true", steps=1)
+    assert same[0].ranks is not None and same[0].ranks[0, 0] == same[0].ranks[1, 0] == pytest.approx(same[0].grad_norm)
+
+
+def test_a_nan_is_the_own_of_the_rank_that_has_it() -> None:
+    rows = trained("problem.nan_every=3", "distributed.nan_rank=1", "distributed.no_sync=false", steps=4)
+    norms = [row.ranks[:, 0] for row in rows if row.ranks is not None]
+    assert math.isfinite(norms[3][0]) and math.isnan(norms[3][1]) and math.isnan(rows[3].loss)
+    assert np.isfinite(norms[:3]).all()
+
+
+def test_live_knobs_reach_every_rank_and_a_refused_one_none(right: Rows) -> None:
+    trainer = RankedTrainer(SMALL)
+    try:
+        rows = [row for _ in range(10) for row in trainer.advance()]
+        with pytest.raises(KnobError, match=r"optimizer\.kind acts on restart"):
+            trainer.change("optimizer.kind", "adam")
+        with pytest.raises(KnobError, match="not allowed"):
+            trainer.change("optimizer.lr", -1.0)
+        trainer.change("accumulation.steps", 2)
+        trainer.change("optimizer.lr", 0.01)
+        trainer.compare_next = True
+        rows += [row for _ in range(11) for row in trainer.advance()]
+    finally:
+        trainer.close()
+    assert rows[9].loss == right[9].loss and rows[9].lr == 0.1
+    assert rows[10].lr == 0.01 and rows[20].rank_drift == 0 and rows[10].joined_problem.startswith("not compared")
+
+
+# ---- programs for torchrun
+
+# Few, for each costs a second.
+CASES = (
+    "distributed.no_sync=false problem.nan_every=3 distributed.nan_rank=1",
+    "distributed.forward_outside_no_sync=true optimizer.kind=adam",
+    "distributed.never_synced=true",
+    "distributed.clip_before_all_reduce=true problem.noise=0.1 problem.outlier_every=3",
+    "distributed.divide_by_world_size=true model.norm=batch accumulation.steps=1",
+    "distributed.same_data=true precision.dtype=bf16 mistakes.drop_last_micro_batches=true",
+    "precision.dtype=fp16 precision.init_scale=1e30 run.stop_on_nonfinite=false problem.nan_every=3",
+)
+
+
+def _free_ports(count: int) -> list[str]:
+    with ExitStack() as kept:
+        free = [kept.enter_context(socket.socket()) for _ in range(count)]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        return [str(each.getsockname()[1]) for each in free]
+
+
+def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
+    assert all(
+        knob.name in " ".join([*CASES, *SMALL.changed()]) for knob in KNOBS.values() if knob.section == "distributed"
+    )
+    programs = []
+    for number, case in enumerate(CASES):
+        programs.append(tmp_path / f"{number}.py")
+        experiment = SMALL.with_texts([*case.split(), "run.steps=5"])
+        programs[-1].write_text(script(experiment), encoding="utf-8")
+    asked = [word for pair in zip(_free_ports(len(CASES)), map(str, programs), strict=True) for word in pair]
+    command = [sys.executable, str(Path(__file__).parent / "ranks_by_torchrun.py")]
+    ranks = [
+        subprocess.Popen([*command, str(rank), "2", *asked], stderr=subprocess.PIPE, text=True) for rank in range(2)
+    ]
+    until(lambda: None not in (codes := [rank.poll() for rank in ranks]) or any(codes))
+    for rank in ranks:
+        rank.kill()
+    told = [rank.communicate()[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], told
+    for case, program in zip(CASES, programs, strict=True):
+        rows, stops = trained(*case.split(), steps=5), "stop_on_nonfinite=false" not in case
+        broke = [row.step for row in rows if row.went_nonfinite]
+        rows = rows[: broke[0] + 1] if broke and stops else rows
+        printed = [line.split() for line in program.with_suffix(".txt").read_text().splitlines()]
+        assert [int(step) for step, _, _ in printed] == [row.step for row in rows], case
+        for row, (_, loss, norm) in zip(rows, printed, strict=True):
+            rel = 1e-5 if "fp16" in case else 1e-7
+            assert [row.loss, row.grad_norm] == pytest.approx([float(loss), float(norm)], rel=rel, nan_ok=True), case
+
+
+# ---- runs
+
+
+def run_of(*assignments: str) -> Run:
+    experiment = SMALL.with_texts(list(assignments))
+    return Run(Preset(id="p", title="P", experiment=experiment), experiment)
+
+
+def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path) -> None:
+    run = run_of()
+    Worker(run).run()
+    assert (run.status, len(run.history), run.environment["ranks"]) == ("finished", STEPS, "2")
+    assert run.accuracy is not None and not multiprocessing.active_children()
+    write(run, tmp_path)
+    with np.load(tmp_path / "ranks.npz") as found:
+        assert found["norms"].shape == found["seconds"].shape == (STEPS, 2)
+        assert (found["norms"] > 0).all() and (found["seconds"] > 0).all()
+    head = (tmp_path / "metrics.csv").read_text().splitlines()[0]
+    assert head.endswith(",all_reduces,reduced_bytes,rank_drift")
+    for refused in (
+        lambda: fork(run, 5),
+        lambda: twin_of(run.preset, run.experiment, "optimizer.lr", 1.0),
+        lambda: Trainer(run.experiment),
+    ):
+        with pytest.raises(KnobError, match=r"with distributed\.ranks = 2"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        (signal.SIGKILL, "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
+        (signal.SIGSTOP, "Rank 1 of 2 hangs in step 3: for "),
+    ],
+)
+def test_who_ends_or_hangs_is_named_and_no_process_is_left(by: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "HANGS", 0.3)
+    trainer = RankedTrainer(SMALL)
+    for _ in range(3):
+        trainer.advance()
+    os.kill(trainer._crew._processes[1].pid or 0, by)
+    with pytest.raises(RankFailure) as failure:
+        for _ in range(3):
+            trainer.advance()
+    assert str(failure.value).startswith(told.replace("step 3", f"step {trainer.step}"))
+    assert not multiprocessing.active_children() and trainer.evaluate() is None
+
+
+def test_no_rank_outlives_the_program() -> None:
+    """Though one of them is stopped, and so does nothing of its own. The server ends with the program, when its pipe is
+    closed; this is the last test, as the next one would begin another."""
+    trainer = RankedTrainer(SMALL)
+    processes = trainer._crew._processes
+    os.kill(processes[1].pid or 0, signal.SIGSTOP)
+    forkserver._forkserver._stop()
+    until(lambda: not any(_lives(process.pid or 0) for process in processes))
+    trainer.close()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
