@@ -12,7 +12,13 @@ from gradstudio.session.map import plan
 
 FIRST = "optimizer.lr"
 SECOND = ("clipping.max_norm", "clipping.clip_value", "model.init_gain", "problem.batch_size", "problem.input_scale")
-NEVER = ("run.seed", "run.steps", "run.memory_budget", "problem.skip_batches")  # no axis: they bring no other training
+NEVER = (
+    "distributed.ranks",
+    "run.seed",
+    "run.steps",
+    "run.memory_budget",
+    "problem.skip_batches",
+)  # no axis: they bring no other training
 AROUND = 30.0  # times the present value, up and down, on a logarithmic axis
 
 
