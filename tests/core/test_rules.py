@@ -197,7 +197,13 @@ def test_nonfinite_loss(loss: float) -> None:
 
 def test_nonfinite_loss_at_the_first_step() -> None:
     finding = diagnose([row(0, math.inf, math.nan)])["nonfinite_loss"]
-    assert finding.first_step == 0 and "before any update" in finding.evidence
+    assert finding.first_step == 0 and "before any update" in finding.evidence and not finding.remedies
+
+
+def test_a_signal_that_overflows_at_the_first_step_is_put_down_to_the_weights() -> None:
+    found = diagnose(sampled([row(0, math.nan, math.nan)], stds=(1.0, 1e9, math.inf)))
+    assert cause_ranking.ordered(found.values())[0].rule == "poor_initialization"
+    assert "NaN or Inf" in found["poor_initialization"].evidence
 
 
 def test_nonfinite_gradient_beside_a_finite_loss() -> None:
@@ -834,6 +840,21 @@ def test_what_began_before_an_event_is_not_its_effect() -> None:
     late = Finding("loop_order", "warning", "b", 100, 199, (), "", "", ())
     assert cause_ranking.folded([late, early])[0].rule == "exploding_gradient"
     assert cause_ranking.folded([late, replace(early, first_step=100)])[0].rule == "loop_order"
+
+
+def test_what_the_loss_did_before_an_explosion_stands_behind_it_and_is_not_its_effect() -> None:
+    swings = Finding("loss_oscillating", "warning", "a", 119, 200, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "b", 223, 223, (), "", "", ())
+    found = cause_ranking.ordered([swings, exploding])
+    assert [(each.rule, each.explains) for each in found] == [("exploding_gradient", ()), ("loss_oscillating", ())]
+
+
+def test_a_mistake_in_the_loop_comes_before_a_nan_of_the_loss_that_came_later() -> None:
+    nan = Finding("nonfinite_loss", "critical", "a", 20, 20, (), "", "", ())
+    mismatch = Finding("accumulation_mismatch", "warning", "b", 0, 20, (), "", "", ())
+    birth = born("loss", "aten.log.default")
+    assert cause_ranking.folded([nan, mismatch], birth)[0].rule == "accumulation_mismatch"
+    assert cause_ranking.folded([replace(nan, first_step=0), mismatch], birth)[0].rule == "nonfinite_loss"
 
 
 def test_notes_come_last_and_explain_nothing() -> None:

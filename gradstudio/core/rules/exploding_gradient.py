@@ -54,6 +54,7 @@ class ExplodingGradient:
     _loose: int = -1  # the latest step whose large norm reached the optimizer
     _since: int = -1  # and the first such step of this explosion
     _forgiven: bool = False  # whether it was told in the past
+    _earlier: tuple[float, int] = (0.0, -1)  # the largest norm of the explosions before, and its step
     _bad: int = 0  # steps in a row since then at which the run did worse than before
 
     def update(self, history: History, progress: Progress) -> Finding | None:
@@ -85,6 +86,8 @@ class ExplodingGradient:
             step <= known.last_step + self.rested or known.severity == "critical" or progress.at(history).failing
         ):
             return  # a run that has not recovered is in the explosion of before
+        if self._since >= 0:
+            self._earlier = max(self._earlier, (self._peak, self._peak_step))
         early = step < 10
         self._usual_loss = history.value("loss", 0) if early else self._median_loss
         self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
@@ -195,6 +198,8 @@ class ExplodingGradient:
         reached = (
             f" After clipping it was {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
         )
+        if self._earlier[1] >= 0 and severity == "critical":
+            reached += f" In an earlier explosion it was {number(self._earlier[0])} at step {self._earlier[1]:,}."
         how = mechanism.clipped(history, step) + " " if clipped else ""
         decayed = weight_decay.overshoots(history, step)
         decay = f" {weight_decay.told(history, step)}" if decayed else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradstudio.core.diagnosis import weight_decay
+from gradstudio.core.diagnosis import mechanism, weight_decay
 from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.progress import Progress
@@ -49,6 +49,8 @@ class UpdateRatioHigh(Looking):
     _failed: bool = False  # whether it did badly at the latest look
 
     def look(self, history: History, state: Progress) -> None:
+        if state.all_zero:
+            return  # any update is large beside them
         ratios = history.column("update_ratio", self._seen)
         high = _NONE if ratios.max() <= self.ratio else self._sound(history, ratios)
         for at in high.tolist():
@@ -85,7 +87,7 @@ class UpdateRatioHigh(Looking):
             history, severity, self._title(blamed),
             f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights; "
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
-            decayed or "The learning rate is too high for these gradients: each such update overshoots."
+            decayed or self._too_high(history)
             if blamed
             else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run broke."
             if state.broken
@@ -111,6 +113,17 @@ class UpdateRatioHigh(Looking):
         """Forget the large updates so far: the run did well after them, so what comes now has another beginning."""
         self._high, self._count, self._first, self._peak, self._at_once = (), 0, -1, 0.0, False
         self._finding = None
+
+    def _too_high(self, history: History) -> str:
+        """Return why the learning rate is too high: SGD's update is as long as the gradient, Adam's is not."""
+        settings = mechanism.in_force(history, self._peak_step)
+        name = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}.get(settings.optimizer if settings else "")
+        return (
+            "The learning rate is too high for these gradients: each such update overshoots."
+            if name is None
+            else f"{name} divides the gradient by its usual size, so an update is about as large as the learning rate "
+            "says, whatever the gradient: the rate is too high for these weights."
+        )
 
     def _decayed(self, history: History) -> str:
         """Return what weight decay has to do with these updates, as sentences; "" for nothing."""
