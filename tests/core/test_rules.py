@@ -635,10 +635,23 @@ def test_a_loss_of_the_bad_batch_itself_is_no_harm() -> None:
     held = diagnose([*calm, row(100, 5e4, 3e4, 50.0), *[row(step, 0.6, 1.0) for step in range(101, 121)]])
     finding = held["exploding_gradient"]
     assert (finding.severity, finding.title, finding.remedies) == ("info", "Gradient spike, held by clipping", ())
-    assert finding.meaning.startswith("It is over: the loss is 0.6 at step 119")
+    assert finding.meaning.startswith("It is over: the median loss of the 10 steps up to step 119 is 0.6")
     assert "this batch was unlike the others" in held["loss_spike"].meaning
     gone = diagnose([*calm, row(100, 5e4, 3e4), *[row(step, 9.0, 1.0) for step in range(101, 121)]])
     assert gone["exploding_gradient"].severity == "critical"
+
+
+def test_what_was_usual_before_a_spike_is_the_loss_of_the_run_and_not_a_limit() -> None:
+    made = [row(step, 4.0 if step < 10 else 0.05, 1.0) for step in range(120)]
+    made[110] = row(110, 0.05, 3e4, 50.0)
+    meaning = diagnose(made)["exploding_gradient"].meaning
+    assert "of the 10 steps up to step 119 is 0.05; it was about 0.05 before" in meaning
+
+
+def test_a_streak_of_skipped_updates_is_told_at_its_full_length() -> None:
+    skipped = rows(STANDING[:80], norm=math.inf, settings=FP16, skipped=True, scale=64.0)
+    evidence = diagnose(skipped)["fp16_overflow"].evidence
+    assert "skipped 80 updates in a row up to step 79; its scale was 64 there" in evidence
 
 
 def test_a_later_explosion_begins_where_it_begins() -> None:
