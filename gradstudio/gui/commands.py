@@ -258,6 +258,7 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel) -> tuple[Entry
         page("branches", "Ctrl+5"),
         page("gauges", "Ctrl+6"),
         page("memory", "Ctrl+8"),
+        page("map", "Ctrl+9"),
         Command("full_screen", "Toggle full screen", partial(_toggle_full_screen, context.parent), "F11"),
         Command("reset_layout", "Reset layout", columns.reset, help="Shows every column, as wide as at first"),
     )

@@ -6,6 +6,7 @@ from gradstudio.gui.branches.parent_twin_overlay import ParentTwinOverlay
 from gradstudio.gui.diagnosis.fixes_controller import FixesController
 from gradstudio.gui.export import plot_menu
 from gradstudio.gui.gauges.gauges_controller import GaugesController
+from gradstudio.gui.map.map_controller import MapController
 from gradstudio.gui.memory.memory_controller import MemoryController
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.runs.runs_controller import RunsController
@@ -16,6 +17,7 @@ __all__ = [
     "BranchesController",
     "FixesController",
     "GaugesController",
+    "MapController",
     "MemoryController",
     "ParentTwinOverlay",
     "PlotStack",

@@ -110,6 +110,7 @@ class Window(QMainWindow):
         )  # fmt: skip
         self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
         self.memory = second_part.MemoryController(self.context, self.side.memory)
+        self.map = second_part.MapController(self.context, self.side.map)
         self.fixes = second_part.FixesController(self.context, self.diagnosis)
         self.studio_file = second_part.StudioFileWatch(self.simulator, self.controls, self.message)
         second_part.plot_menu.attach(self.context, self.plots)
@@ -180,6 +181,7 @@ class Window(QMainWindow):
         self.side.code.refresh(self.simulator)
         self.fixes.refresh()
         self.memory.refresh()
+        self.map.refresh()
         self._show_news()
 
     def _refresh_texts(self, run: Run, new: bool) -> None:
@@ -290,9 +292,13 @@ class Window(QMainWindow):
         paths = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
         if len(paths) == 1 and paths[0].suffix in (".toml", ".py"):
             self.controls.open_preset(paths[0])  # which runs nothing of it
+        elif len(paths) == 1 and paths[0].suffix == ".map":
+            self.columns.show_page("map")
+            self.map.open(paths[0])
         else:
             self.message.show_error(
-                "Only a single file can be dropped here: a preset, which ends in .toml, or a studio file, in .py."
+                "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, or a "
+                "map, in .map."
             )
 
     def closeEvent(self, event: QCloseEvent) -> None:
@@ -307,6 +313,7 @@ class Window(QMainWindow):
         ended = self.simulator.close(CLOSING)
         ended = self.fixes.close(CONTROLLER_CLOSING) and ended
         ended = self.memory.close(CONTROLLER_CLOSING) and ended
+        ended = self.map.close(CONTROLLER_CLOSING) and ended
         ended = self.runs.close(CONTROLLER_CLOSING) and ended
         ended = self.jobs.close() and ended
         self.heartbeat.stop(alone=ended and not self.machine.busy)

@@ -17,7 +17,7 @@ from gradstudio.gui.shell.furnishing import Furnishing
 from gradstudio.gui.window import Window
 
 PLOTS = ("loss", "gradient_norm", "difference", "directions", "layers", "scale_and_rate", "timeline")
-PAGES = ("diagnosis", "branches", "code", "runs", "gauges", "memory")
+PAGES = ("diagnosis", "branches", "code", "runs", "gauges", "memory", "map")
 
 
 @pytest.fixture

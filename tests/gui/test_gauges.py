@@ -201,7 +201,7 @@ def test_all_pages_fit_side_by_side_and_no_text_is_cut(qtbot: QtBot, window: Win
         stepped(qtbot, window)
         measured(qtbot, window)
         qtbot.wait(50)
-        assert len(window.side.buttons) == len(PAGES) == 6
+        assert len(window.side.buttons) == len(PAGES) == 7
         for button in window.side.buttons.values():
             button.click()
             assert button.width() >= button.fontMetrics().horizontalAdvance(button.text()) + 4, button.text()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QFileDialog
 
+from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 
@@ -19,11 +18,11 @@ def open_preset(context: Context) -> None:
     """Ask which preset to load."""
 
     def opened(path: str) -> None:
-        remember(path)
+        file_choice.remember(path)
         context.controls.open_preset(Path(path))
 
     dialog = popups.file_dialog(
-        context.parent, "Open preset", folder(), "Presets and studio files (*.toml *.py);;All files (*)"
+        context.parent, "Open preset", file_choice.folder(), "Presets and studio files (*.toml *.py);;All files (*)"
     )
     dialog.fileSelected.connect(opened)
     dialog.open()
@@ -44,7 +43,7 @@ def export(context: Context, name: str) -> None:
     if not len(run.history) and name not in ("experiment.toml", "train.py"):
         context.message.show_error(NOTHING_YET)
         return
-    ask_where(context, f"Export {name}", f"{run.preset.id}-{name}", partial(context.jobs.export, run, name))
+    file_choice.ask_where(context, f"Export {name}", f"{run.preset.id}-{name}", partial(context.jobs.export, run, name))
 
 
 def export_events(context: Context) -> None:
@@ -53,7 +52,7 @@ def export_events(context: Context) -> None:
     if not len(run.history):
         context.message.show_error(NOTHING_YET)
         return
-    dialog = popups.file_dialog(context.parent, "Folder for TensorBoard", folder())
+    dialog = popups.file_dialog(context.parent, "Folder for TensorBoard", file_choice.folder())
     dialog.setFileMode(QFileDialog.FileMode.Directory)
     dialog.setOption(QFileDialog.Option.ShowDirsOnly)
     dialog.fileSelected.connect(partial(context.jobs.export_events, run))
@@ -63,26 +62,4 @@ def export_events(context: Context) -> None:
 def save_code(context: Context, program: str) -> None:
     """Ask where to write the program as the page Code shows it."""
     name = f"{context.simulator.preset.id}-train.py"
-    ask_where(context, "Save program", name, partial(context.jobs.write_program, lambda: program))
-
-
-def ask_where(context: Context, title: str, name: str, chosen: Callable[[str], object]) -> None:
-    """Ask for the file to write, and call `chosen` with its path. It gets the suffix of `name`."""
-    suffix = Path(name).suffix
-    dialog = popups.file_dialog(context.parent, title, folder(), f"*{suffix}")
-    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-    dialog.setDefaultSuffix(suffix[1:])
-    dialog.selectFile(name)
-    dialog.fileSelected.connect(remember)
-    dialog.fileSelected.connect(chosen)
-    dialog.open()
-
-
-def folder() -> str:
-    """Return the folder of the file that was chosen last."""
-    return str(QSettings().value("folder", str(Path.home())))
-
-
-def remember(path: str) -> None:
-    """Keep the folder of this file for the next dialog."""
-    QSettings().setValue("folder", str(Path(path).parent))
+    file_choice.ask_where(context, "Save program", name, partial(context.jobs.write_program, lambda: program))

@@ -11,9 +11,10 @@ from PySide6.QtWidgets import QApplication, QInputDialog, QMenu
 
 from gradstudio.core import files
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
-from gradstudio.gui.export import file_dialogs, plot_figure
+from gradstudio.gui.export import plot_figure
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 from gradstudio.session.files.curve_import import Curve
@@ -97,7 +98,7 @@ def _save(context: Context, plot: StepPlot, suffix: str) -> None:
         content = plot_figure.svg(plot) if suffix == "svg" else plot_figure.data(plot, run)
         made = partial(_as_it_is, content)
     name = _NAMES.get(plot.title, "gradient-norm")
-    file_dialogs.ask_where(
+    file_choice.ask_where(
         context, f"Save {name}.{suffix}", f"{run.preset.id}-{name}.{suffix}", partial(context.jobs.write, made)
     )
 
@@ -110,13 +111,13 @@ def _ask_curve(context: Context, overlays: Overlays, plot: StepPlot) -> None:
     """Ask for a file, then for one of its curves."""
 
     def chosen(path: str) -> None:
-        file_dialogs.remember(path)
+        file_choice.remember(path)
         context.jobs.read_curves(Path(path), lambda curves: _choose(context, overlays, plot, Path(path), curves))
 
     dialog = popups.file_dialog(
         context.parent,
         "Import curve",
-        file_dialogs.folder(),
+        file_choice.folder(),
         "Tables and TensorBoard logs (*.csv *.tsv *.txt *tfevents*);;All files (*)",
     )
     dialog.fileSelected.connect(chosen)

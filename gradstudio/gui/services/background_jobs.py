@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradstudio.core import files
 from gradstudio.gui.services.message_bar import MessageBar
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gradstudio.session.files.curve_import import Curve
 
 LAST_WRITING = 20.0  # seconds that a file gets to be written whole when the window closes
+
+T = TypeVar("T")
 
 _drawing = threading.Lock()  # matplotlib's settings belong to the whole process
 
@@ -56,26 +58,27 @@ class WriteJob(BackgroundJob):
         message.show_news(f"Written: {self.path}", self.path)
 
 
-class ReadCurvesJob(BackgroundJob):
-    """Reads the curves of a file and hands them to `use`."""
+class ReadJob(BackgroundJob, Generic[T]):
+    """Reads a file and hands what was in it to `use`. `told`: the error that is one line for the user and names the
+    file."""
 
     failed = "cannot be read"
 
-    def __init__(self, path: Path, use: Callable[[list[Curve]], object]) -> None:
-        self._use = use
-        self._curves: list[Curve] = []
+    def __init__(
+        self, path: Path, read: Callable[[Path], T], use: Callable[[T], object], told: type[Exception]
+    ) -> None:
+        self._load, self._use, self._told = read, use, told
+        self._found: list[T] = []
         super().__init__(path, self._read)
 
     def _read(self) -> None:
-        from gradstudio.session.files import curve_import
-
         try:
-            self._curves = curve_import.read(self.path)
-        except curve_import.CurveError as fault:  # it names the file
+            self._found.append(self._load(self.path))
+        except self._told as fault:
             self.problem = str(fault)
 
     def succeeded(self, message: MessageBar) -> None:
-        self._use(self._curves)
+        self._use(self._found[0])
 
 
 class BackgroundJobs:
@@ -88,6 +91,15 @@ class BackgroundJobs:
         """Write a file whose content is made in the job's thread."""
         place = Path(path)
         self._begin(WriteJob(place, lambda: files.write_whole(place, make())))
+
+    def draw(self, make: Callable[[], files.Content], path: str) -> None:
+        """Write a file for which matplotlib draws, in the job's thread."""
+
+        def made() -> files.Content:
+            with _drawing:
+                return make()
+
+        self.write(made, path)
 
     def export(self, run: Run, name: str, path: str) -> None:
         """Write one of a run's files; `name` is what `gradstudio run --out` calls it, such as report.html, train.py."""
@@ -119,7 +131,14 @@ class BackgroundJobs:
 
     def read_curves(self, path: Path, use: Callable[[list[Curve]], object]) -> None:
         """Read the curves of a file, then hand them to `use`."""
-        self._begin(ReadCurvesJob(path, use))
+        from gradstudio.session.files import curve_import
+
+        self.read(path, curve_import.read, use, curve_import.CurveError)
+
+    def read(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object], told: type[Exception]) -> None:
+        """Read a file, then hand what was in it to `use`. `told`: the error of `load` that is one line for the user and
+        names the file."""
+        self._begin(ReadJob(path, load, use, told))
 
     def show_done(self, message: MessageBar) -> None:
         """Show what became of the jobs that are done."""

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from gradstudio.gui.shell.side_panel import SidePanel
 
 WIDTHS = (286, 800, 326)  # px at first: knobs, plots, pages
-LEAST = (240, 420, 240)  # px
+LEAST = (240, 420, 300)  # px
 WIDEST = 10_000  # px
-SHARES: dict[Page, float] = {"code": 0.39, "runs": 0.27}  # widths of these pages at first, as shares of the window
+SHARES: dict[Page, float] = {
+    "code": 0.39,
+    "runs": 0.27,
+    "map": 0.31,
+}  # widths of these pages at first, as shares of the window
 
 
 class _Handle(QSplitterHandle):
@@ -89,7 +93,7 @@ class Columns(QSplitter):
 
     def fit(self) -> None:
         """Give the outer columns the room that their texts need."""
-        for place, least in ((0, LEAST[0]), (2, LEAST[2] + 10)):
+        for place, least in ((0, LEAST[0]), (2, LEAST[2])):
             self._at(place).setMinimumWidth(round(least * theme.zoom))
 
     def restore(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Page = Literal["diagnosis", "branches", "code", "runs", "gauges", "memory"]
+Page = Literal["diagnosis", "branches", "code", "runs", "gauges", "memory", "map"]
 PAGES: dict[Page, str] = {
     "diagnosis": "Diagnosis",
     "branches": "Branches",
@@ -12,6 +12,7 @@ PAGES: dict[Page, str] = {
     "runs": "Runs",
     "gauges": "Gauges",
     "memory": "Memory",
+    "map": "Map",
 }
 PAGE_HELP: dict[Page, str] = {
     "diagnosis": "Shows what happened, why, what to do about it, and the lesson",
@@ -20,5 +21,6 @@ PAGE_HELP: dict[Page, str] = {
     "runs": "Shows every run that was ever made, to find, open and compare",
     "gauges": "Shows what is measured on demand: exponents against fp16, sharpness, noise, overshoot, activations",
     "memory": "Shows what a step takes of memory, where its peak is, and what would lower it",
+    "map": "Shows where training holds over two knobs; each cell is a run",
 }
 STORED_AS: dict[Page, str] = {**{page: str(page) for page in PAGES}, "diagnosis": "words"}  # names in the settings

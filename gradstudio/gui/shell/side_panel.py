@@ -11,6 +11,7 @@ from gradstudio.gui.branches.branches_panel import BranchesPanel
 from gradstudio.gui.code.code_panel import CodePanel
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.gauges.gauges_panel import GaugesPanel
+from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.memory.memory_panel import MemoryPanel
 from gradstudio.gui.runs.runs_panel import RunsPanel
 from gradstudio.gui.shell.pages import PAGE_HELP, PAGES, Page
@@ -41,9 +42,9 @@ class SidePanel(Ground):
             button.setAccessibleDescription(PAGE_HELP[page])
             button.clicked.connect(lambda _=False, page=page: self.page_chosen.emit(page))
             group.addButton(button)
-            row.addWidget(button, button.fontMetrics().horizontalAdvance(title) + 8)  # the same margins for all
+            row.addWidget(button, button.fontMetrics().horizontalAdvance(title) + 4)
         top = QHBoxLayout()
-        top.setContentsMargins(12, 10, 12, 4)
+        top.setContentsMargins(4, 10, 4, 4)
         top.addWidget(frame)
         column = QVBoxLayout(self)
         column.setContentsMargins(1, 0, 0, 0)
@@ -65,7 +66,9 @@ class SidePanel(Ground):
         self.gauges = GaugesPanel()
         yield self._put(self.gauges)
         self.memory = MemoryPanel()
-        self._put(self.memory)
+        yield self._put(self.memory)
+        self.map = MapPanel()
+        self._put(self.map)
         self.show_page("diagnosis")
         yield
 

@@ -20,6 +20,11 @@ class Picture(QLabel):
         theme.changed.connect(self._fit)
         self._fit()
 
+    def fit_height(self, height: int) -> None:
+        """Make the picture so many px high at normal text, and draw it anew."""
+        self._height = height
+        self._fit()
+
     def paint(self, painter: QPainter, width: float, height: float) -> None:
         """Draw the picture into this many pixels."""
         raise NotImplementedError

@@ -155,6 +155,8 @@ def _preset(row: Mapping[str, Any]) -> Preset:
     if preset.experiment.studio_file is not None:
         known = None  # a preset may have the name of the file
     bundled = known is not None and known.parent == presets.files.PRESETS
+    if bundled and known is not None:  # under its name may be other knobs: of a cell of a map, or of an older version
+        bundled = presets.read(known).experiment == preset.experiment
     return preset.model_copy(update={"path": known, "bundled": bundled})
 
 

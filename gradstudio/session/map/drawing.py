@@ -3,6 +3,7 @@ diverged, the boundary, and what the colours mean. They can be told apart withou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,15 +55,18 @@ def drawing_of(stored: Stored) -> Drawing:
     """Return what is drawn of a map."""
     plan = stored.plan
     grid = grids.filled(plan, grids.measured(plan, stored.results))
-    colours, lowest, highest = _colours(grid, plan.experiment.run.steps)
+    colours, lowest, highest = _colours(grid, grids.told_apart(plan, grid.levels), plan.experiment.run.steps)
     return Drawing(plan, grid, colours, tuple(_key(grid, lowest, highest)))
 
 
-def ticks(axis: Axis) -> list[tuple[int, str]]:
-    """Return the cells of an axis that are named, and their values in words."""
-    count = len(axis.values)
-    places = np.unique(np.linspace(0, count - 1, min(TICKS, count)).round().astype(int)).tolist()
-    return [(place, number(float(axis.values[place]))) for place in places]
+def ticks(axis: Axis) -> list[tuple[float, str]]:
+    """Return what is written along an axis: round values, and where they lie, in cells from its begin; the middle of
+    the first cell is 0.5."""
+    values = np.array(axis.values, float)
+    scale = np.log if axis.log else np.asarray
+    told = values if len(values) <= TICKS else _round_values(float(values[0]), float(values[-1]), log=axis.log)
+    places = np.interp(scale(told), scale(values), np.arange(len(values))) + 0.5
+    return [(place, number(value)) for place, value in zip(places.tolist(), told.tolist(), strict=True)]
 
 
 def named(axis: Axis, experiment: Experiment) -> str:
@@ -71,7 +75,24 @@ def named(axis: Axis, experiment: Experiment) -> str:
     return f"{axis.knob} ({unit})" if unit else axis.knob
 
 
-def _colours(grid: Grid, steps: int) -> tuple[np.ndarray, float, float]:
+def _round_values(low: float, high: float, *, log: bool) -> np.ndarray:
+    """Return at most TICKS round values from one to another: powers of ten, or those and 2 and 5 times them, on a
+    logarithmic axis."""
+    if log:
+        powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+        found = [[part * 10.0**power for power in powers for part in parts] for parts in ((1, 2, 5), (1, 3), (1,))]
+        found += [[10.0**power for power in powers if power % every == 0] for every in (2, 3, 5, 10, 20)]
+    else:
+        unit = 10.0 ** math.floor(math.log10(high - low))
+        steps = [part * unit for part in (0.1, 0.2, 0.5, 1, 2, 5)]
+        found = [[step * index for index in range(math.ceil(low / step), int(high / step) + 1)] for step in steps]
+    inside = [
+        [value for value in values if low <= value * (1 + 1e-9) and value <= high * (1 + 1e-9)] for values in found
+    ]
+    return np.array(next(values for values in inside if len(values) <= TICKS))
+
+
+def _colours(grid: Grid, levels: np.ndarray, steps: int) -> tuple[np.ndarray, float, float]:
     """Return the colour of each cell, (panels, rows, columns, 3), and the lowest and the highest loss that was
     learned."""
     colours = np.empty((*grid.outcomes.shape, 3))
@@ -79,7 +100,7 @@ def _colours(grid: Grid, steps: int) -> tuple[np.ndarray, float, float]:
     learned, diverged, stuck, failed = (
         grid.outcomes == OUTCOMES.index(name) for name in ("learned", "diverged", "stuck", "failed")
     )
-    levels = grid.levels[learned]
+    levels = levels[learned]
     positive = bool(levels.size) and bool((levels > 0).all())
     shown = np.log(levels) if positive else levels
     lowest, highest = (float(shown.min()), float(shown.max())) if levels.size else (0.0, 1.0)
@@ -106,8 +127,12 @@ def _parts(colour: str) -> tuple[float, float, float]:
 
 def _key(grid: Grid, lowest: float, highest: float) -> list[tuple[str, str]]:
     """Return the entries of the key: of the outcomes that the map has."""
+    less = " or less" if (grid.levels[grid.outcomes == OUTCOMES.index("learned")] < lowest).any() else ""
     entries = {
-        "learned": [(LEARNED[0], f"learned, loss {number(lowest)}"), (LEARNED[-1], f"learned, loss {number(highest)}")],
+        "learned": [
+            (LEARNED[0], f"learned, loss {number(lowest)}{less}"),
+            (LEARNED[-1], f"learned, loss {number(highest)}"),
+        ],
         "stuck": [(STUCK, "stayed at guessing")],
         "diverged": [(DIVERGED[-1], "diverged at once"), (DIVERGED[0], "diverged late")],
         "failed": [(FAILED, "failed")],

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.task_measures import loss_of_guessing
 from gradstudio.session.map import refine
 from gradstudio.session.map.outcome import OUTCOMES, Trained
 from gradstudio.session.map.plan import Job, Plan, Spot
 
 UNTRAINED = -1
+LEAST = 1e-3  # share of the loss of guessing below which a run has learned all there is: no loss differs there
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def filled(plan: Plan, grid: Grid) -> Grid:
     trained."""
     parts = [np.empty_like(part) for part in (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held)]
     for panel in range(plan.shape[0]):
-        rows, columns = refine.standing_for(grid.outcomes[panel], grid.levels[panel], full=plan.full)
+        rows, columns = refine.standing_for(grid.outcomes[panel], told_apart(plan, grid.levels[panel]), full=plan.full)
         # the finest blocks may be under way: then what stood for them before is shown
         for part, source in zip(parts, (grid.outcomes, grid.losses, grid.levels, grid.steps, grid.held), strict=True):
             part[panel] = source[panel][rows, columns]
@@ -64,8 +66,21 @@ def wanted(plan: Plan, grid: Grid) -> list[Spot]:
     return [
         Spot(panel, int(column), int(row))
         for panel in range(plan.shape[0])
-        for row, column in refine.wanted(grid.outcomes[panel], grid.levels[panel], full=plan.full)
+        for row, column in refine.wanted(grid.outcomes[panel], told_apart(plan, grid.levels[panel]), full=plan.full)
     ]
+
+
+def told_apart(plan: Plan, levels: np.ndarray) -> np.ndarray:
+    """Return the losses that were reached, of which those that are as good as none are one."""
+    least = LEAST * loss_of_guessing(plan.experiment)
+    return np.maximum(levels, least) if least > 0 else levels
+
+
+def jobs_left(plan: Plan, results: Mapping[Job, Trained]) -> list[Job]:
+    """Return the runs that are to be made next; [] once the map is whole."""
+    spots = wanted(plan, measured(plan, results))
+    jobs = [Job(spot, seed) for seed in range(plan.seeds) for spot in spots]
+    return [job for job in jobs if job not in results]
 
 
 def _put(grid: Grid, place: tuple[int, int, int], found: list[Trained]) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,8 +40,11 @@ class Mapper(threading.Thread):
     """Makes one map. Any thread may read `status`, `message`, `progress` and `results`, and call pause, go_on and
     cancel."""
 
-    def __init__(self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "") -> None:
-        """`size`: number of worker processes, 0: one a core. `cluster`: where a Dask scheduler is; "": this machine."""
+    def __init__(
+        self, plan: Plan, path: Path, *, resume: bool = False, size: int = 0, cluster: str = "", yielding: bool = False
+    ) -> None:
+        """`size`: number of worker processes, 0: one a core. `cluster`: where a Dask scheduler is; "": this machine.
+        `yielding`: the workers leave the cores to whatever else needs them, such as a window."""
         super().__init__(name="map", daemon=True)
         self.plan, self.path = plan, path
         self.status: Status = "planned"
@@ -52,7 +54,7 @@ class Mapper(threading.Thread):
         self.progress = Progress()
         # In the order in which the cells were finished, those of an earlier call first. It only grows.
         self.results: list[tuple[Job, Trained]] = []
-        self._resume, self._size, self._cluster = resume, size, cluster
+        self._resume, self._size, self._cluster, self._yielding = resume, size, cluster, yielding
         self._cancelled, self._paused = threading.Event(), threading.Event()
         self._times: list[float] = []
         self._failed = 0
@@ -76,7 +78,9 @@ class Mapper(threading.Thread):
     def run(self) -> None:
         try:
             with (
-                contextlib.closing(Cluster(self._cluster) if self._cluster else Pool(self._size)) as crew,
+                contextlib.closing(
+                    Cluster(self._cluster) if self._cluster else Pool(self._size, yielding=self._yielding)
+                ) as crew,
                 Journal(self.path, self.plan, resume=self._resume) as journal,
             ):
                 self.results += journal.results.items()
@@ -97,7 +101,7 @@ class Mapper(threading.Thread):
         """Train level after level. Return whether the map is whole."""
         level = 0
         while not self._cancelled.is_set():
-            jobs = self._wanted(journal.results)
+            jobs = grids.jobs_left(self.plan, journal.results)
             if not jobs:
                 return True
             level += 1
@@ -111,12 +115,6 @@ class Mapper(threading.Thread):
                 self._times = [*self._times[-MEMORY:], time.monotonic()]
                 self._tell(journal, level, done, len(jobs))
         return False
-
-    def _wanted(self, results: Mapping[Job, Trained]) -> list[Job]:
-        """Return the runs that are to be made next."""
-        spots = grids.wanted(self.plan, grids.measured(self.plan, results))
-        jobs = [Job(spot, seed) for seed in range(self.plan.seeds) for spot in spots]
-        return [job for job in jobs if job not in results]
 
     def _tell(self, journal: Journal, level: int, done: int, of: int) -> None:
         left = 0.0 if done == of else None

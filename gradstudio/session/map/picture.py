@@ -62,4 +62,4 @@ def key(made: Drawing) -> list[Patch]:
 def _tick(axis: Any, values: Axis) -> None:
     """Name some cells of an axis at their middles."""
     places = ticks(values)
-    axis.set_ticks([place + 0.5 for place, _ in places], [text for _, text in places])
+    axis.set_ticks([place for place, _ in places], [text for _, text in places])

@@ -12,6 +12,7 @@ from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.presets import Preset
+from gradstudio.core.text import number
 from gradstudio.session.map.axis import Axis, read_axis
 
 MOST_CELLS = 1_000_000
@@ -81,10 +82,21 @@ class Plan:
 
     def preset_of(self, job: Job) -> Preset:
         """Return a cell as a preset, to be opened as a run of its own."""
-        values = ", ".join(f"{name} = {format_value(value)}" for name, value in self.values_at(job.spot).items())
-        title = f"{self.preset.title}: {values}"[: presets.LONGEST_TITLE]
+        values = ", ".join(
+            f"{name.partition('.')[2]} {_short(value)}" for name, value in self.values_at(job.spot).items()
+        )
+        room = presets.LONGEST_TITLE - len(values) - 2
+        title = f"{self.preset.title[: max(room, 10)]}: {values}"[: presets.LONGEST_TITLE]
         return self.preset.model_copy(
-            update={"title": title, "experiment": self.experiment_of(job), "lesson": [], "promise": None}
+            update={
+                "title": title,
+                "experiment": self.experiment_of(job),
+                "lesson": [],
+                "promise": None,
+                "map": None,
+                "bundled": False,
+                "path": None,
+            }
         )
 
     def check(self) -> None:
@@ -110,14 +122,15 @@ class Plan:
         return {"preset": presets.to_toml(self.preset), **axes, **third, "seeds": self.seeds, "full": self.full}
 
 
-def read_plan(preset: Preset, x: str, y: str, cells: int, by: str, seeds: int, *, full: bool) -> Plan:
-    """Return the plan that the options of the command line ask for; KnobError where it cannot be."""
+def read_plan(
+    preset: Preset, x: str, y: str, cells: int, by: str, seeds: int, *, full: bool, before: str = "--"
+) -> Plan:
+    """Return the plan that these texts ask for, written as the options of `gradstudio map` are; KnobError where it
+    cannot be. `before` stands before an option's name in an error."""
     experiment = preset.experiment
-    third, panels = _read_panels(by, experiment) if by else ("", ())
-    plan = Plan(
-        preset, read_axis("--x", x, cells, experiment), read_axis("--y", y, cells, experiment), third, panels, seeds,
-        full,
-    )  # fmt: skip
+    third, panels = _read_panels(f"{before}by", by, experiment) if by else ("", ())
+    across, up = (read_axis(f"{before}{name}", text, cells, experiment) for name, text in (("x", x), ("y", y)))
+    plan = Plan(preset, across, up, third, panels, seeds, full)
     plan.check()
     return plan
 
@@ -161,17 +174,23 @@ def difference(stored: Plan, asked: Plan) -> str:
     return "" if stored.timeline == asked.timeline else "the timeline is another"
 
 
-def _read_panels(text: str, experiment: Experiment) -> tuple[str, tuple[Value, ...]]:
+def _read_panels(option: str, text: str, experiment: Experiment) -> tuple[str, tuple[Value, ...]]:
     name, equals, rest = text.partition("=")
     if not equals:
-        raise KnobError(f"--by {text[:80]} is not allowed; allowed: KNOB=VALUE,VALUE, such as clipping.kind=none,norm")
+        raise KnobError(
+            f"{option} {text[:80]} is not allowed; allowed: KNOB=VALUE,VALUE, such as clipping.kind=none,norm"
+        )
     knob = experiment.find_knob(name.strip())
     values = tuple(dict.fromkeys(knob.parse(part) for part in rest.split(",")))
     for value in values:
         experiment.with_value(knob.name, value)
     if len(values) > MOST_PANELS:
-        raise KnobError(f"--by {knob.name} has {len(values)} values; allowed: at most {MOST_PANELS}")
+        raise KnobError(f"{option} {knob.name} has {len(values)} values; allowed: at most {MOST_PANELS}")
     return knob.name, values
+
+
+def _short(value: Value) -> str:
+    return number(value) if isinstance(value, float) else format_value(value)
 
 
 def _needs(name: str, experiment: Experiment) -> str:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gradstudio.core.knobs import format_value
 from gradstudio.core.text import number, one_line, plural
 from gradstudio.session.map import grid as grids
-from gradstudio.session.map.grid import UNTRAINED
+from gradstudio.session.map.grid import UNTRAINED, Grid
 from gradstudio.session.map.journal import Stored
 from gradstudio.session.map.outcome import OUTCOMES
+from gradstudio.session.map.plan import Job, Spot
 
-_WORDS = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "diverged", "failed": "failed"}
+ENDED = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "diverged", "failed": "failed"}
 
 
-def in_words(stored: Stored) -> str:
-    """Return the axes, how many cells were trained, their outcomes, the best cell and why cells failed, a line each."""
+def in_words(stored: Stored, grid: Grid | None = None) -> str:
+    """Return the axes, how many cells were trained, their outcomes, the best cell and why cells failed, a line each.
+    `grid`: the filled grid of the map, where it is worked out already."""
     plan, results = stored.plan, stored.results
-    grid = grids.filled(plan, grids.measured(plan, results))
+    grid = grid or grids.filled(plan, grids.measured(plan, results))
     counts = Counter(grid.outcomes.ravel().tolist())
     shares = [
-        f"{100 * counts[index] / plan.cells:.3g} % {_WORDS[name]}"
+        f"{100 * counts[index] / plan.cells:.3g} % {ENDED[name]}"
         for index, name in enumerate(OUTCOMES)
         if counts[index]
     ]
@@ -38,3 +41,25 @@ def in_words(stored: Stored) -> str:
     messages = Counter(trained.message for trained in results.values() if trained.outcome == "failed")
     lines += [f"failed in {plural(count, 'run', 'runs')}: {message}" for message, count in messages.most_common(3)]
     return "\n".join(lines)
+
+
+def cell_in_words(stored: Stored, grid: Grid, spot: Spot) -> str:
+    """Return what is known of a cell, as a sentence: its values, its outcome, its last step and its loss."""
+    plan = stored.plan
+    values = ", ".join(f"{name} = {format_value(value)}" for name, value in plan.values_at(spot).items())
+    place = (spot.panel, spot.row, spot.column)
+    if grid.outcomes[place] == UNTRAINED:
+        return f"{values}: not known yet."
+    outcome = OUTCOMES[int(grid.outcomes[place])]
+    if not grid.trained[place]:
+        return f"{values}: not trained itself; a trained cell near it {ENDED[outcome]}."
+    if plan.seeds == 1:
+        trained = stored.results[Job(spot, 0)]
+        if trained.outcome == "failed":
+            return f"{values}: failed: {trained.message}."
+        return f"{values}: {ENDED[outcome]}, with a loss of {number(trained.loss)} at step {trained.step:,}."
+    held = round(float(grid.held[place]) * plan.seeds)
+    return (
+        f"{values}: {held} of {plan.seeds} seeds held; most {ENDED[outcome]}, with a loss of "
+        f"{number(float(grid.losses[place]))} at step {round(float(grid.steps[place])):,} (medians)."
+    )

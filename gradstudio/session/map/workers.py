@@ -26,6 +26,7 @@ from gradstudio.session.map.plan import Job, Plan
 from gradstudio.session.map.train_cell import Order
 
 LOOK = 0.2  # seconds between two looks at what a person asks for
+NICE = 10  # how far workers stand back that yield, of 19
 STRIKES = 2  # times that a cell may break a pool alone
 LOST = "its worker process ended, as by a crash or for want of memory"
 
@@ -64,8 +65,9 @@ class Pool:
     """Processes of this machine, each of which trains with one thread of torch unless GRADSTUDIO_THREADS asks for
     more."""
 
-    def __init__(self, size: int = 0) -> None:
-        """`size`: number of processes; 0: one for each core that this process may use."""
+    def __init__(self, size: int = 0, *, yielding: bool = False) -> None:
+        """`size`: number of processes; 0: one for each core that this process may use. `yielding`: they leave the cores
+        to whatever else needs them."""
         self.size = size or cores()
         self._context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
         if sys.platform != "win32":
@@ -73,11 +75,12 @@ class Pool:
             self._context.set_forkserver_preload(["gradstudio.engine.trainer", "gradstudio.engine.snapshot", __name__])
         self._stop: Event = self._context.Event()
         self._executor: ProcessPoolExecutor | None = None
+        self._yielding = yielding
 
     def executor(self) -> Executor:
         if self._executor is None:
             self._executor = ProcessPoolExecutor(
-                self.size, mp_context=self._context, initializer=_begin, initargs=(self._stop,)
+                self.size, mp_context=self._context, initializer=_begin, initargs=(self._stop, self._yielding)
             )
         return self._executor
 
@@ -111,11 +114,13 @@ _bench = train_cell.Bench()
 _stop: Event | None = None  # in a worker process: set once the map is stopped
 
 
-def _begin(stop: Event) -> None:
+def _begin(stop: Event, yielding: bool) -> None:
     """Set up a worker process: Ctrl+C is for the parent, and no worker outlives it."""
     global _stop
     _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if yielding and hasattr(os, "nice"):
+        os.nice(NICE)
     threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
 
 

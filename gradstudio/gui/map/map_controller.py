@@ -1,0 +1,315 @@
+"""Connects the page Map to the simulator: maps are made in processes of their own, and their cells open as runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject
+
+from gradstudio.core import files
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.text import plural, shortened
+from gradstudio.gui.map.map_panel import MapPanel
+from gradstudio.gui.map.plan_dialog import PlanDialog
+from gradstudio.gui.services import file_choice
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
+from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.session import own_model
+from gradstudio.session.map import journal
+from gradstudio.session.map.journal import JournalError, Stored
+from gradstudio.session.map.mapper import Mapper
+from gradstudio.session.map.place import differing, knobs_in_words, place_in_words, spot_of
+from gradstudio.session.map.plan import Job, Plan, Spot
+from gradstudio.session.map.view import View, view_of
+from gradstudio.session.record.run import Run
+
+NO_RUN = "There is no run to report yet: press Run first, or click a cell."
+FOLDER = "maps"  # beside the library
+LOOK_AGAIN = 0.5  # seconds between two pictures of a map that is made
+LONGEST_TITLE = 60
+WATCHED = "This run was watched in another program, which alone has its model: only a run of the studio can be mapped."
+
+
+class _Drawing(threading.Thread):
+    """Works out what is seen of a map."""
+
+    def __init__(self, stored: Stored) -> None:
+        super().__init__(name="drawing of the map", daemon=True)
+        self._stored = stored
+        self.view: View | None = None
+
+    def run(self) -> None:
+        self.view = view_of(self._stored)
+
+
+class MapController(QObject):
+    """Has one map at a time: one that is made, or one that was opened."""
+
+    def __init__(self, context: Context, panel: MapPanel) -> None:
+        super().__init__(panel)
+        self._context, self._panel = context, panel
+        self._mapper: Mapper | None = None
+        self._path: Path | None = None
+        self._stored: Stored | None = None  # of the map that was opened
+        self._view: View | None = None
+        self._drawing: _Drawing | None = None
+        self._drawn: tuple[Plan, int] | None = None  # the plan, and the number of results, of the latest drawing
+        self._drawn_at = 0.0
+        self._cross, self._told = ChangeWatch(), ""
+        panel.seen_changed.connect(self.refresh)
+        panel.new_asked.connect(self._ask_plan)
+        panel.open_asked.connect(self._ask_file)
+        panel.pause_asked.connect(self._pause)
+        panel.go_on_asked.connect(self._go_on)
+        panel.cancel_asked.connect(self._cancel)
+        panel.export_asked.connect(self._export)
+        panel.picture.pointed.connect(self._point)
+        panel.picture.chosen.connect(self._open_cell)
+        panel.picture.moved.connect(self._move)
+
+    @property
+    def going(self) -> bool:
+        """Whether a map is being made."""
+        return self._mapper is not None
+
+    def refresh(self) -> None:
+        """Show how far the map is, and its picture where the page is in sight."""
+        mapper = self._mapper
+        if mapper is not None and not mapper.is_alive():
+            self._finish(mapper)
+        if not self._panel.isVisible() or self._panel.window().isMinimized():
+            return
+        self._draw()
+        self._show_work()
+        self._show_place()
+
+    def make(self, plan: Plan) -> None:
+        """Begin a map in a file of its own."""
+        self._if_agreed(plan.experiment, partial(self._begin, plan, _new_file(plan), resume=False))
+
+    def open(self, path: Path) -> None:
+        """Show a map that was made before; the message bar says where it cannot be read."""
+        if self._mapper is None:
+            self._context.jobs.read(path, journal.load, partial(self._take, path), JournalError)
+        else:
+            self._context.message.show_error("A map is being made: cancel it before another one is opened.")
+
+    def close(self, seconds: float) -> bool:
+        """End the work. Return whether it has ended within so many seconds; the map can be gone on with."""
+        if self._mapper is None:
+            return True
+        self._mapper.cancel()
+        self._mapper.join(seconds)
+        return not self._mapper.is_alive()
+
+    # ---- what a person asks for
+
+    def _ask_plan(self) -> None:
+        if self._context.simulator.run.watched:
+            self._context.message.show_error(WATCHED)
+        else:
+            PlanDialog(self._context, self.make).open()
+
+    def _ask_file(self) -> None:
+        folder = _folder()
+        dialog = popups.file_dialog(
+            self._context.parent, "Open map", str(folder) if folder.is_dir() else file_choice.folder(),
+            "Maps (*.map);;All files (*)",
+        )  # fmt: skip
+        dialog.fileSelected.connect(lambda path: self.open(Path(path)))
+        dialog.open()
+
+    def _pause(self) -> None:
+        if self._mapper is not None:
+            self._mapper.pause()
+        self.refresh()
+
+    def _go_on(self) -> None:
+        if self._mapper is not None:
+            self._mapper.go_on()
+            self.refresh()
+        elif self._stored is not None and self._path is not None:
+            plan = self._stored.plan
+            self._if_agreed(plan.experiment, partial(self._begin, plan, self._path, resume=True))
+
+    def _cancel(self) -> None:
+        if self._mapper is not None:
+            self._mapper.cancel()
+        self.refresh()
+
+    def _open_cell(self, spot: Spot) -> None:
+        if self._view is not None:
+            self._context.controls.run_again(self._view.stored.plan.preset_of(Job(spot, 0)))
+
+    def _move(self, spot: Spot) -> None:
+        if self._view is not None:
+            self._context.controls.set_together(self._view.stored.plan.values_at(spot))
+        self.refresh()
+
+    def _point(self, spot: Spot | None) -> None:
+        self._panel.show_cell(self._view.about(spot) if self._view is not None and spot is not None else "")
+
+    def _export(self, kind: str) -> None:
+        view, run, context = self._view, self._context.simulator.run, self._context
+        if view is None:
+            return
+        of_run = kind == "report"
+        if of_run and not len(run.history):
+            context.message.show_error(NO_RUN)
+            return
+        name = f"{run.preset.id}-report.html" if of_run else f"{_name(view.stored.plan)}.{kind}"
+        content = partial(_report, run, view.stored) if of_run else partial(_file, view.stored, kind)
+        file_choice.ask_where(context, f"Export {name}", name, partial(context.jobs.draw, content))
+
+    # ---- inside
+
+    def _if_agreed(self, experiment: Experiment, act: partial[None]) -> None:
+        if own_model.needs_agreement(experiment):
+            self._context.controls.agreement_asked.emit(experiment.studio_file, act)
+        else:
+            act()
+
+    def _begin(self, plan: Plan, path: Path, *, resume: bool) -> None:
+        self._path, self._stored = path, None
+        self._mapper = Mapper(plan, path, resume=resume, yielding=True)
+        self._mapper.start()
+        self._told = ""
+        self.refresh()
+
+    def _finish(self, mapper: Mapper) -> None:
+        """Let go of a map that is made no more, and say what became of it."""
+        self._mapper, self._told = None, ""
+        self._stored = Stored(mapper.plan, dict(mapper.results))
+        title = shortened(mapper.plan.preset.title, LONGEST_TITLE)
+        if mapper.status == "failed":
+            self._told = f"The map was not made: {mapper.message}"
+            self._context.message.show_error(self._told, mapper.failure)
+        elif mapper.status == "finished":
+            self._context.message.show_news(f"The map of {title} is finished.")
+
+    def _take(self, path: Path, stored: Stored) -> None:
+        """Show a map that was read."""
+        if self._mapper is None:
+            self._path, self._stored, self._told = path, stored, ""
+            self.refresh()
+
+    def _draw(self) -> None:
+        """Show the picture that was worked out, and begin the next one where more is known."""
+        if self._drawing is not None:
+            if self._drawing.is_alive():
+                return
+            if self._drawing.view is not None:
+                self._show_view(self._drawing.view)
+            self._drawing = None
+        mapper, now = self._mapper, time.monotonic()
+        plan = mapper.plan if mapper else self._stored.plan if self._stored else None
+        if plan is None:
+            return
+        count = len(mapper.results) if mapper else len(self._stored.results) if self._stored else 0
+        if self._drawn == (plan, count) or (mapper and count and now < self._drawn_at + LOOK_AGAIN):
+            return
+        self._drawn, self._drawn_at = (plan, count), now
+        results = dict(mapper.results[:count]) if mapper else self._stored.results if self._stored else {}
+        self._drawing = _Drawing(Stored(plan, results))
+        self._drawing.start()
+
+    def _show_view(self, view: View) -> None:
+        self._view = view
+        self._panel.picture.show_map(view.drawing)
+        self._panel.show_words(view.words)
+
+    def _show_work(self) -> None:
+        mapper, stored = self._mapper, self._stored
+        plan = mapper.plan if mapper else stored.plan if stored else None
+        if plan is None:
+            return
+        title, share, state = shortened(plan.preset.title, LONGEST_TITLE), None, self._told
+        unfinished = mapper is None and not (self._view and self._view.stored.plan is plan and self._view.whole)
+        if mapper is not None:
+            now = mapper.progress
+            share, state = (now.done / now.of if now.of else 0.0), _progress(mapper)
+        elif not state and stored is not None:
+            runs = plural(len(stored.results), "run", "runs")
+            state = f"{runs}, and not all that it needs." if unfinished else f"Whole: {runs}."
+        self._panel.show_work(title, state, share=share, role="error" if self._told else "dim")
+        self._panel.show_buttons(
+            going=mapper is not None, paused=mapper is not None and mapper.status == "paused", unfinished=unfinished
+        )
+
+    def _show_place(self) -> None:
+        """Show the cross where the requested knobs are, and where the run is that is shown."""
+        simulator, view = self._context.simulator, self._view
+        requested, run = simulator.requested, simulator.run
+        if view is None or not self._cross.changed(view, requested, run, run.status):
+            return
+        plan = view.stored.plan
+        others = differing(plan, requested)
+        self._panel.picture.show_cross(spot_of(plan, requested), dashed=bool(others))
+        if run.watched:
+            self._panel.show_place("")
+        elif run.over and len(run.history) and not differing(plan, run.experiment):
+            self._panel.show_place(place_in_words(run, view.stored))
+        else:
+            self._panel.show_place(_knobs_in_words(plan, requested, others))
+
+
+def _knobs_in_words(plan: Plan, requested: Experiment, others: list[str]) -> str:
+    """Return where the knobs as they are set lie on a map."""
+    here = knobs_in_words(plan, requested)
+    if spot_of(plan, requested) is None:
+        return f"The knobs as they are set ({here}) lie outside of this map."
+    if others:
+        named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        return f"The dashed cross is where {here} lies. Other knobs differ from those of this map: {named}."
+    return f"The cross is where the knobs are set: {here}. It can be dragged."
+
+
+def _progress(mapper: Mapper) -> str:
+    now = mapper.progress
+    if not now.level:
+        return "Starting the processes that train…"
+    left = f"; about {_time(now.seconds_left)} left in this level" if now.seconds_left else ""
+    paused = "Paused. " if mapper.status == "paused" else ""
+    failed = f", {now.failed:,} failed" if now.failed else ""
+    return f"{paused}Level {now.level}: {now.done:,} of {now.of:,} runs{left}. {now.run:,} in all{failed}."
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _folder() -> Path:
+    return files.user_library().parent / FOLDER
+
+
+def _name(plan: Plan) -> str:
+    return f"{plan.preset.id}-{plan.x.knob.partition('.')[2]}-{plan.y.knob.partition('.')[2]}"
+
+
+def _new_file(plan: Plan) -> Path:
+    """Return a path in the folder of maps that no file has."""
+    name, number = _name(plan), 1
+    while (path := _folder() / f"{name}-{number}.map").exists():
+        number += 1
+    return path
+
+
+def _file(stored: Stored, kind: str) -> files.Content:
+    """Return one of a map's files. It takes long: matplotlib draws the pictures."""
+    from gradstudio.session.map import picture, tables
+
+    if kind in ("png", "svg"):
+        return picture.drawn(stored, kind)
+    return partial(tables.write_csv if kind == "csv" else tables.write_npz, stored)
+
+
+def _report(run: Run, stored: Stored) -> files.Content:
+    from gradstudio.session.files import report
+    from gradstudio.session.map import report_section
+
+    return report.content(run, "html", more=[report_section.of(run, stored)])

@@ -1,0 +1,187 @@
+"""The page Map: what is made or open, how far it is, the picture, what it says, and its files."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QRectF, Qt, Signal
+from PySide6.QtGui import QHideEvent, QPainter, QPaintEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from gradstudio.gui.map.map_picture import MapPicture
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets import popups
+from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.roles import role_label, set_role
+
+ABOUT = (
+    "One run shows one point. A map shows where training holds over two knobs: each of its cells is a real run of "
+    "these knobs, trained on all cores, and a click opens it."
+)
+POINT = "Point at a cell to read it; click to open it as a run."
+READOUT_LINES = 3  # that are kept free for what is known of a cell
+EXPORTS = {
+    "png": "Picture (PNG)…",
+    "svg": "Picture (SVG)…",
+    "csv": "Cells (CSV)…",
+    "npz": "Arrays (npz)…",
+    "report": "Report of the run with the map (HTML)…",
+}
+
+
+class LevelBar(QWidget):
+    """How much of the present level is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share = 0.0
+        self.setFixedHeight(4)
+
+    def show_share(self, share: float) -> None:
+        if share != self.share:
+            self.share = share
+            self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        with QPainter(self) as painter:
+            painter.fillRect(self.rect(), theme.color("grid"))
+            painter.fillRect(QRectF(0, 0, self.width() * self.share, self.height()), theme.color("accent"))
+
+
+class MapPanel(QWidget):
+    seen_changed = Signal()  # the page is shown or hidden
+    new_asked, open_asked = Signal(), Signal()
+    pause_asked, go_on_asked, cancel_asked = Signal(), Signal(), Signal()
+    export_asked = Signal(str)  # one of EXPORTS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new, self.open, self.export = QPushButton("New map…"), QPushButton("Open…"), QPushButton(f"Export {ARROW}")
+        self.pause, self.go_on, self.cancel = QPushButton("Pause"), QPushButton("Go on"), QPushButton("Cancel")
+        self.title, self.state = role_label("", "title"), role_label(ABOUT, "dim")
+        self.bar, self.picture = LevelBar(), MapPicture()
+        self.readout, self.place, self.words = QLabel(), QLabel(), QLabel()
+        self._explain()
+        self._lay_out()
+        self.show_work("", "", share=None)
+        self.show_buttons(going=False, paused=False, unfinished=False)
+        self._show_map(shown=False)
+
+    # ---- what is shown
+
+    def show_work(self, title: str, state: str, *, share: float | None, role: str = "dim") -> None:
+        """Show what is made or open, and how far it is; `share` of the level that is done, None where nothing is
+        made."""
+        self.title.setText(title)
+        self.title.setVisible(bool(title))
+        self.state.setText(state or ABOUT)
+        set_role(self.state, role)
+        self.bar.setVisible(share is not None)
+        self.bar.show_share(share or 0.0)
+
+    def show_buttons(self, *, going: bool, paused: bool, unfinished: bool) -> None:
+        """Show what can be asked of the map: `going`: it is made now; `unfinished`: it is open, and not whole."""
+        self.new.setEnabled(not going)
+        self.open.setEnabled(not going)
+        self.pause.setVisible(going and not paused)
+        self.go_on.setVisible((going and paused) or unfinished)
+        self.cancel.setVisible(going)
+        self._buttons.setVisible(going or unfinished)
+
+    def show_words(self, words: str) -> None:
+        """Show what the map says, below its picture."""
+        self.words.setText(words)
+        self._show_map(shown=bool(words))
+
+    def show_cell(self, text: str) -> None:
+        """Show what is known of the cell that is pointed at; nothing for none."""
+        self.readout.setText(text or POINT)
+        set_role(self.readout, "" if text else "dim")
+        self.picture.setAccessibleDescription(text or POINT)
+
+    def show_place(self, text: str) -> None:
+        """Show where the present knobs and run are on the map."""
+        self.place.setText(text)
+        self.place.setVisible(bool(text))
+
+    # ---- inside
+
+    def _show_map(self, *, shown: bool) -> None:
+        for part in (self.picture, self.readout, self.words):
+            part.setVisible(shown)
+        self.export.setEnabled(shown)
+        if not shown:
+            self.place.hide()
+
+    def _explain(self) -> None:
+        for button, asked, about in (
+            (self.new, self.new_asked, "Plans a map over two knobs of the run as it is set now"),
+            (self.open, self.open_asked, "Opens a map that was made before"),
+            (self.pause, self.pause_asked, "Gives out no more cells; those under way are finished and kept"),
+            (self.go_on, self.go_on_asked, "Goes on where the map stands"),
+            (self.cancel, self.cancel_asked, "Ends the work; what is finished stays, and the map can be gone on with"),
+        ):
+            button.clicked.connect(asked)
+            button.setToolTip(about)
+            button.setAccessibleDescription(about)
+        about = "Writes the picture, the cells, the arrays, or a report of the run with the map"
+        self.export.setToolTip(about)
+        self.export.setAccessibleDescription(about)
+        self.export.clicked.connect(self._offer_files)
+
+    def _offer_files(self) -> None:
+        menu = popups.context_menu(self.export)
+        for kind, label in EXPORTS.items():
+            menu.addAction(label, partial(self.export_asked.emit, kind))
+        menu.popup(self.export.mapToGlobal(self.export.rect().bottomLeft()))
+
+    def _lay_out(self) -> None:
+        for label in (self.state, self.readout, self.place, self.words):
+            label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.title.setWordWrap(True)
+        self.readout.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+        self.show_cell("")
+        top, self._buttons = QHBoxLayout(), QWidget()
+        for button in (self.new, self.open, self.export):
+            top.addWidget(button)
+        top.addStretch(1)
+        row = QHBoxLayout(self._buttons)
+        row.setContentsMargins(0, 0, 0, 0)
+        for button in (self.pause, self.go_on, self.cancel):
+            row.addWidget(button)
+        row.addStretch(1)
+        card = QFrame()
+        card.setObjectName("card")
+        inner = QVBoxLayout(card)
+        inner.setContentsMargins(12, 9, 12, 10)
+        inner.setSpacing(6)
+        for part in (self.title, self.state, self.bar, self._buttons):
+            inner.addWidget(part)
+        inside = QWidget()
+        column = QVBoxLayout(inside)
+        column.setContentsMargins(12, 6, 12, 12)
+        column.setSpacing(9)
+        column.addLayout(top)
+        for part in (card, self.picture, self.readout, self.place, self.words):
+            column.addWidget(part)
+        column.addStretch(1)
+        around = QVBoxLayout(self)
+        around.setContentsMargins(0, 0, 0, 0)
+        around.addWidget(scrolled(inside, "Map"))
+        theme.dress(inside, self._keep_room)
+        self._keep_room()
+
+    def _keep_room(self) -> None:
+        """Keep room for what is told of a cell, so that nothing jumps where the mouse moves."""
+        self.readout.setMinimumHeight(READOUT_LINES * self.readout.fontMetrics().lineSpacing())
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.seen_changed.emit()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.seen_changed.emit()

@@ -1,0 +1,193 @@
+"""The dialog that plans a map: its two knobs and their ranges, perhaps a third, and how finely it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDialogButtonBox,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gradstudio.core.knobs import KnobError, format_value
+from gradstudio.core.presets import MOST_CELLS, Preset
+from gradstudio.core.text import plural
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.map.plan import MOST_SEEDS, Plan, read_plan
+from gradstudio.session.map.proposal import axes, axis_text, proposal
+
+ABOUT = (
+    "Each cell of the map is a real run of the knobs as they are set now, with these two changed. The map begins "
+    "coarse and grows finer where neighbours differ."
+)
+NO_THIRD = "no third knob"
+LONGEST_RUN = 1_000_000  # steps
+
+
+class AxisFields(QWidget):
+    """A knob and its range."""
+
+    def __init__(self, name: str, text: str, knobs: list[str], proposed: Callable[[str], str]) -> None:
+        super().__init__()
+        self.knob, self.low, self.high = QComboBox(), QLineEdit(), QLineEdit()
+        self.log = QCheckBox("log")
+        self._proposed = proposed
+        self.knob.addItems(knobs)
+        for widget, about in (
+            (self.knob, f"The knob that changes along {name}"), (self.low, f"The smallest value along {name}"),
+            (self.high, f"The largest value along {name}"),
+            (self.log, f"Whether equal steps along {name} multiply the value, which suits rates and norms"),
+        ):  # fmt: skip
+            widget.setAccessibleName(about)
+            widget.setToolTip(about)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(self.knob, 2)
+        for part in (QLabel("from"), self.low, QLabel("to"), self.high):
+            row.addWidget(part, 1 if isinstance(part, QLineEdit) else 0)
+        row.addWidget(self.log)
+        self.show_text(text)
+        self.knob.currentTextChanged.connect(self._propose)
+
+    @property
+    def text(self) -> str:
+        """The range as the command writes it: KNOB=FROM:TO:log."""
+        ends = f"{self.knob.currentText()}={self.low.text().strip()}:{self.high.text().strip()}"
+        return f"{ends}:log" if self.log.isChecked() else ends
+
+    def show_text(self, text: str) -> None:
+        knob, _, ends = text.partition("=")
+        low, high, *log = ends.split(":")
+        self.knob.setCurrentText(knob)
+        self.low.setText(low)
+        self.high.setText(high)
+        self.log.setChecked(log == ["log"])
+
+    def _propose(self, knob: str) -> None:
+        self.show_text(self._proposed(knob))
+
+
+class PlanDialog(TemporaryDialog):
+    """Stays open until there is a plan that can be, and says what is in the way."""
+
+    def __init__(self, context: Context, made: Callable[[Plan], object]) -> None:
+        super().__init__(context.parent, "New map")
+        simulator = context.simulator
+        self._experiment, self._made = simulator.requested, made
+        self._preset: Preset = simulator.preset.model_copy(update={"experiment": self._experiment})
+        first = proposal(simulator.preset, self._experiment)
+        knobs = axes(self._experiment)
+        for text in (first.x, first.y):  # of a preset's proposal, it may have an effect with the third knob alone
+            knobs = list(dict.fromkeys([*knobs, text.partition("=")[0]]))
+        self.across, self.up = (
+            AxisFields(name, text, knobs, partial(axis_text, self._experiment))
+            for name, text in (("x", first.x), ("y", first.y))
+        )
+        third, _, values = first.by.partition("=")
+        self.third, self.values = QComboBox(), QLineEdit(values)
+        self.third.addItems([NO_THIRD, *(knob.name for knob, _ in self._experiment.items())])
+        self.third.setCurrentText(third or NO_THIRD)
+        self.cells, self.seeds = _number(first.cells, 2, MOST_CELLS), _number(1, 1, MOST_SEEDS)
+        self.steps = _number(self._experiment.run.steps, 1, LONGEST_RUN)
+        self.full = QCheckBox("Train every cell")
+        self.told, self.problem = QLabel(), QLabel()
+        self._lay_out()
+        self.third.currentTextChanged.connect(self._show_third)
+        for number in (self.cells, self.seeds, self.steps):
+            number.valueChanged.connect(self._show_size)
+        self.values.textChanged.connect(self._show_size)
+        self._show_third(self.third.currentText())
+
+    def accept(self) -> None:
+        try:
+            self._made(self._plan())
+        except KnobError as fault:
+            self.problem.setText(str(fault))
+        else:
+            super().accept()
+
+    # ---- inside
+
+    def _plan(self) -> Plan:
+        preset = self._preset.model_copy(
+            update={"experiment": self._experiment.with_value("run.steps", self.steps.value())}
+        )
+        name = self.third.currentText()
+        by = "" if name == NO_THIRD else f"{name}={self.values.text().strip()}"
+        return read_plan(
+            preset, self.across.text, self.up.text, self.cells.value(), by, self.seeds.value(),
+            full=self.full.isChecked(), before="",
+        )  # fmt: skip
+
+    def _show_third(self, name: str) -> None:
+        there = name != NO_THIRD
+        self.values.setEnabled(there)
+        if there:
+            knob = self._experiment.find_knob(name)
+            allowed = ",".join(knob.choices) or f"{format_value(self._experiment[name])},…"
+            self.values.setPlaceholderText(allowed)
+        else:
+            self.values.setPlaceholderText("")
+        self._show_size()
+
+    def _show_size(self) -> None:
+        panels = 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text().split(",")), 1)
+        cells = self.cells.value() ** 2 * panels
+        each = plural(self.seeds.value(), "run", "runs")
+        self.told.setText(f"{cells:,} cells, each {each} of {plural(self.steps.value(), 'step', 'steps')}.")
+        self.problem.setText("")
+
+    def _lay_out(self) -> None:
+        about = QLabel(ABOUT)
+        for label, role in ((about, "dim"), (self.told, "dim"), (self.problem, "error")):
+            label.setWordWrap(True)
+            label.setProperty("role", role)
+        for widget, text in (
+            (self.third, "A third knob: the map has a panel for each of its values"),
+            (self.values, "The values of the third knob, with commas between them"),
+            (self.cells, "The number of cells of each axis"),
+            (self.steps, "The number of steps of each run"),
+            (self.seeds, "The number of seeds with which each cell is trained"),
+            (self.full, "Whether every cell is trained, not only those where neighbours differ"),
+        ):  # fmt: skip
+            widget.setAccessibleName(text)
+            widget.setToolTip(text)
+        third, counts = QHBoxLayout(), QHBoxLayout()
+        third.addWidget(self.third, 2)
+        third.addWidget(self.values, 3)
+        for name, number in (("Cells of an axis", self.cells), ("Steps", self.steps), ("Seeds", self.seeds)):
+            counts.addWidget(QLabel(name))
+            counts.addWidget(number)
+        counts.addStretch(1)
+        form = QFormLayout()
+        form.addRow("To the right", self.across)
+        form.addRow("Upwards", self.up)
+        form.addRow("Panels", third)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
+        buttons.button(QDialogButtonBox.StandardButton.Ok).setText("Make map")
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        column = QVBoxLayout(self)
+        column.addWidget(about)
+        column.addLayout(form)
+        column.addLayout(counts)
+        for part in (self.full, self.told, self.problem, buttons):
+            column.addWidget(part)
+        self.setMinimumWidth(560)
+
+
+def _number(value: int, least: int, most: int) -> QSpinBox:
+    box = QSpinBox()
+    box.setRange(least, most)
+    box.setValue(min(max(value, least), most))
+    return box

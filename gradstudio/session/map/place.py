@@ -1,0 +1,93 @@
+"""Where an experiment or a run lies on a map."""
+
+from __future__ import annotations
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import Value, format_value
+from gradstudio.core.text import number
+from gradstudio.session.map.axis import Axis
+from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.plan import Job, Plan, Spot
+from gradstudio.session.map.summary import ENDED
+from gradstudio.session.record.run import Run
+
+
+def spot_of(plan: Plan, experiment: Experiment) -> tuple[int, float, float] | None:
+    """Return the panel of an experiment, and its column and row as parts of cells, such as 3.5 for the middle of the
+    fourth; None where it does not lie on the map."""
+    if any(name not in _names(experiment) for name in _mapped(plan)):
+        return None
+    if plan.by and experiment[plan.by] not in plan.panels:
+        return None
+    across, up = (_along(axis, experiment[axis.knob]) for axis in (plan.x, plan.y))
+    if across is None or up is None:
+        return None
+    return (plan.panels.index(experiment[plan.by]) if plan.by else 0), across, up
+
+
+def differing(plan: Plan, experiment: Experiment) -> list[str]:
+    """Return the names of the knobs, beside those that are mapped and the seed, in which an experiment differs from the
+    cells of a map, and of those that only one of the two has."""
+    free = {*_mapped(plan), "run.seed"}
+    there = {knob.name: value for knob, value in plan.experiment.items()}
+    missing = [name for name in there if name not in _names(experiment)]
+    return missing + [
+        knob.name for knob, value in experiment.items() if knob.name not in free and there.get(knob.name) != value
+    ]
+
+
+def knobs_in_words(plan: Plan, experiment: Experiment) -> str:
+    """Return the values of the mapped knobs, as far as an experiment has them: "optimizer.lr = 0.1"."""
+    names = _names(experiment)
+    return ", ".join(f"{name} = {format_value(experiment[name])}" for name in _mapped(plan) if name in names)
+
+
+def place_in_words(run: Run, stored: Stored) -> str:
+    """Return where a run lies on a map, as a sentence; where it is one of its cells, whether both have the same last
+    loss."""
+    plan, place = stored.plan, spot_of(stored.plan, run.experiment)
+    here = knobs_in_words(plan, run.experiment)
+    if others := differing(plan, run.experiment):
+        named = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
+        return f"This run ({here}) is not one of this map: it differs in {named}."
+    if place is None:
+        return f"This run ({here}) lies outside of the map."
+    job = _job_of(plan, run.experiment, place)
+    cell = stored.results.get(job) if job else None
+    if cell is None:
+        return (
+            f"This run ({here}) lies where the cross is. No cell with exactly these values and this seed was trained."
+        )
+    told = f"This run ({here}) is the cell at the cross, which {ENDED[cell.outcome]}"
+    if not 0 <= cell.step < len(run.history):
+        return f"{told}."
+    loss = run.history.value("loss", cell.step)
+    agrees = "the same to the last bit" if repr(loss) == repr(cell.loss) else f"{number(loss)} here"
+    return f"{told} with a loss of {number(cell.loss)} at step {cell.step:,}: {agrees}."
+
+
+def _mapped(plan: Plan) -> list[str]:
+    return [plan.x.knob, plan.y.knob, *([plan.by] if plan.by else [])]
+
+
+def _names(experiment: Experiment) -> set[str]:
+    return {knob.name for knob, _ in experiment.items()}
+
+
+def _job_of(plan: Plan, experiment: Experiment, place: tuple[int, float, float]) -> Job | None:
+    """Return the cell and the seed that an experiment is; None where its values lie between cells."""
+    job = Job(Spot(place[0], int(place[1]), int(place[2])), experiment.run.seed - plan.experiment.run.seed)
+    if not 0 <= job.seed < plan.seeds:
+        return None
+    return job if all(experiment[name] == value for name, value in plan.values_at(job.spot).items()) else None
+
+
+def _along(axis: Axis, value: Value) -> float | None:
+    """Return where a value lies on an axis, in cells from its begin; None beside it."""
+    import numpy as np
+
+    values = np.array(axis.values, float)
+    if not isinstance(value, int | float) or not values[0] <= value <= values[-1]:
+        return None
+    scale = np.log if axis.log else np.asarray
+    return float(np.interp(scale(value), scale(values), np.arange(len(values)))) + 0.5

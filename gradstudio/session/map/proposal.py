@@ -1,0 +1,60 @@
+"""What to map first of an experiment: what its preset proposes, or else the learning rate by a knob that acts on how
+far it may go."""
+
+from __future__ import annotations
+
+import contextlib
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import Knob, KnobError, Value
+from gradstudio.core.presets import MapProposal, Preset
+from gradstudio.session.map import plan
+
+FIRST = "optimizer.lr"
+SECOND = ("clipping.max_norm", "clipping.clip_value", "model.init_gain", "problem.batch_size", "problem.input_scale")
+NEVER = ("run.seed", "run.steps", "run.memory_budget", "problem.skip_batches")  # no axis: they bring no other training
+AROUND = 30.0  # times the present value, up and down, on a logarithmic axis
+
+
+def proposal(preset: Preset, experiment: Experiment) -> MapProposal:
+    """Return what to map of an experiment that began as this preset."""
+    if (asked := preset.map) is not None:
+        with contextlib.suppress(KnobError):  # knobs may have been set with which an axis has no effect
+            changed = preset.model_copy(update={"experiment": experiment})
+            plan.read_plan(changed, asked.x, asked.y, asked.cells, asked.by, 1, full=False)
+            return asked
+    second = next(name for name in (*SECOND, *axes(experiment)) if name != FIRST and experiment.applies(name))
+    return MapProposal(x=axis_text(experiment, FIRST), y=axis_text(experiment, second))
+
+
+def axes(experiment: Experiment) -> list[str]:
+    """Return the names of the knobs that can be an axis: numeric, and with an effect here."""
+    return [
+        knob.name
+        for knob, _ in experiment.items()
+        if knob.kind in ("float", "int") and knob.name not in NEVER and experiment.applies(knob.name)
+    ]
+
+
+def axis_text(experiment: Experiment, name: str) -> str:
+    """Return a range of a knob around its present value, written as the option of `gradstudio map`."""
+    knob, now = experiment.find_knob(name), experiment[name]
+    low, high, log = _range(knob, now)
+    return f"{name}={low:g}:{high:g}{':log' if log else ''}"
+
+
+def _range(knob: Knob, now: Value) -> tuple[float, float, bool]:
+    assert isinstance(now, int | float), "a numeric knob has a number"
+    if knob.logarithmic and now > 0:
+        least = max(knob.minimum, 1.0 if knob.kind == "int" else 0.0)
+        low, high = max(_short(now / AROUND), least), min(_short(now * AROUND), knob.maximum)
+        return low, max(high, 2 * low), True
+    if knob.slider is not None:
+        return *knob.slider, knob.logarithmic and knob.slider[0] > 0
+    low = now if knob.above_minimum else max(knob.minimum, 0.0)
+    return low, min(max(4.0 * now, low + 100), knob.maximum), False
+
+
+def _short(value: float) -> float:
+    """Return a value with one digit."""
+    return float(f"{value:.0e}")

@@ -1,0 +1,31 @@
+"""All that a person sees of a map, worked out at once, so that it can be done beside the thread that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradstudio.session.map import grid as grids
+from gradstudio.session.map.drawing import Drawing, drawing_of
+from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.plan import Spot
+from gradstudio.session.map.summary import cell_in_words, in_words
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known of a map at one moment. `words`: lines of text; `whole`: no cell is left to train."""
+
+    stored: Stored
+    drawing: Drawing
+    words: str
+    whole: bool
+
+    def about(self, spot: Spot) -> str:
+        """Return what is known of a cell."""
+        return cell_in_words(self.stored, self.drawing.grid, spot)
+
+
+def view_of(stored: Stored) -> View:
+    drawing = drawing_of(stored)
+    words = in_words(stored, drawing.grid)
+    return View(stored, drawing, words, not grids.jobs_left(stored.plan, stored.results))

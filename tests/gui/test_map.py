@@ -1,0 +1,211 @@
+"""The page of maps: it shows what the file holds, a click opens the very run of a cell, and nothing is lost on the way.
+Cells are trained in this process."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtWidgets import QApplication, QMenu
+from pytestqt.qtbot import QtBot
+from session.map.test_mapper import Inline
+from waiting import LONG
+
+from gradstudio.core.experiment import Experiment
+from gradstudio.gui.map import map_controller
+from gradstudio.gui.map.plan_dialog import PlanDialog
+from gradstudio.gui.services import file_choice
+from gradstudio.gui.window import Window
+from gradstudio.session.map import journal, mapper
+from gradstudio.session.map.plan import Job, Plan, Spot, read_plan
+
+X, Y = "optimizer.lr=0.01:1000:log", "model.init_gain=0.1:10:log"
+
+
+@pytest.fixture(autouse=True)
+def inline(monkeypatch: pytest.MonkeyPatch) -> type[Inline]:
+    crew = type("Crew", (Inline,), {})
+    monkeypatch.setattr(mapper, "Pool", crew)
+    return crew
+
+
+def opened(qtbot: QtBot, window: Window) -> Window:
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow, timeout=LONG)
+    if window.side.page != "map":  # as the window before left it
+        qtbot.keyClick(window, Qt.Key.Key_9, Qt.KeyboardModifier.ControlModifier)
+    assert window.side.page == "map" and window.side.map.isVisible()
+    return window
+
+
+def plan_of(window: Window, *, cells: int = 4, steps: int = 12, by: str = "") -> Plan:
+    experiment = window.simulator.requested.with_value("run.steps", steps)
+    preset = window.simulator.preset.model_copy(update={"experiment": experiment})
+    return read_plan(preset, X, Y, cells, by, 1, full=True)
+
+
+def finished(qtbot: QtBot, window: Window) -> journal.Stored:
+    """Wait until the map is made and shown; return what its file holds."""
+    panel = window.side.map
+    qtbot.waitUntil(lambda: not window.map.going and panel.state.text().startswith("Whole"), timeout=LONG)
+    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    return journal.load(path)
+
+
+def mapped(qtbot: QtBot, window: Window) -> journal.Stored:
+    window.map.make(plan_of(opened(qtbot, window)))
+    return finished(qtbot, window)
+
+
+def middle(window: Window, spot: Spot) -> QPoint:
+    """Return the pixel in the middle of a cell."""
+    picture = window.side.map.picture
+    area = picture.area(spot.panel)
+    across, up = (spot.column + 0.5) / 4, (spot.row + 0.5) / 4
+    return QPointF(area.left() + across * area.width(), area.bottom() - up * area.height()).toPoint()
+
+
+def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Window) -> None:
+    panel = opened(qtbot, window).side.map
+    assert panel.state.text() and not panel.picture.isVisible() and not panel.export.isEnabled()
+    qtbot.mouseClick(panel.new, Qt.MouseButton.LeftButton)
+    dialog = window.findChild(PlanDialog)
+    assert dialog is not None and dialog.across.text == "optimizer.lr=0.003:3:log"
+    dialog.across.high.setText("0.001")
+    dialog.accept()
+    assert "FROM must be below TO" in dialog.problem.text() and dialog.isVisible()
+    for fields, text in ((dialog.across, X), (dialog.up, Y)):
+        fields.show_text(text)
+    dialog.cells.setValue(4)
+    dialog.steps.setValue(12)
+    dialog.full.setChecked(True)
+    assert "16 cells, each 1 run of 12 steps" in dialog.told.text()
+    dialog.accept()
+    assert window.map.going
+    stored = finished(qtbot, window)
+    assert len(stored.results) == 16 and {trained.outcome for trained in stored.results.values()} >= {"diverged"}
+    assert "16 cells of 16 trained" in panel.words.text()
+    spot = Spot(0, 1, 2)
+    job, cell = Job(spot, 0), stored.results[Job(spot, 0)]
+    qtbot.mouseMove(panel.picture, middle(window, spot))
+    assert f"step {cell.step}" in panel.readout.text() and "optimizer.lr = 0.464159" in panel.readout.text()
+    qtbot.mouseClick(panel.picture, Qt.MouseButton.LeftButton, pos=middle(window, spot))
+    run = window.simulator.run
+    assert run.experiment == stored.plan.experiment_of(job) and not run.preset.bundled
+    qtbot.waitUntil(lambda: run.over and "to the last bit" in panel.place.text(), timeout=LONG)
+    assert repr(run.history.value("loss", cell.step)) == repr(cell.loss)
+
+
+def test_the_cross_moves_with_the_knobs_and_drags_them(qtbot: QtBot, window: Window) -> None:
+    mapped(qtbot, window)
+    panel, picture = window.side.map, window.side.map.picture
+    qtbot.waitUntil(lambda: "run.steps" in panel.place.text(), timeout=LONG)  # 40 here, 12 on the map
+    window.controls.set_knob("run.steps", 12)
+    window.controls.set_together({"optimizer.lr": 0.01, "model.init_gain": 0.1})
+    qtbot.waitUntil(lambda: "The cross is where" in panel.place.text(), timeout=LONG)
+    first, last = middle(window, Spot(0, 0, 0)), middle(window, Spot(0, 2, 3))
+    qtbot.mousePress(picture, Qt.MouseButton.LeftButton, pos=first)
+    qtbot.mouseMove(picture, last)
+    assert window.simulator.requested.optimizer.lr == 0.01
+    qtbot.mouseRelease(picture, Qt.MouseButton.LeftButton, pos=last)
+    requested = window.simulator.requested
+    assert (requested.optimizer.lr, requested.model.init_gain) == (21.5443, 10.0)
+    assert not window.simulator.started
+    window.controls.set_knob("optimizer.lr", 5000.0)
+    qtbot.waitUntil(lambda: "outside of this map" in panel.place.text(), timeout=LONG)
+
+
+def test_the_keyboard_reads_and_opens_cells(qtbot: QtBot, window: Window) -> None:
+    mapped(qtbot, window)
+    picture = window.side.map.picture
+    picture.setFocus()
+    window.controls.set_knob("optimizer.lr", 5000.0)  # no cross
+    qtbot.waitUntil(lambda: "outside" in window.side.map.place.text(), timeout=LONG)
+    for key in (Qt.Key.Key_Left, Qt.Key.Key_Up, Qt.Key.Key_Up):
+        qtbot.keyClick(picture, key)
+    assert "optimizer.lr = 0.464159, model.init_gain = 10.0" in picture.accessibleDescription()
+    qtbot.keyClick(picture, Qt.Key.Key_Return)
+    assert window.simulator.run.experiment.model.init_gain == 10.0
+
+
+def test_it_is_paused_cancelled_and_gone_on_with_in_another_window(
+    qtbot: QtBot, make_window: Callable[..., Window], inline: Any
+) -> None:
+    window = opened(qtbot, make_window())
+    panel, trained = window.side.map, []
+
+    def before(experiment: Experiment) -> None:
+        trained.append(experiment)
+        if len(trained) == 5:
+            window.map._mapper.pause()  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
+
+    inline.before = staticmethod(before)
+    window.map.make(plan_of(window))
+    qtbot.waitUntil(lambda: panel.go_on.isVisible() and "Paused" in panel.state.text(), timeout=LONG)
+    assert not panel.pause.isVisible() and not panel.new.isEnabled()
+    qtbot.mouseClick(panel.cancel, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not window.map.going and "not all" in panel.state.text(), timeout=LONG)
+    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    known = len(journal.load(path).results)
+    assert 0 < known == len(trained) < 16 and panel.go_on.isVisible()
+    window.close()
+
+    window = opened(qtbot, make_window())
+    panel = window.side.map
+    window.map.open(path)
+    qtbot.waitUntil(lambda: panel.go_on.isVisible() and panel.picture.isVisible(), timeout=LONG)
+    qtbot.mouseClick(panel.go_on, Qt.MouseButton.LeftButton)
+    assert len(finished(qtbot, window).results) == len(trained) == 16
+
+
+def test_what_cannot_be_opened_or_exported_is_said(
+    qtbot: QtBot, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = opened(qtbot, window).side.map
+    damaged = tmp_path / "a.map"
+    damaged.write_text("no map")
+    window.map.open(damaged)
+    qtbot.waitUntil(lambda: "is no map of GradStudio" in window.message.text.text(), timeout=LONG)
+    stored = mapped(qtbot, window)
+    assert window.side.map.picture.isVisible()
+    places = {kind: tmp_path / f"made.{kind}" for kind in ("png", "svg", "csv", "npz")}
+    monkeypatch.setattr(file_choice, "ask_where", lambda _context, _title, name, chosen: chosen(str(asked(name))))
+
+    def asked(name: str) -> Path:
+        return tmp_path / ("report.html" if name.endswith("html") else places[Path(name).suffix[1:]].name)
+
+    window.map._export("report")  # pyright: ignore[reportPrivateUsage]
+    qtbot.waitUntil(lambda: window.message.text.text() == map_controller.NO_RUN, timeout=LONG)
+    qtbot.mouseClick(panel.picture, Qt.MouseButton.LeftButton, pos=middle(window, Spot(0, 0, 1)))
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    for entry in range(5):
+        qtbot.mouseClick(panel.export, Qt.MouseButton.LeftButton)
+        menu = QApplication.activePopupWidget()
+        assert isinstance(menu, QMenu)
+        menu.actions()[entry].trigger()
+        menu.close()
+    everything = [*places.values(), tmp_path / "report.html"]
+    qtbot.waitUntil(lambda: all(path.exists() for path in everything), timeout=LONG)
+    assert len(list(csv.reader(places["csv"].read_text().splitlines()))) == 1 + len(stored.results)
+    assert "the same to the last bit" in everything[-1].read_text()
+
+
+def test_panels_of_a_third_knob(qtbot: QtBot, window: Window) -> None:
+    window.map.make(plan_of(opened(qtbot, window), cells=2, steps=3, by="clipping.kind=none,norm"))
+    finished(qtbot, window)
+    picture = window.side.map.picture
+    qtbot.mouseClick(picture, Qt.MouseButton.LeftButton, pos=picture.area(1).center().toPoint() + QPoint(9, 9))
+    assert window.simulator.requested.clipping.kind == "norm"
+
+
+def test_closing_ends_the_work_and_keeps_what_is_known(qtbot: QtBot, window: Window) -> None:
+    window.map.make(plan_of(opened(qtbot, window), cells=12))
+    qtbot.waitUntil(lambda: "Level" in window.side.map.state.text(), timeout=LONG)
+    window.close()
+    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    assert not [other for other in path.parent.iterdir() if other != path]
+    assert journal.load(path).plan.cells == 144
