@@ -546,6 +546,12 @@ def test_large_updates_after_which_a_run_did_well_are_not_the_beginning_of_what_
     assert (found.first_step, found.last_step, found.evidence[:2]) == (200, 201, "2 ")
 
 
+def test_underflow_that_goes_on_in_a_run_that_learns_is_a_note_that_does_not_say_it_is_over() -> None:
+    made = rows([*STANDING[:100], *fall(200)], norm=0.0, settings=FP16)
+    finding = diagnose(made)["fp16_underflow"]
+    assert (finding.severity, finding.title, finding.last_step) == ("info", "Small gradients in fp16", 299)
+
+
 def test_underflow_is_there_since_its_first_step() -> None:
     assert diagnose(FIRES["fp16_underflow"][0])["fp16_underflow"].first_step == 0
     late = [
@@ -763,7 +769,8 @@ def test_what_was_no_better_than_guessing_stays_so_until_it_is_better() -> None:
 def test_a_note_on_what_is_over_speaks_in_the_past() -> None:
     finding = diagnose(rows([*STANDING[:150], *fall(200)], update_ratio=1e-6))["update_ratio_low"]
     assert finding.severity == "info" and finding.remedies == ()
-    assert finding.title == f"Updates too small, until step {finding.last_step}" and "It is over" in finding.meaning
+    assert finding.title == f"Updates too small, last judged at step {finding.last_step}"
+    assert "the run learned" in finding.meaning
 
 
 def test_a_sum_that_nobody_divided_is_named() -> None:

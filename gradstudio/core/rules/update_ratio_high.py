@@ -68,15 +68,16 @@ class UpdateRatioHigh(Looking):
             elif ratio > self.once:
                 self._blame(self._run_up())
                 self._at_once = step == 0
-        if self._first < 0 and state.failing and sum(ratio for _, ratio in self._high) > self.in_all:
+        far = sum(ratio for _, ratio in self._high) > self.in_all
+        if self._first < 0 and state.failing and far:
             self._blame(self._high[0][0])
         self._seen, self._failed = len(history), state.failing
         if self._first < 0:
             return
         if state.broken and self._broke < 0:
             self._broke = len(history) - 1  # a watched script may go on for long after it
-        far = state.struggling and self._peak > self.once
-        blamed = (state.failing or far) and not (state.broken and self._latest < self._broke - self.recent)
+        moved = state.struggling and (self._peak > self.once or far)
+        blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
         known = (severity, state.well)
         if not len(high) and self._finding is not None and known == self._known:
@@ -91,7 +92,7 @@ class UpdateRatioHigh(Looking):
             if blamed
             else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run broke."
             if state.broken
-            else "The run does well in spite of them."
+            else "The run learns in spite of them."
             if state.well
             else "Nothing shows that they did harm.",
             self._remedies(history, bool(decayed)) if blamed else (),
