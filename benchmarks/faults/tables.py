@@ -16,9 +16,10 @@ def faulty(results: Sequence[Result], kinds: Sequence[Kind]) -> Iterator[str]:
     """Yield a line for each kind of fault, and one for each group."""
     yield (
         "| fault | cases | first right | named | missed | wrong exit code | twin falsely critical | steps, median | "
+        "healed by the first remedy, by one of two | "
         "named first, in all |"
     )
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|---|"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"
     groups = [group for group in dict.fromkeys(kind.group for kind in kinds if not kind.healthy)]
     for group in groups:
         within = [result for result in results if result.group == group and not result.healthy]
@@ -38,9 +39,15 @@ def _fault_line(name: str, drawn: Sequence[Result], *, named_first: bool = True)
     return (
         f"| {name} | {len(own)} | {sum(result.first_right for result in own)} | {named} | {len(own) - named} "
         f"| {sum(not result.exit_code_due for result in own)} | {sum(result.falsely_critical for result in drawn)} "
-        f"| {f'{np.median(steps):.0f}' if steps and named_first else ''} "
+        f"| {f'{np.median(steps):.0f}' if steps and named_first else ''} | {_healed(own)} "
         f"| {', '.join(f'{rule} {count}' for rule, count in first.most_common()) if named_first else ''} |"
     )
+
+
+def _healed(own: Sequence[Result]) -> str:
+    """Return how many the first remedy heals and one of two, of those that were tried; "" where none was."""
+    tried = [result.healed for result in own if result.healed]
+    return f"{sum(healed[0] for healed in tried)}, {sum(map(any, tried))} of {len(tried)}" if tried else ""
 
 
 def _first_cause(result: Result) -> str:

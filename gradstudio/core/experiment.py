@@ -196,7 +196,7 @@ class Loss(Section):
         0.0,
         "Added by a naive loss where it takes a log or a root, or divides. 1e-7 is enough for naive_log and "
         "naive_sqrt, "
-        "0.01 for naive_variance, 0.1 for naive_division; naive_exp overflows with any value.",
+        "0.1 for naive_variance, 0.5 for naive_division; naive_exp overflows with any value.",
         ge=0, le=1, slider=(1e-12, 1.0), logarithmic=True, when={"loss.kind": tuple(combinations.LOSS_TASKS)},
     )  # fmt: skip
     z_loss: float = knob(

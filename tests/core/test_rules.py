@@ -197,7 +197,13 @@ def test_nonfinite_loss(loss: float) -> None:
 
 def test_nonfinite_loss_at_the_first_step() -> None:
     finding = diagnose([row(0, math.inf, math.nan)])["nonfinite_loss"]
-    assert finding.first_step == 0 and "before any update" in finding.evidence
+    assert finding.first_step == 0 and "before any update" in finding.evidence and not finding.remedies
+
+
+def test_a_signal_that_overflows_at_the_first_step_is_put_down_to_the_weights() -> None:
+    found = diagnose(sampled([row(0, math.nan, math.nan)], stds=(1.0, 1e9, math.inf)))
+    assert cause_ranking.ordered(found.values())[0].rule == "poor_initialization"
+    assert "NaN or Inf" in found["poor_initialization"].evidence
 
 
 def test_nonfinite_gradient_beside_a_finite_loss() -> None:
@@ -540,6 +546,12 @@ def test_large_updates_after_which_a_run_did_well_are_not_the_beginning_of_what_
     assert (found.first_step, found.last_step, found.evidence[:2]) == (200, 201, "2 ")
 
 
+def test_underflow_that_goes_on_in_a_run_that_learns_is_a_note_that_does_not_say_it_is_over() -> None:
+    made = rows([*STANDING[:100], *fall(200)], norm=0.0, settings=FP16)
+    finding = diagnose(made)["fp16_underflow"]
+    assert (finding.severity, finding.title, finding.last_step) == ("info", "Small gradients in fp16", 299)
+
+
 def test_underflow_is_there_since_its_first_step() -> None:
     assert diagnose(FIRES["fp16_underflow"][0])["fp16_underflow"].first_step == 0
     late = [
@@ -629,10 +641,23 @@ def test_a_loss_of_the_bad_batch_itself_is_no_harm() -> None:
     held = diagnose([*calm, row(100, 5e4, 3e4, 50.0), *[row(step, 0.6, 1.0) for step in range(101, 121)]])
     finding = held["exploding_gradient"]
     assert (finding.severity, finding.title, finding.remedies) == ("info", "Gradient spike, held by clipping", ())
-    assert finding.meaning.startswith("It is over: the loss is 0.6 at step 119")
+    assert finding.meaning.startswith("It is over: the median loss of the 10 steps up to step 119 is 0.6")
     assert "this batch was unlike the others" in held["loss_spike"].meaning
     gone = diagnose([*calm, row(100, 5e4, 3e4), *[row(step, 9.0, 1.0) for step in range(101, 121)]])
     assert gone["exploding_gradient"].severity == "critical"
+
+
+def test_what_was_usual_before_a_spike_is_the_loss_of_the_run_and_not_a_limit() -> None:
+    made = [row(step, 4.0 if step < 10 else 0.05, 1.0) for step in range(120)]
+    made[110] = row(110, 0.05, 3e4, 50.0)
+    meaning = diagnose(made)["exploding_gradient"].meaning
+    assert "of the 10 steps up to step 119 is 0.05; it was about 0.05 before" in meaning
+
+
+def test_a_streak_of_skipped_updates_is_told_at_its_full_length() -> None:
+    skipped = rows(STANDING[:80], norm=math.inf, settings=FP16, skipped=True, scale=64.0)
+    evidence = diagnose(skipped)["fp16_overflow"].evidence
+    assert "skipped 80 updates in a row up to step 79; its scale was 64 there" in evidence
 
 
 def test_a_later_explosion_begins_where_it_begins() -> None:
@@ -744,7 +769,8 @@ def test_what_was_no_better_than_guessing_stays_so_until_it_is_better() -> None:
 def test_a_note_on_what_is_over_speaks_in_the_past() -> None:
     finding = diagnose(rows([*STANDING[:150], *fall(200)], update_ratio=1e-6))["update_ratio_low"]
     assert finding.severity == "info" and finding.remedies == ()
-    assert finding.title == f"Updates too small, until step {finding.last_step}" and "It is over" in finding.meaning
+    assert finding.title == f"Updates too small, last judged at step {finding.last_step}"
+    assert "the run learned" in finding.meaning
 
 
 def test_a_sum_that_nobody_divided_is_named() -> None:
@@ -834,6 +860,21 @@ def test_what_began_before_an_event_is_not_its_effect() -> None:
     late = Finding("loop_order", "warning", "b", 100, 199, (), "", "", ())
     assert cause_ranking.folded([late, early])[0].rule == "exploding_gradient"
     assert cause_ranking.folded([late, replace(early, first_step=100)])[0].rule == "loop_order"
+
+
+def test_what_the_loss_did_before_an_explosion_stands_behind_it_and_is_not_its_effect() -> None:
+    swings = Finding("loss_oscillating", "warning", "a", 119, 200, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "b", 223, 223, (), "", "", ())
+    found = cause_ranking.ordered([swings, exploding])
+    assert [(each.rule, each.explains) for each in found] == [("exploding_gradient", ()), ("loss_oscillating", ())]
+
+
+def test_a_mistake_in_the_loop_comes_before_a_nan_of_the_loss_that_came_later() -> None:
+    nan = Finding("nonfinite_loss", "critical", "a", 20, 20, (), "", "", ())
+    mismatch = Finding("accumulation_mismatch", "warning", "b", 0, 20, (), "", "", ())
+    birth = born("loss", "aten.log.default")
+    assert cause_ranking.folded([nan, mismatch], birth)[0].rule == "accumulation_mismatch"
+    assert cause_ranking.folded([replace(nan, first_step=0), mismatch], birth)[0].rule == "nonfinite_loss"
 
 
 def test_notes_come_last_and_explain_nothing() -> None:

@@ -38,6 +38,9 @@ _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos"
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
 _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
+_OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
+# They tell no mechanism, so they stand behind an explosion.
+_OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 _NEVER = math.inf
 
 
@@ -47,6 +50,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
     Inf was born, if that is known."""
     found = {finding.rule: finding for finding in findings}
     place = _places(found, provenance)
+    first = {rule: finding.first_step for rule, finding in found.items()}
     grave = sorted(
         (finding for finding in found.values() if finding.severity != "info"),
         key=lambda finding: (place[finding.rule], -RANK[finding.severity], finding.first_step, finding.rule),
@@ -65,7 +69,10 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
         follow = [
             other
             for other in grave
-            if other is not finding and other.rule not in explained and place[other.rule] > place[finding.rule]
+            if other is not finding
+            and other.rule not in explained
+            and place[other.rule] > place[finding.rule]
+            and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
         ]
         if follow:
             worst: Severity = max((finding.severity, *(other.severity for other in follow)), key=RANK.__getitem__)
@@ -100,6 +107,8 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
         made = [rule for rule in ("nonfinite_loss", "nonfinite_gradient") if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
+        born = min((first[rule] for rule in made), default=-1)
+        _move(order, [rule for rule in _OF_THE_LOOP if first.get(rule, _NEVER) < born], before=order[0])
     for event in _EXACT:
         if event in first:
             _move(order, _there_before(event, order, first), before=event)
@@ -128,7 +137,15 @@ def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: di
 def _there_before(event: str, order: list[str], first: dict[str, int]) -> list[str]:
     """Return what ORDER calls an effect of an event, though it was there before."""
     effects = order[order.index(event) + 1 :]
-    return [rule for rule in effects if first.get(rule, _NEVER) < first[event] - LOOK_EVERY]
+    return [
+        rule
+        for rule in effects
+        if _was_before(rule, event, first) and not (event == "exploding_gradient" and rule in _OF_THE_LOSS)
+    ]
+
+
+def _was_before(rule: str, event: str, first: dict[str, int]) -> bool:
+    return first.get(rule, _NEVER) < first[event] - LOOK_EVERY
 
 
 def _move(order: list[str], rules: list[str], *, before: str) -> None:

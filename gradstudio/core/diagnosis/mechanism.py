@@ -32,8 +32,10 @@ def clipped(history: History, step: int) -> str:
     """Return what clipping did to the gradient of a step, as a sentence."""
     settings = in_force(history, step)
     kind = settings.clipping if settings else ""
-    if kind not in _SHORTENED:
+    if kind == "norm":
         return "Clipping shortened this gradient and kept its direction."
+    if kind not in _SHORTENED:  # a script did it by itself, and nobody saw how
+        return "This gradient was shortened before the optimizer got it."
     cosine = history.value("clip_cosine", step)
     turned = f": its cosine with the true gradient is {number(cosine)}" if math.isfinite(cosine) else ""
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."

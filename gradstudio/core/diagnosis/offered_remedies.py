@@ -4,6 +4,7 @@ is left out. cause_ranking.py orders the findings."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -74,9 +75,15 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
     game = knobs.model.kind == "gan" and knobs.applies("optimizer.momentum") and knobs.optimizer.momentum > 0
     if game and grave and finding.rule in _OF_ITS_STEPS:
         return _OF_THE_GAME
+    if game and grave and finding.rule == "clipping_always":  # either change alone was not seen to heal it
+        return tuple(f"{remedy} clipping.kind=none" for remedy in _OF_THE_GAME)
     match finding.rule:
-        case "nonfinite_loss" | "nonfinite_gradient":
-            return _OF_THE_LOSS.get(knobs.loss.kind, remedies)
+        case "nonfinite_loss" | "nonfinite_gradient" if knobs.loss.kind in _OF_THE_LOSS:
+            return _OF_THE_LOSS[knobs.loss.kind]
+        case "nonfinite_loss" if not finding.first_step:
+            return (*_shrinking(knobs), *remedies)
+        case "exploding_gradient" | "update_ratio_high" if not finding.first_step and _multiplied(knobs):
+            return (*_shrinking(knobs), *remedies)
         case "update_ratio_low" | "loss_not_decreasing":
             rate = _USUAL_RATE[knobs.optimizer.kind] * (
                 1 - min(knobs.optimizer.momentum, 0.9) if knobs.optimizer.kind == "sgd" else 1
@@ -98,6 +105,9 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return _OF_DEEP_CONVOLUTIONS
         case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):
             return _OF_DEEP_CONVOLUTIONS
+        case "poor_initialization" if _sums_unnormed(knobs):
+            branch = f"model.init=he model.init_gain={1 / math.sqrt(knobs.model.depth):.3g}"
+            return branch, "model.init=lsuv model.init_gain=1", "model.norm=batch"
         case "update_ratio_high" if knobs.optimizer.kind != "sgd" and grave:
             usual = _USUAL_RATE[knobs.optimizer.kind]
             first = (f"optimizer.lr={usual:g}",) if usual < knobs.optimizer.lr / _NEAR else ()
@@ -107,10 +117,31 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
         ):  # Adam and its relatives undo most of what clipping does
             return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("optimizer.lr")))
         case "nothing_learned":
-            return _AGAINST_GUESSING.get(knobs.problem.task, ()) + (
-                ("model.norm=layer",) if knobs.model.norm == "batch" else ()
-            )
+            return (*_AGAINST_GUESSING.get(knobs.problem.task, ()), *remedies)
     return remedies
+
+
+def _multiplied(knobs: Experiment) -> bool:
+    """Return whether a factor on the inputs or on the loss makes the gradients large."""
+    return knobs.problem.input_scale > 1 or knobs.loss.weight > 1
+
+
+def _sums_unnormed(knobs: Experiment) -> bool:
+    """Return whether residual sums grow from layer to layer, though each layer by itself is drawn to size."""
+    return knobs.model.residual and knobs.applies("model.residual") and knobs.model.norm == "none"
+
+
+def _shrinking(knobs: Experiment) -> tuple[str, ...]:
+    """Return what makes values usual that were too large before the first update: all of it at once, as each alone may
+    be too much."""
+    large = (
+        ("problem.input_scale=1", knobs.problem.input_scale > 1),
+        ("model.init=he model.init_gain=1", knobs.model.init_gain > 1),
+        ("model.initial_bias=0", abs(knobs.model.initial_bias) > 1),
+        ("loss.weight=1", knobs.loss.weight > 1),
+    )
+    changes = " ".join(change for change, needed in large if needed)
+    return (changes,) if changes else ()
 
 
 def _is_drawn_to_size(knobs: Experiment) -> bool:

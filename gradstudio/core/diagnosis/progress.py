@@ -11,6 +11,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from gradstudio.core.diagnosis import initial_weights
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, History
@@ -54,6 +55,7 @@ class Progress:
     scatter: float = math.nan  # standard error of `accuracy`
     broken: bool = False  # a NaN or Inf reached the loss or the weights
     warming: bool = False  # the learning rate rises
+    all_zero: bool = False  # all weights were 0 before the first update, which explains the rest
     later_accuracy: float = math.nan  # means of the same halves as `later` and `before`
     before_accuracy: float = math.nan
     _grid: int = field(default=0, repr=False)  # rows up to the latest multiple of LOOK_EVERY
@@ -176,6 +178,7 @@ class Progress:
         count = len(history)
         if not self.count:
             self.broken = _has_broken(history)
+            self.all_zero = count > 0 and initial_weights.all_zero(history)
         if self.count != count or not count:
             for grid in range(self._grid + LOOK_EVERY, count + 1, LOOK_EVERY):
                 self._take(history, grid)

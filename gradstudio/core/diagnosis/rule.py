@@ -71,8 +71,9 @@ class Looking:
             self._finding = self._told
         elif self._finding.severity != "info":
             self._finding = changed(
-                self._told, severity="info", title=f"{self._told.title}, until step {self._told.last_step:,}",
-                meaning="It is over: after that the run did well.", remedies=(),
+                self._told, severity="info", title=f"{self._told.title}, last judged at step {self._told.last_step:,}",
+                meaning="After that step the run learned, so it was no fault. What was measured may go on.",
+                remedies=(),
             )  # fmt: skip
 
 

@@ -36,8 +36,8 @@ class ClippingAlways(Looking):
         if len(history) % self.after:
             return
         coefs = history.column("clip_coef", max(len(history) - self.window, history.settings[-1][0]))
-        share = np.count_nonzero(coefs < 1) / len(coefs) if len(coefs) else 0.0
-        if len(coefs) < self.after or share < self.share:
+        clipped = np.count_nonzero(coefs < 1)
+        if len(coefs) < self.after or clipped < self.share * len(coefs):
             self.soften(not state.well)
             return
         coef = median(coefs)
@@ -48,10 +48,9 @@ class ClippingAlways(Looking):
         self.tell(
             history,
             "warning" if tight else "info",
-            "Every step is clipped",
-            f"{100 * share:.0f} % of the {len(coefs):,} steps {up_to(history)} were clipped, to {number(coef)} "
-            "of their norm in "
-            f"the median; the median norm of the latest {self.after} was {number(norm)}.",
+            "Every step is clipped" if clipped == len(coefs) else "Nearly every step is clipped",
+            f"{clipped:,} of the {len(coefs):,} steps {up_to(history)} were clipped. The median step was left "
+            f"{number(coef)} of its norm; the median norm of the latest {self.after} was {number(norm)}.",
             self._meaning(history, coef),
             (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
             first=len(history) - len(coefs),
@@ -68,7 +67,7 @@ class ClippingAlways(Looking):
 
     def _meaning(self, history: History, coef: float) -> str:
         settings = history.settings[-1][1]
-        parts = ["Clipping decides the size of every gradient."]
+        parts = ["Clipping decides the size of these gradients."]
         if settings.clipping != "norm":
             cosines = history.column("clip_cosine", len(history) - self.after)
             cosines = cosines[np.isfinite(cosines)]

@@ -72,7 +72,9 @@ class DeadUnits(Looking):
             "Dead units",
             f"{least}{number(100 * worst[1])} % of the {what.format(worst[0])}.",
             meaning + decay,
-            ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
+            ("model.init=he",)
+            if state.all_zero
+            else ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
             if born
             else (
                 *(weight_decay.lower(history, since) if decay else ()),

@@ -10,11 +10,12 @@ import numpy as np
 from gradstudio.core.diagnosis import mechanism, weight_decay
 from gradstudio.core.diagnosis.finding import RANK, Finding, Severity
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.progress import WINDOW, Progress
 from gradstudio.core.diagnosis.suggested_rate import lower
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 
+_AFTER = 10  # steps whose median loss tells how the run goes on
 _LOW = 3.0  # times the least norm: from the last such step on it has risen
 
 
@@ -49,11 +50,13 @@ class ExplodingGradient:
     _median_accuracy: float = math.nan
     _usual_loss: float = math.nan  # the three of them when the explosion began
     _usual_accuracy: float = math.nan
+    _before: str = ""  # the loss before the explosion, as it is told
     _peak: float = 0.0  # the norm in the finding
     _peak_step: int = 0
     _loose: int = -1  # the latest step whose large norm reached the optimizer
     _since: int = -1  # and the first such step of this explosion
     _forgiven: bool = False  # whether it was told in the past
+    _earlier: tuple[float, int] = (0.0, -1)  # the largest norm of the explosions before, and its step
     _bad: int = 0  # steps in a row since then at which the run did worse than before
 
     def update(self, history: History, progress: Progress) -> Finding | None:
@@ -85,8 +88,11 @@ class ExplodingGradient:
             step <= known.last_step + self.rested or known.severity == "critical" or progress.at(history).failing
         ):
             return  # a run that has not recovered is in the explosion of before
+        if self._since >= 0:
+            self._earlier = max(self._earlier, (self._peak, self._peak_step))
         early = step < 10
         self._usual_loss = history.value("loss", 0) if early else self._median_loss
+        self._before = f"{number(self._usual_loss)} at step 0" if early else f"about {number(self._usual_loss)} before"
         self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
         self._usual_accuracy = median(history.column("accuracy")) if early else self._median_accuracy
         self._finding, self._peak, self._since, self._bad, self._forgiven = None, 0.0, -1, 0, False
@@ -106,7 +112,7 @@ class ExplodingGradient:
         """Judge an explosion that is over by what became of the run."""
         assert self._finding
         over = len(history) > self._finding.last_step + self.patience
-        since, loss = self._since, median(history.column("loss", len(history) - 10))
+        since, loss = self._since, median(history.column("loss", len(history) - _AFTER))
         back = state.by_accuracy or loss <= self.loss_times * self._usual_loss
         if state.known and not (state.failing or state.worse) and back:
             if over or state.well:
@@ -134,10 +140,11 @@ class ExplodingGradient:
             )  # fmt: skip
 
     def _recovery(self, history: History, loss: float, state: Progress) -> str:
-        step = len(history) - 1
         if state.by_accuracy:
-            return f"the accuracy is {number(100 * state.accuracy)} % at step {step:,}."
-        return f"the loss is {number(loss)} at step {step:,}; it was about {number(self._usual_loss)} before."
+            taken = min(WINDOW, len(history))
+            return f"the mean accuracy of the {taken} steps {up_to(history)} is {number(100 * state.accuracy)} %."
+        taken = min(_AFTER, len(history))
+        return f"the median loss of the {taken} steps {up_to(history)} is {number(loss)}; it was {self._before}."
 
     def _note(self, history: History) -> str:
         contained = history.value("clipped_norm", self._peak_step) < 0.5 * history.value("grad_norm", self._peak_step)
@@ -195,6 +202,8 @@ class ExplodingGradient:
         reached = (
             f" After clipping it was {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
         )
+        if self._earlier[1] >= 0 and severity == "critical":
+            reached += f" In an earlier explosion it was {number(self._earlier[0])} at step {self._earlier[1]:,}."
         how = mechanism.clipped(history, step) + " " if clipped else ""
         decayed = weight_decay.overshoots(history, step)
         decay = f" {weight_decay.told(history, step)}" if decayed else ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.history import History
+from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 
 _INPUTS = "problem.scaling=standardized problem.input_scale=1"
@@ -33,10 +33,13 @@ class Fp16Overflow(Looking):
         if (
             not history.settings
             or history.settings[-1][1].dtype != "fp16"
-            or (self._finding is not None and self._finding.severity == "critical")
+            or (self._finding is not None and self._skipped < self.skips)  # it is told, and no streak goes on
         ):
             return
         for skipped in history.column("skipped", self._seen).tolist():
+            if not skipped and self._finding is not None:
+                self._skipped = 0
+                return
             self._skipped = self._skipped + 1 if skipped else 0
         self._seen = len(history)
         step = len(history) - 1
@@ -46,8 +49,8 @@ class Fp16Overflow(Looking):
         text = ""
         if self._skipped >= self.skips:
             text = (
-                f"The scaler has skipped the last {plural(self._skipped, 'update', 'updates')}; its scale is "
-                f"{number(row['scale'])}."
+                f"The scaler skipped {self._skipped:,} updates in a row {up_to(history)}; its scale was "
+                f"{number(row['scale'])} there."
             )
         elif state.broken and at_once:
             when = f", and precision.dtype is fp16 since step {since:,}" if since else ""

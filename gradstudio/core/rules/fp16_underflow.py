@@ -18,7 +18,8 @@ SMALLEST = 2.0**-24  # the smallest positive number of fp16
 class Fp16Underflow(Looking):
     """Fires in fp16, in a run that does badly, where for LOOK_EVERY steps the largest gradient entry of every weight,
     times the loss scale, has stayed below `quanta` times the smallest positive number of fp16: smaller entries are then
-    lost. It is a warning where the run had learned something before and has kept it, and whose loss rests."""
+    lost. It is a warning where the run has learned something and has kept it, but its loss rests or it does not do well
+    yet; and a note once it does."""
 
     rule = "fp16_underflow"
     quanta: float = 64.0
@@ -29,8 +30,8 @@ class Fp16Underflow(Looking):
         if not history.settings or history.settings[-1][1].dtype != "fp16" or len(history) < LOOK_EVERY:
             return
         learned = state.learned and not state.lost
-        if learned and not state.unfinished:
-            self.soften(not state.well)
+        fine = learned and not (state.unfinished or state.struggling)
+        if fine and self._finding is None:
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
         weights = self._weights = self._weights or tuple(
@@ -38,6 +39,7 @@ class Fp16Underflow(Looking):
         )
         scaled = self._scaled(history, start, len(history))
         if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):
+            self.soften(not fine)
             return
         zeros = history.layer_metric("zero_share", start)[:, weights]
         sizes = [history.layers[index].size for index in weights]
@@ -46,14 +48,17 @@ class Fp16Underflow(Looking):
         zero = float(np.average(zeros.mean(0), weights=sizes))
         largest = (scaled / history.column("scale", start)[:, None]).max()
         self.tell(
-            history, "warning" if learned else "critical", "Gradients too small for fp16",
+            history, "info" if fine else "warning" if learned else "critical",
+            "Small gradients in fp16" if fine else "Gradients too small for fp16",
             f"The largest entry of any weight's gradient in the {len(scaled)} steps up to step "
                 f"{len(history) - 1:,} is {number(float(largest))} at a loss scale of {number(scale)}, and "
                 f"{percent(zero)} of these "
                 "entries are exactly 0. fp16 has nothing between 0 and 6e-8.",
-            "An entry that is rounded to 0 moves no weight. A loss scale multiplies the loss, and so every gradient, "
-                "before the backward pass.",
-            ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
+            "The run learns with the entries that are left."
+            if fine
+            else "An entry that is rounded to 0 moves no weight. A loss scale multiplies the loss, and so every "
+            "gradient, before the backward pass.",
+            () if fine else ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32"), tuple(lost),
             first=None if self._finding else self._since(history),
         )  # fmt: skip
 

@@ -30,5 +30,13 @@ class LossNotDecreasing(Looking):
         self.tell(
             history, "warning", "The loss does not fall",
             state.course(), "The updates do not bring the loss down. Other findings may say why.",
-            (f"optimizer.lr={fit:.2g}",) if (fit := fitting_rate(history)) is not None else (),
+            self._remedies(history, state),
         )  # fmt: skip
+
+    def _remedies(self, history: History, state: Progress) -> tuple[str, ...]:
+        """Return a rate that fits the first update; none that is near the one in force, and no higher one where the
+        loss has risen."""
+        fit, lr = fitting_rate(history), history.value("lr", len(history) - 1)
+        if state.all_zero or fit is None or 0.5 * lr < fit < 2 * lr or (fit > lr and state.recent > state.start):
+            return ()
+        return (f"optimizer.lr={fit:.2g}",)

@@ -89,9 +89,8 @@ class LossSpike(Looking):
             meaning = "The loss was as usual one step before and one step after, so this batch was unlike the others."
             if severity != "info":
                 now = history.value("loss", len(history) - 1)
-                meaning += (
-                    f" The updates since then raised the loss: it is {number(now)} at step {len(history) - 1:,}. "
-                )
+                raised = " The updates since then raised the loss: it" if now > self._before else " The loss"
+                meaning += f"{raised} is {number(now)} at step {len(history) - 1:,}. "
                 meaning += mechanism.stepped(history, self._peak_step) + mechanism.turned(history, self._peak_step)
         elif (finite and after.min() <= usual) or severity == "info":
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."

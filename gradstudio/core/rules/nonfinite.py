@@ -45,7 +45,7 @@ class _FirstNonfinite:
             layers,
             self.evidence(history, step),
             self.meaning,
-            self.remedies,
+            self.remedies if step else tuple(remedy for remedy in self.remedies if remedy != "clipping.kind=norm"),
         )
 
 

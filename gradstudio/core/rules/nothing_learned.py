@@ -46,6 +46,7 @@ class NothingLearned(OnTestSet):
             mechanism.apart(history, state.batch_normed)
             if apart
             else f"Whatever its loss says, the model is of {'no' if above <= MOVED else 'little'} use for its task.",
+            ("model.norm=layer",) if apart and state.batch_normed else (),
         )  # fmt: skip
 
     def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:

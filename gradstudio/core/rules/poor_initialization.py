@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis import initial_weights
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
@@ -28,7 +30,7 @@ class PoorInitialization(Looking):
     def look(self, history: History, state: Progress) -> None:
         if self._why is None:
             self._why = ""
-            self._judge(history)
+            self._judge(history, state)
         if not self._why or not state.failing:
             self.soften(not state.well)
             return
@@ -41,16 +43,14 @@ class PoorInitialization(Looking):
             )  # fmt: skip
         self.soften(not state.well)
 
-    def _judge(self, history: History) -> None:
-        weights = [index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")]
-        norms = history.layer_metric("weight_norm", 0, 1)[0][weights]
-        if len(norms) and not norms.any():
+    def _judge(self, history: History, state: Progress) -> None:
+        if state.all_zero:
             self._equal = True
             self._why, self._meaning = (
                 "All weights are 0 at the first step.",
                 "All units of a layer are equal and get the same gradient, so they stay equal.",
             )
-            self._layers = tuple(history.layers[index].name for index in weights)
+            self._layers = tuple(history.layers[index].name for index in initial_weights.weights(history))
             return
         if not history.activations or history.activations[0].step:
             return
@@ -58,8 +58,11 @@ class PoorInitialization(Looking):
         known = {layer.name for layer in history.layers}
         sample = [layer for layer in sample if not layer.dead > self.dead]  # dead_units tells of those
         stds = [layer.std for layer in sample]
-        if len(stds) < 2 or not all(std == std for std in stds):
+        finite = [std for std in stds if math.isfinite(std)]
+        overflows = finite == stds[: len(finite)] and len(finite) < len(stds)  # the signal grew beyond any number
+        if len(finite) < 2 or not (overflows or len(finite) == len(stds)):
             return
+        stds = finite
         low, high = min(stds), max(stds)
         if not high > self.spread * low:
             return
@@ -68,7 +71,7 @@ class PoorInitialization(Looking):
         self._why = (
             f"At the first step the output {'grows' if grows else 'shrinks'} from layer to layer, "
             f"from a standard deviation of {number(low if grows else high)} to {number(high if grows else low)} in "
-            f"{worst.layer}."
+            f"{worst.layer}." + (" In the next layer it is NaN or Inf." if overflows else "")
         )
         self._meaning = (
             "Each layer multiplies the signal, so the outputs and the gradient become very large." if grows

@@ -26,7 +26,7 @@ class SignalLost(Looking):
     cosine: float = 0.99
 
     def look(self, history: History, state: Progress) -> None:
-        if not state.stuck:
+        if state.all_zero or not state.stuck:
             self.soften(not state.well)
             return
         steps, cosines = history.measured("head_cosine", max(len(history) - 2000, 0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradstudio.core.diagnosis import weight_decay
+from gradstudio.core.diagnosis import mechanism, weight_decay
 from gradstudio.core.diagnosis.cause_ranking import FIRST_UPDATE
 from gradstudio.core.diagnosis.finding import Severity
 from gradstudio.core.diagnosis.progress import Progress
@@ -49,6 +49,8 @@ class UpdateRatioHigh(Looking):
     _failed: bool = False  # whether it did badly at the latest look
 
     def look(self, history: History, state: Progress) -> None:
+        if state.all_zero:
+            return  # any update is large beside them
         ratios = history.column("update_ratio", self._seen)
         high = _NONE if ratios.max() <= self.ratio else self._sound(history, ratios)
         for at in high.tolist():
@@ -66,15 +68,16 @@ class UpdateRatioHigh(Looking):
             elif ratio > self.once:
                 self._blame(self._run_up())
                 self._at_once = step == 0
-        if self._first < 0 and state.failing and sum(ratio for _, ratio in self._high) > self.in_all:
+        far = sum(ratio for _, ratio in self._high) > self.in_all
+        if self._first < 0 and state.failing and far:
             self._blame(self._high[0][0])
         self._seen, self._failed = len(history), state.failing
         if self._first < 0:
             return
         if state.broken and self._broke < 0:
             self._broke = len(history) - 1  # a watched script may go on for long after it
-        far = state.struggling and self._peak > self.once
-        blamed = (state.failing or far) and not (state.broken and self._latest < self._broke - self.recent)
+        moved = state.struggling and (self._peak > self.once or far)
+        blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
         known = (severity, state.well)
         if not len(high) and self._finding is not None and known == self._known:
@@ -85,11 +88,11 @@ class UpdateRatioHigh(Looking):
             history, severity, self._title(blamed),
             f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights; "
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
-            decayed or "The learning rate is too high for these gradients: each such update overshoots."
+            decayed or self._too_high(history)
             if blamed
             else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run broke."
             if state.broken
-            else "The run does well in spite of them."
+            else "The run learns in spite of them."
             if state.well
             else "Nothing shows that they did harm.",
             self._remedies(history, bool(decayed)) if blamed else (),
@@ -111,6 +114,17 @@ class UpdateRatioHigh(Looking):
         """Forget the large updates so far: the run did well after them, so what comes now has another beginning."""
         self._high, self._count, self._first, self._peak, self._at_once = (), 0, -1, 0.0, False
         self._finding = None
+
+    def _too_high(self, history: History) -> str:
+        """Return why the learning rate is too high: SGD's update is as long as the gradient, Adam's is not."""
+        settings = mechanism.in_force(history, self._peak_step)
+        name = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}.get(settings.optimizer if settings else "")
+        return (
+            "The learning rate is too high for these gradients: each such update overshoots."
+            if name is None
+            else f"{name} divides the gradient by its usual size, so an update is about as large as the learning rate "
+            "says, whatever the gradient: the rate is too high for these weights."
+        )
 
     def _decayed(self, history: History) -> str:
         """Return what weight decay has to do with these updates, as sentences; "" for nothing."""

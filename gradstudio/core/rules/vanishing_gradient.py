@@ -28,7 +28,7 @@ class VanishingGradient(Looking):
     _weights: tuple[int, ...] = ()
 
     def look(self, history: History, state: Progress) -> None:
-        if not (state.stuck or state.lost):
+        if state.all_zero or not (state.stuck or state.lost):
             self.soften(not state.well)
             return
         weights = self._weights = self._weights or tuple(
