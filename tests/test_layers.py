@@ -7,6 +7,7 @@ types."""
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -176,7 +177,8 @@ def module_of(path: Path, package: Path) -> str:
     return ".".join(["gradstudio", *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
-def imports(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
+@functools.cache  # the whole package is read once; what is planted lies in a folder of its own each time
+def imports(path: Path, package: Path) -> list[tuple[int, str, bool]]:
     """Line, module and lateness of every import in a file. `from a import b` counts as a.b."""
     folder = ["gradstudio", *path.relative_to(package).parts[:-1]]
 
@@ -198,7 +200,7 @@ def imports(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
             types = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
             yield from walk(child, late or inside or types)
 
-    return walk(ast.parse(path.read_text(encoding="utf-8")), False)
+    return list(walk(ast.parse(path.read_text(encoding="utf-8")), False))
 
 
 def test_every_import_points_the_right_way() -> None:
