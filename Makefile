@@ -33,6 +33,8 @@ torture: $(TEST) qt
 	@for seed in $(SEEDS); do $(PY) tests/torture/monkey.py --seed $$seed --actions $(ACTIONS) || exit 1; done
 	@$(PY) tests/torture/cycles.py --cycles $(CYCLES)
 	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/torture --ignore tests/torture/test_monkey.py --ignore tests/torture/test_cycles.py
+	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/session/test_branches.py tests/session/test_snapshots.py tests/engine/test_snapshot.py \
+	    -k "whatever_a_person_does or over_100_000_steps or random_courses"
 
 presets-check: $(TEST)
 	@$(PY) -m gradstudio presets check all --seeds 5 --markdown

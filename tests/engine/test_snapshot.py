@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import random
 import zipfile
 from dataclasses import fields
@@ -313,11 +314,15 @@ def test_a_change_of_another_course_at_the_same_step_is_forgotten(build):
     assert go_on(trainer, 9) == go_on(fresh, 9) and trainer.scaler.get_scale() == 16 * 1024
 
 
+# Of the short form, each model, kind of knobs and optimizer of the long one comes up.
+COURSES = range(8) if os.environ.get("GRADSTUDIO_TORTURE") == "1" else (0, 1, 2, 4, 7)
+
+
 def test_random_courses_are_taken_back_and_repeated(build):
     """Changes of every live knob at random steps, restored at random, against a trainer that goes straight to the
     end."""
     names = [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"]
-    for seed in range(8):
+    for seed in COURSES:
         chance = random.Random(seed)
         kind = chance.choice(["mlp", "rnn", "policy", "cnn"])
         knobs = [

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,10 +33,13 @@ from gradstudio.session.library.store import Entry, Library
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.record.watched_script import WatchedScript
+from gradstudio.session.running.worker import Worker
 from gradstudio.session.words import run_texts
 
 LEFT = Qt.MouseButton.LeftButton
+SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 40, "run.device": "cpu"}
 HOSTILE = "<b>bold</b> <img src=x> & =cmd()"
 
 
@@ -72,15 +76,36 @@ def show_runs(qtbot: QtBot, window: Window, count: int) -> None:
     qtbot.waitUntil(lambda: all(entry.outcome == "finished" for entry in window.side.runs.model.all), timeout=LONG)
 
 
+@pytest.fixture(scope="module")
+def library_of_three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A library with three finished runs of the small preset, trained once, and their ids, the newest last."""
+    path, ids = tmp_path_factory.mktemp("three") / "runs.sqlite3", []
+    for rate in (Experiment().optimizer.lr, 0.5, 0.002):
+        experiment = Experiment().with_values(SMALL | {"optimizer.lr": rate})
+        run = Run(Preset(id="small", title="Small", experiment=experiment), experiment)
+        Worker(run, snapshots=Snapshots()).run()
+        assert run.status == "finished"
+        writer = LibraryWriter(path)
+        writer.follow(run)
+        assert writer.close(LONG / 1000)
+        ids.append(run.id)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    return path, ids
+
+
 @pytest.fixture
-def three(qtbot: QtBot, window: Window) -> tuple[Window, list[str]]:
-    """A window with three runs, the newest last, and its list of them."""
-    ids = [run_to_the_end(qtbot, window)]
-    for rate in (0.5, 0.002):
-        window.controls.set_knob("optimizer.lr", rate)
-        ids.append(run_to_the_end(qtbot, window))
+def three(
+    qtbot: QtBot, make_window: Callable[..., Window], library_of_three: tuple[Path, list[str]]
+) -> tuple[Window, list[str]]:
+    """A window with three runs, the newest last and open, and its list of them."""
+    path, ids = library_of_three
+    shutil.copy(path, os.environ["GRADSTUDIO_LIBRARY"])
+    window = make_window()
     show_runs(qtbot, window, 3)
-    return window, ids
+    window.runs.open(ids[-1])
+    qtbot.waitUntil(lambda: window.simulator.run.id == ids[-1], timeout=LONG)
+    window.refresh(whole=True)
+    return window, list(ids)
 
 
 def entry(number: int, **more: object) -> Entry:
