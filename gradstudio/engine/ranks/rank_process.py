@@ -55,7 +55,7 @@ def _join(rank: int, experiment: Experiment, folder: Path) -> Any:
     if sys.platform in ("linux", "darwin"):
         os.environ["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
     import torch.distributed as dist
-    from torch._C._distributed_c10d import FileStore
+    from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
 
     from gradstudio.engine.ranks.rank_trainer import RankTrainer
 
@@ -122,11 +122,11 @@ def _let_go_of_the_server() -> None:
         return
     from multiprocessing import forkserver
 
-    server: Any = getattr(forkserver, "_forkserver", None)
-    pipe = getattr(server, "_forkserver_alive_fd", None)
-    if pipe is not None:
-        os.close(pipe)
-        server._forkserver_alive_fd = None
+    with suppress(AttributeError):  # private to multiprocessing: without it a stopped rank stays till it is woken
+        server: Any = forkserver._forkserver  # pyright: ignore[reportAttributeAccessIssue]
+        if (pipe := server._forkserver_alive_fd) is not None:
+            os.close(pipe)
+            server._forkserver_alive_fd = None
 
 
 def _end_with_parent() -> None:

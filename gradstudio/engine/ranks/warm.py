@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import torch._dynamo  # noqa: F401 - DistributedDataParallel imports it, in a second
+import torch
 
 from gradstudio.core import compiled
 from gradstudio.engine.ranks import rank_process, rank_trainer
 
 __all__ = ["rank_process", "rank_trainer"]
 compiled.compile_all()
+torch.compile(abs)  # imports the compiler of torch, as DistributedDataParallel does, in a second
