@@ -29,7 +29,6 @@ from gradstudio.commands.options import (
 )
 from gradstudio.commands.terminal import WrongRequest, complain
 from gradstudio.commands.training import NOTHING_MADE, Wanted, carry_out, hint_at_threads
-from gradstudio.core import ranks_allowed
 from gradstudio.core.text import plural
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def branch(
 ) -> None:
     """Continue a run from one of its steps with live knobs changed. The steps before are those of the run, to the last
     bit. Changes that were planned for later still come; those made by hand do not. Exit codes as for run."""
-    from gradstudio.core import threads
+    from gradstudio.core import ranks_allowed, threads
     from gradstudio.session.library import stored_snapshots
     from gradstudio.session.record.branches import fork
     from gradstudio.session.record.snapshots import Snapshots
