@@ -10,6 +10,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -176,9 +177,14 @@ def module_of(path: Path, package: Path) -> str:
     return ".".join(["gradstudio", *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
-def imports(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
+def imports(path: Path, package: Path) -> tuple[tuple[int, str, bool], ...]:
     """Line, module and lateness of every import in a file. `from a import b` counts as a.b."""
-    folder = ["gradstudio", *path.relative_to(package).parts[:-1]]
+    return imports_of(path.read_text(encoding="utf-8"), path.relative_to(package).parts[:-1])
+
+
+@cache
+def imports_of(text: str, parts: tuple[str, ...]) -> tuple[tuple[int, str, bool], ...]:
+    folder = ["gradstudio", *parts]
 
     def walk(node: ast.AST, late: bool) -> Iterator[tuple[int, str, bool]]:
         for child in ast.iter_child_nodes(node):
@@ -198,7 +204,7 @@ def imports(path: Path, package: Path) -> Iterator[tuple[int, str, bool]]:
             types = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
             yield from walk(child, late or inside or types)
 
-    return walk(ast.parse(path.read_text(encoding="utf-8")), False)
+    return tuple(walk(ast.parse(text), False))
 
 
 def test_every_import_points_the_right_way() -> None:

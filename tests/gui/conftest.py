@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -52,6 +53,7 @@ def make_window(
         window.show()
         window.furnish()
         window.heartbeat.start()
+        window.simulator.set_speed(math.inf)  # a test waits for steps, and not for a person who watches them
         made.append(window)
         return window
 

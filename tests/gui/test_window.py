@@ -305,9 +305,10 @@ def test_a_loss_that_may_be_negative_is_drawn_on_a_linear_axis(
     press(qtbot, window.top.play)
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     window.refresh()
-    losses = window.simulator.run.history.column("loss")
-    low, high = window.plots.loss.box.viewRange()[1]
-    assert losses.min() < 0 and low <= losses.min() and losses.max() <= high and "log" not in window.plots.loss.legend()
+    losses, plot = window.simulator.run.history.column("loss"), window.plots.loss
+    assert losses.min() < 0 and "log" not in plot.legend()
+    qtbot.waitUntil(lambda: plot.box.viewRange()[1][0] <= losses.min(), timeout=LONG)
+    assert losses.max() <= plot.box.viewRange()[1][1]
     assert np.isfinite(window.plots.loss.raw.curve.getData()[1]).all()
 
 

@@ -183,7 +183,7 @@ def test_a_branch_is_a_run_with_the_change_in_its_timeline(parent: tuple[Preset,
         for step in {7, *(STEPS if name == "optimizer.lr" else STEPS[number % 5 :][:1])}:
             straight = trained(of, Change(step, name, value))
             same(branched(run, step, (name, value), snapshots=snapshots), straight)
-            if step == 7:
+            if step == 7 and name == "optimizer.lr":
                 same(branched(run, step, (name, value), snapshots=Snapshots()), straight)
 
 
@@ -873,7 +873,7 @@ def test_whatever_a_person_does_the_timeline_tells_all_of_it(simulator: Callable
                 raise AssertionError(f"seed {seed}, {knobs}, {timeline}, {kind}, {model}: {'; '.join(done)}") from fault
 
 
-SCRIPTS = 30
+SCRIPTS = 15
 
 
 def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None:

@@ -312,7 +312,7 @@ def experiment_of(seed: int) -> tuple[Experiment, tuple[Change, ...]]:
     return experiment, presets.read_timeline(entries, experiment)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(40))
 def test_prints_the_numbers_of_a_random_run(seed: int) -> None:
     experiment, timeline = experiment_of(seed)
     try:
@@ -341,36 +341,34 @@ def run_alone(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("preset", ["rnn-explosion", "gan-ring", "pole-collapse"])
-def test_runs_by_itself(preset: str, tmp_path: Path) -> None:
-    """With torch and numpy alone, in a fresh interpreter: the numbers of the preset's run."""
-    loaded = presets.load(preset)
-    experiment = loaded.experiment.with_values({"run.steps": 20, "run.device": "cpu"})
+@pytest.mark.parametrize("source", ["rnn-explosion", "problem.task=characters model.kind=gru run.steps=4"])
+def test_runs_by_itself(source: str, tmp_path: Path) -> None:
+    """With torch, numpy and the data beside it alone, in a fresh interpreter: the numbers of the run."""
+    if "=" in source:
+        experiment, timeline = read(source)
+    else:
+        loaded = presets.load(source)
+        experiment, timeline = loaded.experiment.with_value("run.steps", 20), loaded.timeline
+    experiment = experiment.with_value("run.device", "cpu")
     saved = tmp_path / "saved"
-    write_program(script(experiment, loaded.timeline, title=loaded.title), saved / "train.py")
+    write_program(script(experiment, timeline, title=source), saved / "train.py")
     done = run_alone(saved.rename(tmp_path / "moved"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        f"{step} {loss} {norm}" for step, (loss, norm) in enumerate(engine(experiment, loaded.timeline)[0])
+        f"{step} {loss} {norm}" for step, (loss, norm) in enumerate(engine(experiment, timeline)[0])
     ]
 
 
-@pytest.mark.parametrize(("task", "file"), [("digits", "digits.npz"), ("characters", "alice.txt")])
-def test_data_is_found_beside_the_program_or_missed_in_one_line(task: str, file: str, tmp_path: Path) -> None:
-    program = script(*read(f"problem.task={task} run.steps=2"))
+def test_data_that_is_not_beside_the_program_is_missed_in_one_line(tmp_path: Path) -> None:
+    file, program = "alice.txt", script(*read("problem.task=characters run.steps=2"))
     assert str(presets.files.RESOURCES) not in program, "no path of this machine"
     write_program(program, tmp_path / "saved" / "train.py")
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == sorted([file, "train.py"])
     moved = (tmp_path / "saved").rename(tmp_path / "moved")
-    (moved / file).rename(tmp_path / file)
+    (moved / file).unlink()
     done = run_alone(moved)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith(f"{file} is missing: ") and done.stderr.count("\n") == 1
-    (tmp_path / file).rename(moved / file)
-    (moved / "elsewhere" / "gradstudio.py").unlink()
-    (moved / "elsewhere").rmdir()
-    done = run_alone(moved)
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2), done.stderr
 
 
 def test_another_file_with_the_name_of_the_data_is_left_alone(tmp_path: Path) -> None:

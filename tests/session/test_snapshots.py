@@ -46,7 +46,7 @@ def filled(steps: int, budget: int, *, every: int = 10, size: int = KILO) -> Sna
     return snapshots
 
 
-@pytest.mark.parametrize("budget", [2, 7, 20, 200, 5000])
+@pytest.mark.parametrize("budget", [2, 20, 200])
 def test_over_100_000_steps_they_stay_within_the_budget_dense_near_now_and_thin_with_age(budget: int) -> None:
     steps, every = 100_000, 10
     snapshots = filled(steps, budget * KILO, every=every)
