@@ -30,6 +30,7 @@ from gradstudio.commands.options import (
     requested,
 )
 from gradstudio.commands.terminal import complain, complain_at_length, say, say_file, say_json, table
+from gradstudio.core import ranks_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,6 +105,8 @@ def run(
     compare_at = compared_steps(compare, 0, request.experiment.run.steps)
     wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
     wanted.check()
+    if try_fixes:
+        ranks_allowed.check_alone(request.experiment, "no fixes are tried")
     agree(request.experiment, trusted=trust)
     hint_at_threads(request.threads, wanted)
     carry_out(Run(request.preset, request.experiment, request.timeline, compare_at), wanted)

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from PySide6.QtCore import QObject
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import KnobError
 from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
@@ -109,4 +110,6 @@ class FixesController(QObject):
         """Return whether the run stands, has diverged, and has remedies that were not tried yet."""
         known = self.trials is not None and self.trials.tried is run and self.trials.length == len(run.history)
         stands = (run.over or run.status == "paused") and bool(run.environment) and self._controls.led_here
+        if ranks_allowed.several(run.experiment):
+            return False
         return stands and not known and fix_trials.broken(run) and len(fix_trials.candidates(run)) > 1
