@@ -30,7 +30,6 @@ from gradstudio.commands.options import (
     requested,
 )
 from gradstudio.commands.terminal import complain, complain_at_length, say, say_file, say_json, table
-from gradstudio.core import ranks_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,6 +105,8 @@ def run(
     wanted = Wanted(out, report, library, as_json, quiet, try_fixes)
     wanted.check()
     if try_fixes:
+        from gradstudio.core import ranks_allowed
+
         ranks_allowed.check_alone(request.experiment, "no fixes are tried")
     agree(request.experiment, trusted=trust)
     hint_at_threads(request.threads, wanted)
