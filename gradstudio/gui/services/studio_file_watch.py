@@ -21,7 +21,7 @@ class StudioFileWatch(QObject):
     """Follows the studio file of the preset that the simulator has."""
 
     def __init__(self, simulator: Simulator, controls: SimulatorController, message: MessageBar) -> None:
-        super().__init__()
+        super().__init__(message)  # goes with the window, in its thread: the watcher must not be destroyed by another
         self._simulator, self._controls, self._message = simulator, controls, message
         self._path: Path | None = None
         self._told = ""  # hash of the text that was offered last, or what was wrong with it
@@ -57,7 +57,8 @@ class StudioFileWatch(QObject):
             missing = {str(self._path), str(self._path.absolute().parent)} - {
                 *self._files.files(), *self._files.directories(),
             }  # fmt: skip
-            self._files.addPaths([path for path in missing if Path(path).exists()])
+            if there := [path for path in missing if Path(path).exists()]:
+                self._files.addPaths(there)
 
     def _look(self) -> None:
         """Offer the text that the file has now, where it is another one."""
