@@ -13,6 +13,7 @@ from gradstudio.commands import exit_codes
 from gradstudio.commands.agreement import Trust, agree
 from gradstudio.commands.options import Assignments, Changes, Device, Json, LibraryFile, Quiet, Seed, Steps, requested
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length, say, say_json
+from gradstudio.core.text import duration
 
 if TYPE_CHECKING:
     from gradstudio.core.files import Content
@@ -209,7 +210,7 @@ def _watch(mapper: Mapper, *, quiet: bool) -> None:
         while mapper.is_alive():
             mapper.join(LOOK)
             now = mapper.progress
-            left = "" if now.seconds_left is None else f"{_time(now.seconds_left)} left in this level"
+            left = "" if now.seconds_left is None else f"{duration(now.seconds_left)} left in this level"
             if now.level:
                 bar.update(task, description=f"level {now.level}", completed=now.done, total=now.of, left=left)
 
@@ -222,10 +223,5 @@ def _tell_levels(mapper: Mapper) -> None:
         # with the time that is left, once some cells tell it
         if now.level > told and (now.seconds_left is not None or now.done == now.of):
             told = now.level
-            left = "" if now.seconds_left is None else f", about {_time(now.seconds_left)}"
-            complain(f"level {now.level}: {now.of:,} runs{left} ({_time(time.monotonic() - begun)} so far)")
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+            left = "" if now.seconds_left is None else f", about {duration(now.seconds_left)}"
+            complain(f"level {now.level}: {now.of:,} runs{left} ({duration(time.monotonic() - begun)} so far)")

@@ -1,4 +1,4 @@
-"""Numbers and names as text: three significant digits (0.82, 39, 3.9e4), percent, plurals, short names."""
+"""Numbers and names as text: three significant digits (0.82, 39, 3.9e4), percent, plurals, times, short names."""
 
 from __future__ import annotations
 
@@ -68,6 +68,12 @@ def power(base: int, exponent: int) -> str:
 def plural(count: int, one: str, many: str) -> str:
     """Return '1 step' or '3 steps'."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as '42 s' or '3 min 5 s'."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def short_name(name: str, longest: int) -> str:

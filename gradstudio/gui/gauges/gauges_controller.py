@@ -20,7 +20,7 @@ class GaugesController(QObject):
 
     def refresh(self) -> None:
         """Tell the simulator which gauges are on view, and show their latest samples."""
-        seen = self._panel.isVisible() and not self._panel.window().isMinimized()
+        seen = self._panel.in_sight
         wanted = NAMES if seen else ()
         if wanted != self._wanted:
             self._wanted = wanted

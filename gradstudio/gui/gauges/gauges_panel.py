@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sample, Sharpness
@@ -17,6 +16,7 @@ from gradstudio.core.text import number, short_name
 from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
+from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.picture import Picture
 from gradstudio.gui.widgets.plain_grounds import scrolled
 from gradstudio.session.record.run import Run
@@ -79,10 +79,8 @@ class GaugeCard(QFrame):
             self.picture.setAccessibleDescription(text)
 
 
-class GaugesPanel(QWidget):
+class GaugesPanel(Page):
     """All cards under each other, with a note on when they are measured."""
-
-    seen_changed = Signal()  # the page is shown or hidden
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,14 +231,6 @@ class GaugesPanel(QWidget):
     def _restyle(self) -> None:
         if self._run is not None and self._run.history.activations:
             self._show_activations(self._run.history.activations[-1])
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.seen_changed.emit()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self.seen_changed.emit()
 
 
 def _at(step: int) -> str:

@@ -15,6 +15,7 @@ from gradstudio.core.text import plural, shortened
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.map.plan_dialog import PlanDialog
 from gradstudio.gui.services import file_choice
+from gradstudio.gui.services.background_jobs import Unreadable
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.change_watch import ChangeWatch
@@ -22,8 +23,9 @@ from gradstudio.session import own_model
 from gradstudio.session.map import journal
 from gradstudio.session.map.journal import JournalError, Stored
 from gradstudio.session.map.mapper import Mapper
-from gradstudio.session.map.place import differing, knobs_in_words, place_in_words, spot_of
+from gradstudio.session.map.place import differing, knobs_place, place_in_words, spot_of
 from gradstudio.session.map.plan import Job, Plan, Spot
+from gradstudio.session.map.summary import progress_in_words
 from gradstudio.session.map.view import View, view_of
 from gradstudio.session.record.run import Run
 
@@ -81,7 +83,7 @@ class MapController(QObject):
         mapper = self._mapper
         if mapper is not None and not mapper.is_alive():
             self._finish(mapper)
-        if not self._panel.isVisible() or self._panel.window().isMinimized():
+        if not self._panel.in_sight:
             return
         self._draw()
         self._show_work()
@@ -94,7 +96,7 @@ class MapController(QObject):
     def open(self, path: Path) -> None:
         """Show a map that was made before; the message bar says where it cannot be read."""
         if self._mapper is None:
-            self._context.jobs.read(path, journal.load, partial(self._take, path), JournalError)
+            self._context.jobs.read(path, _loaded, partial(self._take, path))
         else:
             self._context.message.show_error("A map is being made: cancel it before another one is opened.")
 
@@ -230,8 +232,8 @@ class MapController(QObject):
         title, share, state = shortened(plan.preset.title, LONGEST_TITLE), None, self._told
         unfinished = mapper is None and not (self._view and self._view.stored.plan is plan and self._view.whole)
         if mapper is not None:
-            now = mapper.progress
-            share, state = (now.done / now.of if now.of else 0.0), _progress(mapper)
+            now, paused = mapper.progress, mapper.status == "paused"
+            share, state = (now.done / now.of if now.of else 0.0), progress_in_words(now, paused=paused)
         elif not state and stored is not None:
             runs = plural(len(stored.results), "run", "runs")
             state = f"{runs}, and not all that it needs." if unfinished else f"Whole: {runs}."
@@ -254,33 +256,14 @@ class MapController(QObject):
         elif run.over and len(run.history) and not differing(plan, run.experiment):
             self._panel.show_place(place_in_words(run, view.stored))
         else:
-            self._panel.show_place(_knobs_in_words(plan, requested, others))
+            self._panel.show_place(knobs_place(plan, requested))
 
 
-def _knobs_in_words(plan: Plan, requested: Experiment, others: list[str]) -> str:
-    """Return where the knobs as they are set lie on a map."""
-    here = knobs_in_words(plan, requested)
-    if spot_of(plan, requested) is None:
-        return f"The knobs as they are set ({here}) lie outside of this map."
-    if others:
-        named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        return f"The dashed cross is where {here} lies. Other knobs differ from those of this map: {named}."
-    return f"The cross is where the knobs are set: {here}. It can be dragged."
-
-
-def _progress(mapper: Mapper) -> str:
-    now = mapper.progress
-    if not now.level:
-        return "Starting the processes that train…"
-    left = f"; about {_time(now.seconds_left)} left in this level" if now.seconds_left else ""
-    paused = "Paused. " if mapper.status == "paused" else ""
-    failed = f", {now.failed:,} failed" if now.failed else ""
-    return f"{paused}Level {now.level}: {now.done:,} of {now.of:,} runs{left}. {now.run:,} in all{failed}."
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+def _loaded(path: Path) -> Stored:
+    try:
+        return journal.load(path)
+    except JournalError as fault:
+        raise Unreadable(str(fault)) from None
 
 
 def _folder() -> Path:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QHideEvent, QPainter, QPaintEvent, QShowEvent
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.gui.map.map_picture import MapPicture
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import popups
 from gradstudio.gui.widgets.menu_arrow import ARROW
+from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.plain_grounds import scrolled
 from gradstudio.gui.widgets.roles import role_label, set_role
 
@@ -49,8 +50,7 @@ class LevelBar(QWidget):
             painter.fillRect(QRectF(0, 0, self.width() * self.share, self.height()), theme.color("accent"))
 
 
-class MapPanel(QWidget):
-    seen_changed = Signal()  # the page is shown or hidden
+class MapPanel(Page):
     new_asked, open_asked = Signal(), Signal()
     pause_asked, go_on_asked, cancel_asked = Signal(), Signal(), Signal()
     export_asked = Signal(str)  # one of EXPORTS
@@ -177,11 +177,3 @@ class MapPanel(QWidget):
     def _keep_room(self) -> None:
         """Keep room for what is told of a cell, so that nothing jumps where the mouse moves."""
         self.readout.setMinimumHeight(READOUT_LINES * self.readout.fontMetrics().lineSpacing())
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.seen_changed.emit()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self.seen_changed.emit()

@@ -37,7 +37,7 @@ class MemoryController(QObject):
 
     def refresh(self) -> None:
         """Ask for what the requested knobs take, where the page is in sight, and show what is known."""
-        if not self._panel.isVisible() or self._panel.window().isMinimized():
+        if not self._panel.in_sight:
             self._estimator.cancel()
             return
         requested = self._simulator.requested

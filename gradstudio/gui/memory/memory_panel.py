@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.footprint import MB, Cure, Footprint
 from gradstudio.gui.memory.memory_pictures import FootprintPicture, PartBars, StepCurve
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.page import Page
 from gradstudio.gui.widgets.plain_grounds import scrolled
 from gradstudio.gui.widgets.roles import role_label, set_role
 from gradstudio.session.footprint import texts
@@ -81,10 +81,9 @@ class CureRow(QWidget):
         self.show()
 
 
-class MemoryPanel(QWidget):
+class MemoryPanel(Page):
     """The cards under each other, with a note on what is counted."""
 
-    seen_changed = Signal()  # the page is shown or hidden
     cure_chosen = Signal(object)  # a Cure that a person wants
 
     def __init__(self) -> None:
@@ -166,14 +165,6 @@ class MemoryPanel(QWidget):
         around = QVBoxLayout(self)
         around.setContentsMargins(0, 0, 0, 0)
         around.addWidget(scrolled(inside, "Memory"))
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.seen_changed.emit()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self.seen_changed.emit()
 
 
 def _sentence(text: str) -> str:

@@ -58,23 +58,24 @@ class WriteJob(BackgroundJob):
         message.show_news(f"Written: {self.path}", self.path)
 
 
+class Unreadable(Exception):
+    """A file that cannot be read. One line for the user, which names the file."""
+
+
 class ReadJob(BackgroundJob, Generic[T]):
-    """Reads a file and hands what was in it to `use`. `told`: the error that is one line for the user and names the
-    file."""
+    """Reads a file and hands what was in it to `use`."""
 
     failed = "cannot be read"
 
-    def __init__(
-        self, path: Path, read: Callable[[Path], T], use: Callable[[T], object], told: type[Exception]
-    ) -> None:
-        self._load, self._use, self._told = read, use, told
+    def __init__(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object]) -> None:
+        self._load, self._use = load, use
         self._found: list[T] = []
         super().__init__(path, self._read)
 
     def _read(self) -> None:
         try:
             self._found.append(self._load(self.path))
-        except self._told as fault:
+        except Unreadable as fault:
             self.problem = str(fault)
 
     def succeeded(self, message: MessageBar) -> None:
@@ -131,14 +132,11 @@ class BackgroundJobs:
 
     def read_curves(self, path: Path, use: Callable[[list[Curve]], object]) -> None:
         """Read the curves of a file, then hand them to `use`."""
-        from gradstudio.session.files import curve_import
+        self.read(path, _curves, use)
 
-        self.read(path, curve_import.read, use, curve_import.CurveError)
-
-    def read(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object], told: type[Exception]) -> None:
-        """Read a file, then hand what was in it to `use`. `told`: the error of `load` that is one line for the user and
-        names the file."""
-        self._begin(ReadJob(path, load, use, told))
+    def read(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object]) -> None:
+        """Read a file in the job's thread, then hand what was in it to `use`. `load` may raise Unreadable."""
+        self._begin(ReadJob(path, load, use))
 
     def show_done(self, message: MessageBar) -> None:
         """Show what became of the jobs that are done."""
@@ -159,6 +157,15 @@ class BackgroundJobs:
     def _begin(self, job: BackgroundJob) -> None:
         self._jobs.append(job)
         job.start()
+
+
+def _curves(path: Path) -> list[Curve]:
+    from gradstudio.session.files import curve_import
+
+    try:
+        return curve_import.read(path)
+    except curve_import.CurveError as fault:
+        raise Unreadable(str(fault)) from None
 
 
 def _content(run: Run, name: str) -> files.Content:

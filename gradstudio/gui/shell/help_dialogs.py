@@ -22,6 +22,8 @@ GESTURES = (  # and keys that a widget hears only while it has the focus
     ("Left, Right on a plot", "Read the step before, the step after"),
     ("Up, Down on the layers", "Read the layer above, the layer below"),
     ("Menu key, Shift+F10 on a plot", "Copy or save its figure and its data"),
+    ("Click, Enter on a cell of a map", "Open that cell as a run"),
+    ("Drag the cross on a map", "Set its two knobs"),
     *((f"{keys} on a run or branch", what) for keys, what in LIST_KEYS.values()),
 )
 

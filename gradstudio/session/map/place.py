@@ -42,14 +42,23 @@ def knobs_in_words(plan: Plan, experiment: Experiment) -> str:
     return ", ".join(f"{name} = {format_value(experiment[name])}" for name in _mapped(plan) if name in names)
 
 
+def knobs_place(plan: Plan, experiment: Experiment) -> str:
+    """Return where the knobs as they are set lie on a map, as sentences."""
+    here = knobs_in_words(plan, experiment)
+    if spot_of(plan, experiment) is None:
+        return f"The knobs as they are set ({here}) lie outside of this map."
+    if others := differing(plan, experiment):
+        return f"The dashed cross is where {here} lies. Other knobs differ from those of this map: {_some(others, 3)}."
+    return f"The cross is where the knobs are set: {here}. It can be dragged."
+
+
 def place_in_words(run: Run, stored: Stored) -> str:
     """Return where a run lies on a map, as a sentence; where it is one of its cells, whether both have the same last
     loss."""
     plan, place = stored.plan, spot_of(stored.plan, run.experiment)
     here = knobs_in_words(plan, run.experiment)
     if others := differing(plan, run.experiment):
-        named = ", ".join(others[:4]) + (f" and {len(others) - 4} more" if len(others) > 4 else "")
-        return f"This run ({here}) is not one of this map: it differs in {named}."
+        return f"This run ({here}) is not one of this map: it differs in {_some(others, 4)}."
     if place is None:
         return f"This run ({here}) lies outside of the map."
     job = _job_of(plan, run.experiment, place)
@@ -68,6 +77,12 @@ def place_in_words(run: Run, stored: Stored) -> str:
 
 def _mapped(plan: Plan) -> list[str]:
     return [plan.x.knob, plan.y.knob, *([plan.by] if plan.by else [])]
+
+
+def _some(names: list[str], most: int) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _names(experiment: Experiment) -> set[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from gradstudio.core.knobs import format_value
-from gradstudio.core.text import number, one_line, plural
+from gradstudio.core.text import duration, number, one_line, plural
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.grid import UNTRAINED, Grid
 from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.mapper import Progress
 from gradstudio.session.map.outcome import OUTCOMES
 from gradstudio.session.map.plan import Job, Spot
 
@@ -60,6 +61,16 @@ def cell_in_words(stored: Stored, grid: Grid, spot: Spot) -> str:
         return f"{values}: {ENDED[outcome]}, with a loss of {number(trained.loss)} at step {trained.step:,}."
     held = round(float(grid.held[place]) * plan.seeds)
     return (
-        f"{values}: {held} of {plan.seeds} seeds held; most {ENDED[outcome]}, with a loss of "
+        f"{values}: {held} of {plan.seeds} seeds held; it counts as {outcome}, with a loss of "
         f"{number(float(grid.losses[place]))} at step {round(float(grid.steps[place])):,} (medians)."
     )
+
+
+def progress_in_words(now: Progress, *, paused: bool) -> str:
+    """Return how far a map is that is being made."""
+    if not now.level:
+        return "Starting the processes that train…"
+    left = f"; about {duration(now.seconds_left)} left in this level" if now.seconds_left else ""
+    failed = f", {now.failed:,} failed" if now.failed else ""
+    state = "Paused. " if paused else ""
+    return f"{state}Level {now.level}: {now.done:,} of {now.of:,} runs{left}. {now.run:,} in all{failed}."

@@ -337,7 +337,7 @@ class RunDriver:
 
     def _investigate(self) -> None:
         """Find where the first non-finite value came from. An error here is no fault of the run."""
-        if self._ranked:  # a rule names the rank
+        if self._ranked:  # the operations of the step are in the processes of the ranks
             return
         try:
             self.writer.explain(investigate(self.run, self._ready, self._snapshots, self._stopped))
