@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.loop_calls import Loop, unskipped
 from gradstudio.core.rank_figures import RankRows
 from gradstudio.core.spill import Spilled, SpillFile
@@ -24,39 +25,7 @@ BLOCK = 4096  # rows
 LOOK_EVERY = 20  # steps between two looks of most rules
 SAMPLE_EVERY = 120  # steps between two samples of the activations; one costs the time of 0.2 to 1.1 steps
 
-# A new column comes last, so that the rows of older versions begin with the same ones.
-COLUMNS: dict[str, str] = {
-    "step": "number of the optimizer step, from 0",
-    "loss": "mean loss of the step's batch, before the update",
-    "grad_norm": "L2 norm of the true gradient: unscaled, before clipping",
-    "clipped_norm": "L2 norm of the gradient that reached the optimizer",
-    "clip_coef": "norm after clipping / norm before clipping; 1 where nothing was clipped",
-    "lr": "learning rate of the update",
-    "scale": "loss scale that the step's backward pass ran under; 1 without scaling",
-    "skipped": "1 where the scaler skipped the update, else 0",
-    "nonfinite": "NaN and Inf entries of the unscaled gradient",
-    "update_ratio": "L2 norm of the change of the weights / L2 norm of the weights before it",
-    "weight_norm": "L2 norm of all weights, before the update",
-    "accuracy": "share of the step's training batch that was right; NaN where the task has none",
-    "step_seconds": "wall-clock time of the step",
-    "test_accuracy": "share of the test set that is right, before the update; UNKNOWN at steps that do not measure it",
-    "head_cosine": "mean cosine between the test examples as the last layer sees them; measured with test_accuracy",
-    "clip_cosine": "cosine between the true gradient and what clipping made of it; 1 where nothing was clipped",
-    "update_cosine": "cosine between the gradient that the optimizer got and minus the update; UNKNOWN without update",
-    "all_reduces": "calls that averaged gradients over the ranks; this and the next two UNKNOWN without ranks",
-    "reduced_bytes": "bytes of gradients that these calls averaged",
-    "rank_drift": "largest distance of a rank's weights from those of rank 0 / their norm, every 20 steps",
-}
 OLDER = (13, 17)  # numbers of columns that rows of older versions have
-
-LAYER_METRICS: dict[str, str] = {
-    "grad_norm": "L2 norm of the layer's true gradient: unscaled, before clipping",
-    "weight_norm": "L2 norm of the layer's weights, before the update",
-    "update_ratio": "L2 norm of the change of the weights / L2 norm of the weights before it",
-    "largest_grad": "largest absolute entry of the true gradient",
-    "zero_share": "share of gradient entries that are exactly 0",
-    "nonfinite_share": "share of gradient entries that are NaN or Inf",
-}
 
 _COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from gradstudio.core import files, strict_toml, studio_file
-from gradstudio.core.diagnosis.finding import NAMES
 from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
+from gradstudio.core.lesson import TABLE, LessonStep, Outcome, Text, check_rule
 from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import clean, one_line
 
@@ -35,7 +35,10 @@ Group = Literal[
 ]  # fmt: skip
 GROUPS: tuple[str, ...] = get_args(Group)
 
-_Text = Annotated[str, Field(max_length=2000)]
+# How much a lesson asks for, in the order in which they are taken.
+Level = Literal["basic", "intermediate", "advanced", ""]
+LEVELS: tuple[str, ...] = get_args(Level)
+MOST_BEFORE = 8  # presets that one names to be taken first
 
 
 class PresetError(ValueError):
@@ -46,30 +49,19 @@ class PresetError(ValueError):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
-
-
-class LessonStep(_Part):
-    """One step of a lesson. It is done once everything that it names holds at the same time."""
-
-    text: _Text
-    outcome: Literal["finished", "nonfinite", "failed"] | None = None
-    rule: _Text | None = None
-    knobs: list[_Text] = []
-    accuracy: float | None = None  # mean over the last 50 training batches
-    branch: bool = False  # the run is a branch
+    model_config = TABLE
 
 
 class Promise(_Part):
     """What a preset shows: how the run ends, which rule fires, the change that heals it, and those that do not.
     Without a fix, a rule and wrong fixes it is the promise that a run is healthy."""
 
-    outcome: Literal["finished", "nonfinite", "failed"] = "finished"
-    rule: _Text | None = None
-    fix: list[_Text] = []
+    outcome: Outcome = "finished"
+    rule: Text | None = None
+    fix: list[Text] = []
     accuracy: float = 0.0  # on the test set at the end: at least, after the fix
     broken_accuracy: float | None = None  # likewise: at most, before it and after a wrong fix; None: 0.3 x accuracy
-    wrong_fixes: Annotated[list[list[_Text]], Field(max_length=LARGEST_PROMISE)] = []  # each leaves it broken
+    wrong_fixes: Annotated[list[list[Text]], Field(max_length=LARGEST_PROMISE)] = []  # each leaves it broken
 
     @property
     def of_health(self) -> bool:
@@ -83,9 +75,9 @@ class Promise(_Part):
 class MapProposal(_Part):
     """The map to draw of a preset first: its axes and panels as the options of `gradstudio map` have them."""
 
-    x: _Text
-    y: _Text
-    by: _Text = ""
+    x: Text
+    y: Text
+    by: Text = ""
     cells: Annotated[int, Field(ge=2, le=MOST_CELLS)] = 32
 
 
@@ -94,8 +86,10 @@ class _File(_Part):
 
     schema_: Literal[1, 2] = Field(1, alias="schema")
     group: Group = ""
-    title: _Text = ""
-    summary: _Text = ""
+    level: Level = ""
+    after: Annotated[list[Text], Field(max_length=MOST_BEFORE)] = []
+    title: Text = ""
+    summary: Text = ""
     lesson: list[LessonStep] = []
     promise: Promise | None = None
     map: MapProposal | None = None
@@ -107,6 +101,8 @@ class Preset(_Part):
     title: str
     experiment: Experiment
     group: Group = ""
+    level: Level = ""
+    after: list[str] = []  # ids of the presets to take first
     summary: str = ""
     lesson: list[LessonStep] = []
     promise: Promise | None = None
@@ -200,9 +196,9 @@ def parse(text: str, path: Path) -> Preset:
         raise PresetError(f"{path}{_line_of(text, str(fault))}: {fault}") from None
     name = clean(path.stem)
     return Preset(
-        id=name, group=about.group, title=about.title or name, summary=about.summary, lesson=about.lesson,
-        promise=about.promise, map=about.map, experiment=experiment, timeline=timeline, path=path,
-        bundled=path.parent == files.PRESETS, written_in=about.schema_,
+        id=name, group=about.group, level=about.level, after=about.after, title=about.title or name,
+        summary=about.summary, lesson=about.lesson, promise=about.promise, map=about.map, experiment=experiment,
+        timeline=timeline, path=path, bundled=path.parent == files.PRESETS, written_in=about.schema_,
     )  # fmt: skip
 
 
@@ -213,23 +209,17 @@ def _check_assignments(about: _File, experiment: Experiment) -> None:
     """Raise KnobError where a lesson or the promise names an unknown knob or rule, or a value that is not allowed."""
     for index, step in enumerate(about.lesson):
         with _naming(f"lesson.{index}"):
-            experiment.with_texts(step.knobs)
-            _check_rule(step.rule)
+            step.check(experiment)
     if about.promise:
         with _naming("promise"):
             experiment.with_texts(about.promise.fix)
             for wrong in about.promise.wrong_fixes:
                 experiment.with_texts(wrong)
-            _check_rule(about.promise.rule)
+            check_rule(about.promise.rule)
     for name in ("x", "y", "by") if about.map else ():
         if text := getattr(about.map, name):
             with _naming("map"):
                 experiment.find_knob(text.partition("=")[0].strip())
-
-
-def _check_rule(rule: str | None) -> None:
-    if rule is not None and rule not in NAMES:
-        raise KnobError(f"rule = {quote(rule)} is not allowed; allowed: one of: {', '.join(NAMES)}")
 
 
 def read_timeline(entries: list[dict], experiment: Experiment) -> tuple[Change, ...]:
@@ -285,6 +275,10 @@ def to_toml(preset: Preset) -> str:
     table: dict = {"schema": SCHEMA, "title": preset.title}
     if preset.group:
         table["group"] = preset.group
+    if preset.level:
+        table["level"] = preset.level
+    if preset.after:
+        table["after"] = preset.after
     if preset.summary:
         table["summary"] = preset.summary
     for name, value in preset.experiment.changed().items():
@@ -328,7 +322,7 @@ def save_user_preset(preset: Preset) -> Path:
     return path
 
 
-_KEYS = {"schema", "group", "title", "summary", "lesson", "promise", "map", "timeline"}
+_KEYS = {"schema", "group", "level", "after", "title", "summary", "lesson", "promise", "map", "timeline"}
 
 
 def _as_declared(change: Change) -> float | int | str | bool:

@@ -132,11 +132,11 @@ def test_the_deep_sigmoid_is_dark_at_its_input() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
 def test_lessons_ask_for_what_there_is(preset):
-    assert preset.title and preset.summary and preset.lesson and preset.group
+    assert preset.title and preset.summary and preset.lesson and preset.group and preset.level
+    assert set(preset.after) <= set(BY_ID) - {preset.id}
     assert len(preset.title) <= 26, "more is cut off in the top bar"
     for step in preset.lesson:
-        assert step.outcome or step.rule or step.knobs or step.branch or step.accuracy is not None, (
-            "a step that can be done"
-        )
+        can_be_done = step.outcome or step.rule or step.knobs or step.branch or step.accuracy is not None
+        assert can_be_done or step.is_question
         for assignment in step.knobs:
             parse_assignment(assignment)

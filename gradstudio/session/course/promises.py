@@ -10,8 +10,10 @@ from typing import Literal, NamedTuple
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.lesson import LessonStep
 from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
+from gradstudio.session.course import questions
 from gradstudio.session.record.branches import fork, last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.lesson_check_marks import is_done
@@ -93,13 +95,28 @@ def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experim
     broken, back = runs.of(asked), False
     for at, step in enumerate(preset.lesson, 1):
         asked, back = asked.with_texts(step.knobs), back or step.branch
-        looks = step.outcome or step.rule or step.accuracy is not None or step.branch
+        looks = step.outcome or step.rule or step.accuracy is not None or step.branch or step.is_question
         run = Run(preset, asked) if not looks else runs.branch_of(broken, asked) if back else runs.of(asked)
         if run is None:
             return asked, f"step {at} rewinds a run that was never healthy"
+        if step.is_question:
+            if fault := why_no_answer(step, run):
+                return asked, f"step {at} of the lesson {fault}"
+            continue
         if not is_done(step, run, asked):
             return asked, f"step {at} of the lesson gets no check mark: the run {_ended(run)}, and {_findings(run)}"
     return asked, ""
+
+
+def why_no_answer(step: LessonStep, run: Run) -> str:
+    """Return why a question of a lesson has no right answer in a run, "" where it has exactly one."""
+    if step.explain and questions.measured(step.explain, run) is None:
+        return f"asks for {step.explain.measure}, which the run does not have: it {_ended(run)}"
+    came_true = questions.right_choices(step, run)
+    if step.predict and len(came_true) != 1:
+        told = ", ".join(f"“{step.predict[place].text}”" for place in came_true) or "none"
+        return f"has not one right choice but {told}: the run {_ended(run)}, and {_findings(run)}"
+    return ""
 
 
 class Runs:

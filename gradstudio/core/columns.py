@@ -1,0 +1,36 @@
+"""The quantities that are measured at every step: the columns of a run's history, and the metrics of each layer."""
+
+from __future__ import annotations
+
+# A new column comes last, so that the rows of older versions begin with the same ones.
+COLUMNS: dict[str, str] = {
+    "step": "number of the optimizer step, from 0",
+    "loss": "mean loss of the step's batch, before the update",
+    "grad_norm": "L2 norm of the true gradient: unscaled, before clipping",
+    "clipped_norm": "L2 norm of the gradient that reached the optimizer",
+    "clip_coef": "norm after clipping / norm before clipping; 1 where nothing was clipped",
+    "lr": "learning rate of the update",
+    "scale": "loss scale that the step's backward pass ran under; 1 without scaling",
+    "skipped": "1 where the scaler skipped the update, else 0",
+    "nonfinite": "NaN and Inf entries of the unscaled gradient",
+    "update_ratio": "L2 norm of the change of the weights / L2 norm of the weights before it",
+    "weight_norm": "L2 norm of all weights, before the update",
+    "accuracy": "share of the step's training batch that was right; NaN where the task has none",
+    "step_seconds": "wall-clock time of the step",
+    "test_accuracy": "share of the test set that is right, before the update; UNKNOWN at steps that do not measure it",
+    "head_cosine": "mean cosine between the test examples as the last layer sees them; measured with test_accuracy",
+    "clip_cosine": "cosine between the true gradient and what clipping made of it; 1 where nothing was clipped",
+    "update_cosine": "cosine between the gradient that the optimizer got and minus the update; UNKNOWN without update",
+    "all_reduces": "calls that averaged gradients over the ranks; this and the next two UNKNOWN without ranks",
+    "reduced_bytes": "bytes of gradients that these calls averaged",
+    "rank_drift": "largest distance of a rank's weights from those of rank 0 / their norm, every 20 steps",
+}
+
+LAYER_METRICS: dict[str, str] = {
+    "grad_norm": "L2 norm of the layer's true gradient: unscaled, before clipping",
+    "weight_norm": "L2 norm of the layer's weights, before the update",
+    "update_ratio": "L2 norm of the change of the weights / L2 norm of the weights before it",
+    "largest_grad": "largest absolute entry of the true gradient",
+    "zero_share": "share of gradient entries that are exactly 0",
+    "nonfinite_share": "share of gradient entries that are NaN or Inf",
+}

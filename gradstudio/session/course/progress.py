@@ -1,0 +1,148 @@
+"""How far a person has come in a lesson: which steps are done and by what, and how the questions were answered. It
+lasts over all runs of the preset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gradstudio.core.experiment import Experiment, differing, parse_assignment
+from gradstudio.core.knobs import format_value
+from gradstudio.core.lesson import LessonStep
+from gradstudio.core.presets import Preset, Promise
+from gradstudio.core.text import number
+from gradstudio.session.course import promises, questions
+from gradstudio.session.record.run import Run
+from gradstudio.session.words.lesson_check_marks import is_done
+
+Mark = Literal["open", "done", "answered", "right", "wrong", "skipped"]
+
+
+@dataclass
+class Passed:
+    """What came of one step. `note`: a sentence about it, "" where there is nothing to say."""
+
+    mark: Mark = "open"
+    note: str = ""
+    choice: int | None = None  # of a prediction
+    told: int | None = None  # the choice that came true
+    tries: int = 0  # wrong answers to a question about a number
+
+    @property
+    def over(self) -> bool:
+        return self.mark != "open"
+
+
+class Progress:
+    """The course of one person through one lesson."""
+
+    def __init__(self, preset: Preset) -> None:
+        self.preset = preset
+        self.steps = [Passed() for _ in preset.lesson]
+
+    @property
+    def next(self) -> int:
+        """Place of the first step that is not done; the number of steps where all are."""
+        return next((place for place, step in enumerate(self.steps) if not step.over), len(self.steps))
+
+    @property
+    def whole(self) -> bool:
+        """Whether every step is done, and every prediction was held against a run."""
+        return bool(self.steps) and all(step.over and step.mark != "answered" for step in self.steps)
+
+    def look(self, run: Run, requested: Experiment) -> bool:
+        """Take in the run as it stands, and return whether anything has changed. Steps are done in order."""
+        before = [(step.mark, step.note) for step in self.steps]
+        for step, passed in zip(self.preset.lesson, self.steps, strict=True):
+            if passed.mark == "answered":
+                self._judge(step, passed, run)
+        while (place := self.next) < len(self.steps):
+            step = self.preset.lesson[place]
+            if step.is_question or not is_done(step, run, requested):
+                break
+            self.steps[place] = Passed("done")
+        self._look_for_another_way(run)
+        return before != [(step.mark, step.note) for step in self.steps]
+
+    def too_late(self, place: int, run: Run) -> bool:
+        """Return whether the run that a question asks to predict has made steps already."""
+        return bool(len(run.history) or run.over) and questions.is_about(self.preset.lesson[place], run)
+
+    def predict(self, place: int, choice: int) -> None:
+        """Take down what a person expects; the next run that the question is about judges it."""
+        self.steps[place] = Passed("answered", choice=choice)
+
+    def can_explain(self, place: int, run: Run) -> bool:
+        """Return whether the run has the number that a question asks for."""
+        step = self.preset.lesson[place]
+        return (
+            step.explain is not None
+            and run.status in questions.ENDED
+            and questions.is_about(step, run)
+            and questions.measured(step.explain, run) is not None
+        )
+
+    def explain(self, place: int, answer: str, run: Run) -> str:
+        """Take an answer to a question about a number. Return what is wrong with it, "" where it is right."""
+        asked, passed = self.preset.lesson[place].explain, self.steps[place]
+        assert asked is not None
+        given = questions.as_number(answer)
+        if given is None:
+            return "Type a number, such as 0.25, 1.5e9 or 12 %."
+        right = questions.measured(asked, run)
+        if right is None:
+            return "The run does not have this number yet."
+        if not questions.is_right(asked, given, run):
+            passed.tries += 1
+            return f"{'Too large' if given > right else 'Too small'}, by more than {number(100 * asked.tolerance)} %."
+        self.steps[place] = Passed("right", f"Right: the run has {_with_unit(right, asked.unit)}.", tries=passed.tries)
+        return ""
+
+    def skip(self, place: int, run: Run) -> None:
+        """Leave a question out. Where the run knows its answer already, it is told."""
+        step, note = self.preset.lesson[place], ""
+        if step.explain and self.can_explain(place, run):
+            right = questions.measured(step.explain, run)
+            assert right is not None
+            note = f"The answer: {_with_unit(right, step.explain.unit)}."
+        self.steps[place] = Passed("skipped", note)
+
+    # ---- inside
+
+    def _judge(self, step: LessonStep, passed: Passed, run: Run) -> None:
+        if not questions.is_about(step, run):
+            return
+        came_true = questions.right_choices(step, run)
+        if len(came_true) != 1:
+            if run.status in questions.ENDED:
+                passed.note = "This run cannot tell: not exactly one of the choices came true."
+            return
+        passed.told = came_true[0]
+        passed.mark = "right" if passed.told == passed.choice else "wrong"
+        passed.note = "The run did as you expected." if passed.mark == "right" else "The run did otherwise."
+
+    def _look_for_another_way(self, run: Run) -> None:
+        """Give the steps that set the fix their check marks where the run is healed by any other change, and say by
+        which."""
+        promise, place = self.preset.promise, self.next
+        wanted = [at for at in range(place, len(self.steps)) if _heals(self.preset.lesson[at], promise)]
+        if not wanted or wanted[0] != place or promise is None or run.status != "finished":
+            return
+        if promises.why_not_healthy(run, promise):
+            return
+        changed = differing(self.preset.experiment, run.in_force)
+        others = {name: value for name, value in changed.items() if name.partition(".")[0] != "run"}
+        if not others or all(run.in_force[name] == value for name, value in map(parse_assignment, promise.fix)):
+            return
+        told = ", ".join(f"{name} = {format_value(value)}" for name, value in others.items())
+        for at in wanted:
+            self.steps[at] = Passed("done", f"Another way heals it too: {told}.")
+
+
+def _heals(step: LessonStep, promise: Promise | None) -> bool:
+    """Return whether a step is part of the way to the fix: it sets a knob of it, or rewinds."""
+    return promise is not None and not step.is_question and (step.branch or bool(set(promise.fix) & set(step.knobs)))
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return f"{number(value)} {unit}".strip()
