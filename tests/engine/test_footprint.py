@@ -31,5 +31,5 @@ def found() -> dict[str, dict]:
 @pytest.mark.parametrize("case", CASES)
 def test_the_estimate_is_what_the_allocator_says(found: dict[str, dict], case: str) -> None:
     each = found[case]
-    close = footprint.CLOSE_WITH_WORKSPACE if each["workspace"] else footprint.CLOSE
-    assert each["estimate"] == pytest.approx(each["allocator"], rel=close / 100)
+    most = footprint.CLOSE_WITH_WORKSPACE if each["workspace"] else footprint.CLOSE
+    assert footprint.off(each) <= most, each
