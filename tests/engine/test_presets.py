@@ -23,7 +23,7 @@ CHECKED = (
     "clip-before-unscale", "deep-sigmoid-vanishing", "dying-relu", "fp16-overflow",
     "fp16-underflow", "gan-ring", "log-of-zero", "missing-zero-grad", "outlier-batch", "pole-collapse",
     "rnn-explosion", "root-at-zero", "undivided-accumulation", "healthy-mlp", "rate-too-high",
-    "log-of-negative", "out-of-memory",
+    "log-of-negative", "out-of-memory", "clip-after-step",
 )  # fmt: skip
 CASES = [(BY_ID[name], BY_ID[name].experiment.run.seed) for name in CHECKED]
 
