@@ -127,6 +127,9 @@ def map_(
     proposed = request.preset.map
     if proposed and not (x or y):
         x, y, by = proposed.x, proposed.y, by or proposed.by
+        if proposed.steps and not steps and request.experiment.run.steps == request.preset.experiment.run.steps:
+            shorter = request.experiment.with_value("run.steps", proposed.steps)
+            preset = preset.model_copy(update={"experiment": shorter})
     for option, given in (("--x", x), ("--y", y)):
         if not given:
             raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")

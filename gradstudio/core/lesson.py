@@ -15,6 +15,7 @@ from gradstudio.core.knobs import KnobError, quote
 MOST_CHOICES = 6
 
 Outcome = Literal["finished", "nonfinite", "failed"]
+MapStep = Literal["made", "opened"]
 Text = Annotated[str, Field(max_length=2000)]
 Line = Annotated[str, Field(max_length=300)]
 
@@ -60,6 +61,7 @@ class LessonStep(_Part):
     knobs: list[Text] = []
     accuracy: float | None = None  # mean over the last 50 training batches
     branch: bool = False  # the run is a branch
+    map: MapStep | None = None  # the map that the preset proposes is whole, or one of its cells is the run
     predict: Annotated[list[Choice], Field(max_length=MOST_CHOICES)] = []  # of the run that has `knobs` in force
     explain: Explain | None = None  # likewise
     hint: Text = ""  # shown on request
@@ -76,7 +78,7 @@ class LessonStep(_Part):
         check_rule(self.rule)
         if self.predict and self.explain:
             raise KnobError("predict and explain are two questions; allowed: one of them in a step")
-        if self.is_question and (self.outcome or self.rule or self.accuracy is not None or self.branch):
+        if self.is_question and (self.outcome or self.rule or self.accuracy is not None or self.branch or self.map):
             raise KnobError("a question has knobs and nothing else to wait for; put the rest into a step of its own")
         if len(self.predict) == 1:
             raise KnobError(f"predict has 1 choice; allowed: 2 to {MOST_CHOICES}")

@@ -79,6 +79,7 @@ class MapProposal(_Part):
     y: Text
     by: Text = ""
     cells: Annotated[int, Field(ge=2, le=MOST_CELLS)] = 32
+    steps: Annotated[int, Field(ge=0, le=KNOBS["run.steps"].maximum)] = 0  # of each run; 0: the preset's
 
 
 class _File(_Part):
@@ -210,6 +211,8 @@ def _check_assignments(about: _File, experiment: Experiment) -> None:
     for index, step in enumerate(about.lesson):
         with _naming(f"lesson.{index}"):
             step.check(experiment)
+            if step.map and not about.map:
+                raise KnobError(f"map = {quote(step.map)} is not allowed; allowed: beside a table [map]")
     if about.promise:
         with _naming("promise"):
             experiment.with_texts(about.promise.fix)

@@ -188,7 +188,7 @@ class Window(QMainWindow):
         state = describe(run, self.simulator.family.parent(run))
         self.top.pill.show_state(state.tone, state.headline)
         self.findings.refresh(run, state, self.controls.healthy_step)
-        self.lesson.refresh(run, self.simulator.requested)
+        self.lesson.refresh(run, self.simulator.requested, self.map.done_with_proposal)
         (self.diagnosis.balance if new else self.diagnosis.balance_soon)()
         self.branches.refresh()
         self.gauges.refresh()

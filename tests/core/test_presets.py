@@ -464,6 +464,10 @@ def test_saving_where_nothing_can_be_written_is_a_preset_error(own_user_data: Pa
             "line 5: lesson.1: optimizer.lr = zzz",
         ),
         (
+            '[[lesson]]\ntext = "x"\nmap = "made"',
+            "lesson.0: map = made is not allowed; allowed: beside a table [map]",
+        ),
+        (
             '[[lesson]]\ntext = "x"\nrule = "no_such"',
             "lesson.0: rule = no_such is not allowed; allowed: one of: nonfinite_loss",
         ),

@@ -136,7 +136,7 @@ def test_lessons_ask_for_what_there_is(preset):
     assert set(preset.after) <= set(BY_ID) - {preset.id}
     assert len(preset.title) <= 26, "more is cut off in the top bar"
     for step in preset.lesson:
-        can_be_done = step.outcome or step.rule or step.knobs or step.branch or step.accuracy is not None
+        can_be_done = step.outcome or step.rule or step.knobs or step.branch or step.map or step.accuracy is not None
         assert can_be_done or step.is_question
         for assignment in step.knobs:
             parse_assignment(assignment)

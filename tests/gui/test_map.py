@@ -16,6 +16,7 @@ from session.map.test_mapper import Inline
 from waiting import LONG
 
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import LessonStep, MapProposal
 from gradstudio.gui.map import map_controller
 from gradstudio.gui.map.plan_dialog import PlanDialog
 from gradstudio.gui.services import file_choice
@@ -117,6 +118,22 @@ def test_the_cross_moves_with_the_knobs_and_drags_them(qtbot: QtBot, window: Win
     assert not window.simulator.started
     window.controls.set_knob("optimizer.lr", 5000.0)
     qtbot.waitUntil(lambda: "outside of this map" in panel.place.text(), timeout=LONG)
+
+
+def test_a_lesson_asks_for_the_map_and_for_a_cell_of_it(qtbot: QtBot, window: Window) -> None:
+    steps = [LessonStep(text="Make the map.", map="made"), LessonStep(text="Open a cell.", map="opened")]
+    proposed = MapProposal(x="optimizer.lr=0.1:1:log", y="model.init_gain=0.1:1:log", cells=4, steps=12)
+    preset = window.simulator.preset.model_copy(update={"lesson": steps, "map": proposed})
+    window.controls.load(preset)
+    heading = window.lesson.heading
+    qtbot.waitUntil(lambda: heading.text().endswith("0 of 2"), timeout=LONG)
+    mapped(qtbot, window)
+    qtbot.waitUntil(lambda: heading.text().endswith("1 of 2"), timeout=LONG)
+    qtbot.mouseClick(window.side.map.picture, Qt.MouseButton.LeftButton, pos=middle(window, Spot(0, 1, 2)))
+    qtbot.waitUntil(lambda: heading.text().endswith("2 of 2"), timeout=LONG)
+    assert window.simulator.preset.map == proposed and window.simulator.run.preset is not preset
+    window.controls.load(preset.model_copy(update={"experiment": preset.experiment.with_value("model.depth", 3)}))
+    assert not window.map.done_with_proposal(window.simulator.run), "a map of another experiment"
 
 
 def test_the_keyboard_reads_and_opens_cells(qtbot: QtBot, window: Window) -> None:

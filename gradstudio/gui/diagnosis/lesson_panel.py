@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
@@ -36,12 +38,18 @@ class LessonPanel(QWidget):
         column.addStretch(1)
         theme.dress(self, self._restyle)
 
-    def refresh(self, run: Run, requested: Experiment) -> None:
-        """Give check marks to the steps that are done; show another lesson where the preset has changed."""
-        if run.preset is not self._preset:
-            self._show_lesson(run.preset)
+    def refresh(self, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]]) -> None:
+        """Give check marks to the steps that are done; show another lesson where the preset has changed. A cell of a
+        map goes on with the lesson of its preset. `of_map`: what was done with the map that the preset proposes."""
+        preset = run.preset
+        if preset is not self._preset:
+            if self._preset is not None and preset.lesson and preset.lesson == self._preset.lesson:
+                self._preset = preset
+                self._restyle()
+            else:
+                self._show_lesson(preset)
         before = self._done
-        while self._done < len(run.preset.lesson) and is_done(run.preset.lesson[self._done], run, requested):
+        while self._done < len(preset.lesson) and is_done(preset.lesson[self._done], run, requested, of_map):
             self._done += 1  # in order: a step is checked only after those before it
         if self._done != before:
             self._restyle()

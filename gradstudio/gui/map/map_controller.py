@@ -25,6 +25,7 @@ from gradstudio.session.map.journal import JournalError, Stored
 from gradstudio.session.map.mapper import Mapper
 from gradstudio.session.map.place import differing, knobs_place, place_in_words, spot_of
 from gradstudio.session.map.plan import Job, Plan, Spot
+from gradstudio.session.map.proposal import done_with_proposal
 from gradstudio.session.map.summary import progress_in_words
 from gradstudio.session.map.view import View, view_of
 from gradstudio.session.record.run import Run
@@ -88,6 +89,11 @@ class MapController(QObject):
         self._draw()
         self._show_work()
         self._show_place()
+
+    def done_with_proposal(self, run: Run) -> frozenset[str]:
+        """Return what was done with the map that the run's preset proposes: it was made, and a cell of it opened."""
+        view = self._view
+        return done_with_proposal(view.stored, run) if view is not None and view.whole else frozenset()
 
     def make(self, plan: Plan) -> None:
         """Begin a map in a file of its own."""

@@ -98,7 +98,7 @@ class PlanDialog(TemporaryDialog):
         self.third.addItems([NO_THIRD, *(knob.name for knob, _ in self._experiment.items())])
         self.third.setCurrentText(third or NO_THIRD)
         self.cells, self.seeds = _number(first.cells, 2, MOST_CELLS), _number(1, 1, MOST_SEEDS)
-        self.steps = _number(self._experiment.run.steps, 1, LONGEST_RUN)
+        self.steps = _number(first.steps or self._experiment.run.steps, 1, LONGEST_RUN)
         self.full = QCheckBox("Train every cell")
         self.told, self.problem = QLabel(), QLabel()
         self._lay_out()

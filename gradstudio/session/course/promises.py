@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import Literal, NamedTuple, get_args
 
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment, differing
-from gradstudio.core.lesson import LessonStep
+from gradstudio.core.lesson import LessonStep, MapStep
 from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
 from gradstudio.session.course import questions
@@ -91,7 +91,8 @@ def why_healed(run: Run, promise: Promise) -> str:
 
 def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experiment, str]:
     """Do what the lesson says: change its knobs, rewind where it says so, and otherwise restart where it looks at a
-    run. Return the experiment that was asked for in the end, and which step gets no check mark, or ""."""
+    run. No map is made. Return the experiment that was asked for in the end, and which step gets no check mark, or
+    ""."""
     broken, back = runs.of(asked), False
     for at, step in enumerate(preset.lesson, 1):
         asked, back = asked.with_texts(step.knobs), back or step.branch
@@ -103,7 +104,7 @@ def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experim
             if fault := why_no_answer(step, run):
                 return asked, f"step {at} of the lesson {fault}"
             continue
-        if not is_done(step, run, asked):
+        if not is_done(step, run, asked, _any_map):
             return asked, f"step {at} of the lesson gets no check mark: the run {_ended(run)}, and {_findings(run)}"
     return asked, ""
 
@@ -117,6 +118,10 @@ def why_no_answer(step: LessonStep, run: Run) -> str:
         told = ", ".join(f"“{step.predict[place].text}”" for place in came_true) or "none"
         return f"has not one right choice but {told}: the run {_ended(run)}, and {_findings(run)}"
     return ""
+
+
+def _any_map(_: Run) -> Collection[str]:
+    return get_args(MapStep)
 
 
 class Runs:

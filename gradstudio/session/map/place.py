@@ -61,7 +61,7 @@ def place_in_words(run: Run, stored: Stored) -> str:
         return f"This run ({here}) is not one of this map: it differs in {_some(others, 4)}."
     if place is None:
         return f"This run ({here}) lies outside of the map."
-    job = _job_of(plan, run.experiment, place)
+    job = job_of(plan, run.experiment)
     cell = stored.results.get(job) if job else None
     if cell is None:
         return (
@@ -89,8 +89,11 @@ def _names(experiment: Experiment) -> set[str]:
     return {knob.name for knob, _ in experiment.items()}
 
 
-def _job_of(plan: Plan, experiment: Experiment, place: tuple[int, float, float]) -> Job | None:
-    """Return the cell and the seed that an experiment is; None where its values lie between cells."""
+def job_of(plan: Plan, experiment: Experiment) -> Job | None:
+    """Return the cell and the seed whose mapped knobs an experiment has; None where it lies between cells, or beside
+    the map."""
+    if (place := spot_of(plan, experiment)) is None:
+        return None
     job = Job(Spot(place[0], int(place[1]), int(place[2])), experiment.run.seed - plan.experiment.run.seed)
     if not 0 <= job.seed < plan.seeds:
         return None

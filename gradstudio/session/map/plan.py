@@ -91,9 +91,7 @@ class Plan:
             update={
                 "title": title,
                 "experiment": self.experiment_of(job),
-                "lesson": [],
                 "promise": None,
-                "map": None,
                 "bundled": False,
                 "path": None,
             }

@@ -9,6 +9,9 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value
 from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.session.map import plan
+from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.place import differing, job_of
+from gradstudio.session.record.run import Run
 
 FIRST = "optimizer.lr"
 SECOND = ("clipping.max_norm", "clipping.clip_value", "model.init_gain", "problem.batch_size", "problem.input_scale")
@@ -19,6 +22,7 @@ NEVER = (
     "run.memory_budget",
     "problem.skip_batches",
 )  # no axis: they bring no other training
+FREE = frozenset({"run.steps", "run.device"})  # in which a map may differ from the preset that proposes it
 AROUND = 30.0  # times the present value, up and down, on a logarithmic axis
 
 
@@ -31,6 +35,18 @@ def proposal(preset: Preset, experiment: Experiment) -> MapProposal:
             return asked
     second = next(name for name in (*SECOND, *axes(experiment)) if name != FIRST and experiment.applies(name))
     return MapProposal(x=axis_text(experiment, FIRST), y=axis_text(experiment, second))
+
+
+def done_with_proposal(stored: Stored, run: Run) -> frozenset[str]:
+    """Return "made" where a whole map is the one that the run's preset proposes, however fine it is and however long
+    its runs are, and "opened" as well where the run is one of its cells."""
+    made, asked = stored.plan, run.preset.map
+    knobs = [text.partition("=")[0].strip() for text in (asked.x, asked.y, asked.by)] if asked else []
+    if knobs != [made.x.knob, made.y.knob, made.by] or set(differing(made, run.preset.experiment)) - FREE:
+        return frozenset()
+    job = job_of(made, run.experiment)
+    is_cell = job in stored.results and not differing(made, run.experiment)
+    return frozenset({"made", "opened"} if is_cell else {"made"})
 
 
 def axes(experiment: Experiment) -> list[str]:

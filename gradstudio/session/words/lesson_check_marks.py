@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.presets import LessonStep
@@ -11,12 +12,22 @@ from gradstudio.session.record.run import Run, recent_mean
 LEAST_ROWS = 50  # rows before the accuracy counts
 
 
-def is_done(step: LessonStep, run: Run, requested: Experiment) -> bool:
+def _no_map(_: Run) -> Collection[str]:
+    return ()
+
+
+def is_done(
+    step: LessonStep, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = _no_map
+) -> bool:
     """Return whether everything that the step names holds for the run now. A step that names only knobs is done once
-    they are set; a step that names nothing is done once the run has a row."""
+    they are set, one that names only a map once that is there; a step that names nothing is done once the run has a
+    row. `of_map`: what was done with the map that the run's preset proposes, as a step's `map` names it."""
     history = run.history
     wanted = [parse_assignment(text) for text in step.knobs]
-    if step.knobs and step.outcome is None and step.rule is None and step.accuracy is None and not step.branch:
+    looks = step.outcome or step.rule or step.accuracy is not None or step.branch
+    if step.map and step.map not in of_map(run):
+        return False
+    if (step.knobs or step.map) and not looks:
         return all(requested[name] == value for name, value in wanted)
     if not len(history) and step.outcome != "failed":
         return False
