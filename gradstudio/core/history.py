@@ -54,7 +54,7 @@ class Settings(NamedTuple):
     optimizer: str = ""
     momentum: float = 0.0  # of SGD and RMSprop
     beta1: float = 0.0  # of Adam and AdamW
-    beta2: float = 0.0
+    beta2: float = 0.0  # of them, and alpha of RMSprop; 0 in the RMSprop rows of older versions
     weight_decay: float | None = None
 
 

@@ -139,8 +139,11 @@ class BuiltIn:
         return memory.check_step(knobs, self._shape, model, self.task.sample(2))
 
     def activations(self, model: nn.Module, batch: Any, knobs: Experiment) -> tuple[Activation, ...]:
+        acts = self.task.goal == "reward"  # after the end of an episode its states are zeros
         with precision.autocast(knobs.precision, self.device):
-            return activations.sample(model, knobs.model.activation, batch.inputs)
+            return activations.sample(
+                model, knobs.model.activation, batch.inputs, batch.targets[..., 2].flatten() > 0 if acts else None
+            )
 
     def test(self, model: nn.Module, knobs: Experiment) -> OnTestSet:
         with precision.autocast(knobs.precision, self.device), head.inputs_seen(model) as seen:

@@ -413,4 +413,5 @@ def settings(knobs: Experiment) -> Settings:
         for name in ("optimizer.momentum", "optimizer.beta1", "optimizer.beta2")
     )
     kind, decay = knobs.optimizer.kind, float(knobs.optimizer.weight_decay)
+    beta2 = optimizers.ALPHA if kind == "rmsprop" else beta2
     return Settings(knobs.clipping.kind, limit, knobs.precision.dtype, kind, momentum, beta1, beta2, decay)

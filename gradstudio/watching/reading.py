@@ -42,9 +42,10 @@ def settings_of(
     kind = type(optimizer).__name__.lower() if optimizer else ""
     if kind == "adam" and group.get("decoupled_weight_decay"):
         kind = "adamw"  # the same by another name
+    second = group.get("alpha") if kind == "rmsprop" else betas[1] if len(betas) > 1 else 0.0
     return Settings(
         clipping[0], clipping[1], dtype_name(autocast, tensors), kind,
-        _number(group.get("momentum")), _number(betas[0]), _number(betas[1]) if len(betas) > 1 else 0.0,
+        _number(group.get("momentum")), _number(betas[0]), _number(second),
         _number(group["weight_decay"]) if "weight_decay" in group else 0.0,
     )  # fmt: skip
 

@@ -414,6 +414,10 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     ),
     "a usual momentum": ("momentum_high", rows(STANDING, settings=DECAYED._replace(weight_decay=0.0, momentum=0.99))),
     "a spike that SGD forgets": ("updates_after_spike", remembered(STANDING, "sgd")),
+    "a gradient after gradients of 0": (
+        "updates_after_spike",
+        [replace(each, clipped_norm=1e-7 * (each.step == 100)) for each in remembered(STANDING, "adam")],
+    ),
     "a spike in a run that learns": ("updates_after_spike", remembered(fall(300), "adam")),
     "a spike at which the rate was lowered": (
         "updates_after_spike",
@@ -441,6 +445,7 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
     "the loss falls": ("loss_not_decreasing", rows(fall(300))),
     "large updates that learn": ("update_ratio_high", rows(fall(300), update_ratio=0.2)),
     "small updates that learn": ("update_ratio_low", rows(fall(300), update_ratio=1e-6)),
+    "a gradient of exactly 0, whatever the rate": ("update_ratio_low", rows(STANDING, norm=0.0, update_ratio=0.0)),
     "warmup": (
         "update_ratio_low",
         [replace(each, lr=1e-5 * (step + 1)) for step, each in enumerate(rows(STANDING, update_ratio=1e-6))],
@@ -466,6 +471,10 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "signal_lost",
         first_row(rows(fall(300)), head_cosine=0.996),
     ),
+    "examples that are alike while no update was made": (
+        "signal_lost",
+        first_row(rows(STANDING, update_ratio=1e-6), head_cosine=1.0),
+    ),
     "examples that are told apart": ("signal_lost", first_row(rows(STANDING), head_cosine=0.98)),
     "a test accuracy that has risen": (
         "nothing_learned",
@@ -473,6 +482,10 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
             replace(each, test_accuracy=0.1 + step / 400 if step % 100 == 0 else UNKNOWN)
             for step, each in enumerate(rows(STANDING))
         ],
+    ),
+    "gradients below the smallest float32": (
+        "vanishing_gradient",
+        [row(step, 2.3, 1e-39, shares=(0, 0, 0, 1, 0)) for step in range(300)],
     ),
     "a test set that is a little harder": ("test_gap", on_test_set(rows(fall(300), accuracy=0.99), 0.8)),
     "a model that has broken a moment ago": (
@@ -586,7 +599,7 @@ def test_the_accuracy_at_the_end_of_a_run_that_trained_well_tells_that_it_is_use
         history.append(replace(each, test_accuracy=0.09 if each.step == 0 else UNKNOWN))
         assert not [finding for finding in diagnosis.look(history) if finding.severity != "info"]
     [finding] = diagnosis.conclude(history, 0.08)
-    assert (finding.rule, finding.severity) == ("nothing_learned", "critical")
+    assert (finding.rule, finding.severity, finding.title) == ("nothing_learned", "critical", cause_ranking.APART)
     assert "8 %" in finding.evidence and "99 %" in finding.evidence and "by heart" in finding.meaning
     assert not [*Diagnosis(all_rules(), Progress(guess=0.1)).conclude(history, 0.95)]
 
@@ -674,6 +687,8 @@ ADAM = Settings("value", 0.5, "fp32", "adam", 0.0, 0.9, 0.999)
     (ADAM, ["m for about 10 steps", "v for about 1000 steps", "cosine with the true gradient is 0.3"]),
     (ADAM._replace(clipping="norm", optimizer="sgd", momentum=0.9), ["kept its direction", "repeats it for about 10 steps"]),
     (ADAM._replace(clipping="agc"), ["of each unit by itself", "cosine"]),
+    (ADAM._replace(optimizer="rmsprop", beta2=0.95), ["keeps this gradient for about 20 steps."]),
+    (ADAM._replace(optimizer="rmsprop", beta2=0.0), ["keeps this gradient. The update"]),
 ])  # fmt: skip
 def test_what_a_gradient_does_is_told_by_clipping_and_optimizer(settings: Settings, said: list[str]) -> None:
     history = History(LAYERS)
@@ -764,6 +779,59 @@ def test_what_was_no_better_than_guessing_stays_so_until_it_is_better() -> None:
     assert not state.stuck and found["nothing_learned"].severity == "critical"
     assert "At step 280" in found["nothing_learned"].evidence
     assert "has learned" in next(diagnosis.conclude(history, 0.2)).meaning
+
+
+def ended(made: list[Row], accuracy: float, state: Progress) -> dict[str, Finding]:
+    """What the rules say of a run that ends with an accuracy on the test set."""
+    history, diagnosis, found = History(LAYERS), Diagnosis(all_rules(), state), {}
+    for each in made:
+        history.append(each)
+        found |= {finding.rule: finding for finding in diagnosis.look(history)}
+    return found | {finding.rule: finding for finding in diagnosis.conclude(history, accuracy)}
+
+
+def test_a_run_that_ended_within_its_warmup_is_told() -> None:
+    made = [replace(each, lr=1e-5 * (each.step + 1), accuracy=0.1) for each in rows(STANDING, update_ratio=1e-6)]
+    found = ended(made, 0.2, Progress(guess=0.1, promised=0.75))
+    assert found["update_ratio_low"].remedies == ("schedule.warmup_steps=30",)
+    assert "at a learning rate of 0.003, which still rises." in found["update_ratio_low"].evidence
+    assert found["nothing_learned"].title == "Hardly better than guessing so far"
+    assert "nothing_learned" not in ended(made, 0.2, Progress(guess=0.1, promised=0.19))
+
+
+def test_what_goes_wrong_in_evaluation_alone_has_no_cause_in_training() -> None:
+    """An accuracy of a little above guessing at the end takes nothing back, and a mistake in the loop is no reason."""
+    made = looped(on_test_set(rows(fall(300), accuracy=0.97), 0.12), micro_batches=4)
+    found = ended(first_row(made, accumulated=Accumulated(0, 0.6, 1e-3)), 0.135, Progress(guess=0.1, promised=0.75))
+    assert "13.5 %" in found["nothing_learned"].evidence
+    causes = cause_ranking.ordered(found.values())
+    assert [(cause.rule, cause.severity) for cause in causes[:2]] == [
+        ("accumulation_mismatch", "warning"), ("test_gap", "critical"),
+    ]  # fmt: skip
+    assert causes[1].explains == ("nothing_learned",) and found["nothing_learned"].title == cause_ranking.APART
+    narrow = ended(rows(fall(300), accuracy=0.95), 0.7, Progress(guess=0.1, promised=0.75))
+    assert narrow["test_gap"].severity == "warning"
+
+
+def test_clipping_that_became_too_tight_is_told_from_there_on() -> None:
+    tight = [replace(each, clip_coef=0.5 if each.step < 130 else 1e-3) for each in rows(STANDING, settings=CLIPPED)]
+    finding = diagnose(tight)["clipping_always"]
+    assert (finding.severity, finding.first_step) == ("warning", 130)
+    adam = [replace(each, settings=CLIPPED._replace(optimizer="adam"), clipped_norm=4e-6) for each in tight]
+    assert "about 6.17e-7 (root mean square)" in diagnose(adam)["clipping_always"].meaning  # 4e-6 / sqrt(42)
+
+
+def test_a_spike_that_passed_is_not_the_beginning_of_one_that_stayed() -> None:
+    made = rows([*fall(100), 40.0, *fall(201)[101:], *[30.0] * 80])
+    finding = diagnose(made)["loss_spike"]
+    assert (finding.severity, finding.first_step) == ("warning", 201) and "and 30 at step 201" in finding.evidence
+
+
+def test_units_that_died_of_depth_are_an_effect_of_the_vanishing_gradient() -> None:
+    vanished = Finding("vanishing_gradient", "critical", "Vanishing gradient", 0, 9, WEIGHTS[:2], "", "", ())
+    dead = Finding("dead_units", "critical", "Dead units", 0, 9, WEIGHTS[1:2], "", "", ())
+    assert cause_ranking.ordered([dead, vanished])[0].rule == "vanishing_gradient"
+    assert cause_ranking.ordered([replace(dead, layers=WEIGHTS[:2]), vanished])[0].rule == "dead_units"
 
 
 def test_a_note_on_what_is_over_speaks_in_the_past() -> None:

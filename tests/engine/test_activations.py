@@ -46,6 +46,14 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(texts: list[str])
     )
 
 
+def test_the_time_after_an_episode_is_not_measured() -> None:
+    """Its states are zeros, which saturate nothing, and most of a batch where the pole falls at once."""
+    wild = ["model.kind=policy", "problem.task=pole", "model.activation=tanh", "model.init_gain=1e6"]
+    trainer = Trainer(Experiment().with_texts([*SMALL, *wild]))
+    trainer.sample_activations_next = True
+    assert all(layer.saturated > 0.99 for layer in next(trainer.steps()).activations.layers)
+
+
 @pytest.mark.parametrize("texts", KINDS.values(), ids=KINDS)
 def test_every_layer_is_there_under_the_name_of_its_weight(texts: list[str]) -> None:
     trainer = Trainer(Experiment().with_texts([*SMALL, *texts]))

@@ -17,6 +17,7 @@ from watching.conftest import columns, gradient_norm, near, norm, runs_of, small
 
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.watching.reading import settings_of
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]
@@ -91,6 +92,12 @@ def test_clipping_by_hand_that_torch_does_not_see(watch: Watch) -> None:
         clipped.append(gradient_norm(model))
         optimizer.step()
     assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(clipped)]
+
+
+def test_how_long_rmsprop_remembers_is_its_alpha() -> None:
+    net = small_net()
+    read = settings_of(torch.optim.RMSprop(net.parameters(), alpha=0.9), ("none", 0.0), None, [*net.parameters()])
+    assert (read.optimizer, read.beta2) == ("rmsprop", 0.9)
 
 
 def test_a_closure_counts_as_its_first_evaluation(watch: Watch) -> None:

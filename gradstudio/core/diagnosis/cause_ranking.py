@@ -37,6 +37,7 @@ _EXACT = (
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
+APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
 _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
 # They tell no mechanism, so they stand behind an explosion.
@@ -73,6 +74,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             and other.rule not in explained
             and place[other.rule] > place[finding.rule]
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
+            and not (_in_evaluation(other) and not _in_evaluation(finding))
         ]
         if follow:
             worst: Severity = max((finding.severity, *(other.severity for other in follow)), key=RANK.__getitem__)
@@ -80,6 +82,11 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             finding = replace(finding, severity=worst, explains=tuple(other.rule for other in follow))
         causes.append(finding)
     return [*causes, *symptoms, *notes]
+
+
+def _in_evaluation(finding: Finding) -> bool:
+    """Return whether a finding is about a model that does well in training: nothing that happens there explains it."""
+    return finding.rule == "test_gap" or finding.title == APART
 
 
 def folded(findings: Iterable[Finding], provenance: Provenance | None = None) -> list[Finding]:
@@ -102,7 +109,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     first = {rule: finding.first_step for rule, finding in found.items() if finding.severity != "info"}
     order: list[str] = list(ORDER)
     _place_the_size_of_a_step(order, first, found)
-    if first.get("vanishing_gradient", _NEVER) < first.get("dead_units", _NEVER):
+    if _died_of_depth(first, found):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
     if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
         made = [rule for rule in ("nonfinite_loss", "nonfinite_gradient") if _is_critical(found.get(rule))]
@@ -113,6 +120,15 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
         if event in first:
             _move(order, _there_before(event, order, first), before=event)
     return {rule: order.index(rule) if rule in order else len(order) for rule in found}
+
+
+def _died_of_depth(first: dict[str, int], found: dict[str, Finding]) -> bool:
+    """Return whether the gradient vanished before units were dead; or at the same step, while the units of the first
+    layer lived: a signal that has forgotten its input leaves each later unit on or off for all examples alike."""
+    vanished, died = (first.get(rule, _NEVER) for rule in ("vanishing_gradient", "dead_units"))
+    if vanished == died < _NEVER:
+        return found["vanishing_gradient"].layers[0] not in found["dead_units"].layers
+    return vanished < died
 
 
 def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: dict[str, Finding]) -> None:

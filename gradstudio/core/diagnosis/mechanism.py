@@ -72,11 +72,18 @@ def stepped(history: History, step: int) -> str:
                 f"m for about {first} steps, v for about {second} steps.{moved}"
             )
         case "rmsprop":
+            assert settings
             return (
-                "RMSprop divides the gradient by a running root mean square, which keeps this gradient for about 100 "
-                f"steps.{moved}"
+                "RMSprop divides the gradient by a running root mean square, which keeps this "
+                f"gradient{memory(settings)}.{moved}"
             )
     return moved.strip() or "The update follows this gradient."
+
+
+def memory(settings: Settings) -> str:
+    """Return how long the running mean of squared gradients keeps a gradient, with a space before it; "" where that is
+    not known."""
+    return f" for about {number(1 / (1 - settings.beta2))} steps" if 0 < settings.beta2 < 1 else ""
 
 
 def turned(history: History, step: int) -> str:

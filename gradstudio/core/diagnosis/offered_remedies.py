@@ -50,6 +50,7 @@ _OF_ITS_STEPS = (
 
 
 _SEEN = 0.01  # loss weight x loss scale above which fp16 holds most of a gradient
+_LARGE_EPS = 1e-4  # of Adam and its like: above the usual size of a gradient's entry it sets the size of the update
 _NEAR = 2.0  # factor below which two learning rates count as one remedy
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
 _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
@@ -82,13 +83,18 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return _OF_THE_LOSS[knobs.loss.kind]
         case "nonfinite_loss" if not finding.first_step:
             return (*_shrinking(knobs), *remedies)
-        case "exploding_gradient" | "update_ratio_high" if not finding.first_step and _multiplied(knobs):
+        case "exploding_gradient" | "update_ratio_high" if not finding.first_step and grave and _multiplied(knobs):
             return (*_shrinking(knobs), *remedies)
         case "update_ratio_low" | "loss_not_decreasing":
             rate = _USUAL_RATE[knobs.optimizer.kind] * (
                 1 - min(knobs.optimizer.momentum, 0.9) if knobs.optimizer.kind == "sgd" else 1
             )
-            return (*remedies, f"optimizer.lr={rate:.2g}") if knobs.optimizer.lr < rate else remedies
+            if "schedule.kind=constant" in remedies and knobs.schedule.kind != "constant":
+                return remedies[:1]  # the schedule takes a higher rate down too
+            first = ("optimizer.eps=1e-8",) if knobs.optimizer.eps > _LARGE_EPS else ()  # _fits drops it for SGD
+            return (*first, *remedies, *((f"optimizer.lr={rate:.2g}",) if knobs.optimizer.lr < rate else ()))
+        case "saturated_activation" if knobs.model.init_gain > 1 and not knobs.applies("problem.scaling"):
+            return ("model.init=xavier model.init_gain=1", *remedies)
         case "fp16_underflow" if knobs.loss.weight < 1:
             scaled, rest = remedies[:1], remedies[1:]
             weighed = tuple(f"{remedy} loss.weight=1" for remedy in scaled)
@@ -123,7 +129,7 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
 
 def _multiplied(knobs: Experiment) -> bool:
     """Return whether a factor on the inputs or on the loss makes the gradients large."""
-    return knobs.problem.input_scale > 1 or knobs.loss.weight > 1
+    return knobs.problem.input_scale > 1 or knobs.loss.weight > 1 or knobs.loss.z_loss > 1
 
 
 def _sums_unnormed(knobs: Experiment) -> bool:
@@ -139,6 +145,7 @@ def _shrinking(knobs: Experiment) -> tuple[str, ...]:
         ("model.init=he model.init_gain=1", knobs.model.init_gain > 1),
         ("model.initial_bias=0", abs(knobs.model.initial_bias) > 1),
         ("loss.weight=1", knobs.loss.weight > 1),
+        ("loss.z_loss=0.0001", knobs.loss.z_loss > 1),
     )
     changes = " ".join(change for change, needed in large if needed)
     return (changes,) if changes else ()

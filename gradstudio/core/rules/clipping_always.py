@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,16 +46,28 @@ class ClippingAlways(Looking):
         norm = median(history.column("grad_norm", len(history) - self.after))
         knob = knob_of(history.settings[-1][1].clipping)
         tight = coef < self.left and (state.stuck or state.halted or state.lost or self._slow(state))
+        first = len(history) - len(coefs)
+        if tight:
+            first += self._since(coefs)
+            if self._finding is not None and self._finding.severity == "info":
+                self._finding = None  # what was told clipped less
         self.tell(
             history,
             "warning" if tight else "info",
             "Every step is clipped" if clipped == len(coefs) else "Nearly every step is clipped",
             f"{clipped:,} of the {len(coefs):,} steps {up_to(history)} were clipped. The median step was left "
             f"{number(coef)} of its norm; the median norm of the latest {self.after} was {number(norm)}.",
-            self._meaning(history, coef),
+            self._meaning(history, coef, tight),
             (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
-            first=len(history) - len(coefs),
+            first=first,
         )
+
+    def _since(self, coefs: np.ndarray) -> int:
+        """Return the first of the latest steps, `after` or more, of which clipping left so little nearly always."""
+        little = np.cumsum((coefs < self.left)[::-1]) >= self.share * np.arange(1, len(coefs) + 1)
+        enough = np.flatnonzero(little[self.after - 1 :])
+        start = len(coefs) - self.after - int(enough[-1]) if len(enough) else 0
+        return start + int(np.argmax(coefs[start:] < self.left))
 
     def _end(self, history: History) -> None:
         """Tell in the past of clipping that was switched off."""
@@ -65,7 +78,7 @@ class ClippingAlways(Looking):
                 meaning=f"Clipping is off since step {history.settings[-1][0]:,}.", remedies=(),
             )  # fmt: skip
 
-    def _meaning(self, history: History, coef: float) -> str:
+    def _meaning(self, history: History, coef: float, tight: bool) -> str:
         settings = history.settings[-1][1]
         parts = ["Clipping decides the size of these gradients."]
         if settings.clipping != "norm":
@@ -76,6 +89,13 @@ class ClippingAlways(Looking):
         match settings.optimizer:
             case "sgd" if settings.clipping == "norm":
                 parts.append(f"The effective learning rate is about {number(coef)} of the one that is set.")
+            case "adam" | "adamw" | "rmsprop" if tight:
+                norm = median(history.column("clipped_norm", len(history) - self.after))
+                entry = norm / math.sqrt(max(sum(layer.size for layer in history.layers), 1))
+                parts.append(
+                    f"An entry of what is left is about {number(entry)} (root mean square). The optimizer divides such "
+                    "a factor out only where that is far above its eps."
+                )
             case "adam" | "adamw" | "rmsprop":
                 parts.append(
                     "A factor that is the same at every step has no effect here: the optimizer divides it out."

@@ -130,7 +130,7 @@ class ExplodingGradient:
 
     def _forgive(self, history: History, state: Progress, loss: float, over: bool) -> None:
         """Make it a note: the run goes on well."""
-        if self._finding and (self._finding.severity == "critical" or self._finding.remedies or not self._forgiven):
+        if self._finding and (self._finding.severity == "critical" or not self._forgiven):
             self._forgiven = over
             told = self._recovery(history, loss, state)
             self._finding = replace(
@@ -175,7 +175,7 @@ class ExplodingGradient:
             worst = severity if known is None else max(severity, known.severity, key=RANK.__getitem__)
             first = step if known is None else known.first_step
             if norm > self._peak:
-                self._peak, self._peak_step = norm, step
+                self._peak, self._peak_step, self._forgiven = norm, step, False
             last = step if known is None else max(step, known.last_step)
             self._finding = replace(self._describe(history, self._peak_step, worst), first_step=first, last_step=last)
         elif step > known.last_step:
@@ -214,6 +214,6 @@ class ExplodingGradient:
             step, step, (layer,) if layer else (), growth + where + "." + reached + mechanism.released(history, step),
             how + (mechanism.stepped(history, step) + decay if not contained else "The loss shows no harm so far."),
             ()
-            if contained
+            if severity == "info"
             else (*decays, "clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
         )  # fmt: skip

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import MOVED, Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import fitting_rate
-from gradstudio.core.history import History
+from gradstudio.core.history import LOOK_EVERY, History
 
 
 @dataclass
@@ -30,8 +31,19 @@ class LossNotDecreasing(Looking):
         self.tell(
             history, "warning", "The loss does not fall",
             state.course(), "The updates do not bring the loss down. Other findings may say why.",
-            self._remedies(history, state),
+            self._remedies(history, state), first=self._since(history, state),
         )  # fmt: skip
+
+    def _since(self, history: History, state: Progress) -> int:
+        """Return the first of the latest steps whose losses, LOOK_EVERY at a time, were in the median never `fall`
+        below the first loss."""
+        stop = len(history)
+        while stop:
+            start = max(stop - LOOK_EVERY, 0)
+            if median(history.column("loss", start, stop)) <= (1 - self.fall) * state.start:
+                break
+            stop = start
+        return min(stop, len(history) - 1)
 
     def _remedies(self, history: History, state: Progress) -> tuple[str, ...]:
         """Return a rate that fits the first update; none that is near the one in force, and no higher one where the

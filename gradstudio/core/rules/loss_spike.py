@@ -50,10 +50,14 @@ class LossSpike(Looking):
         if not losses.max() <= self._line:  # or NaN
             high = np.flatnonzero(losses > self._line)
             at = int(high[0]) if len(high) else 0
+            if len(high) and self._since >= 0 and self._seen + at > self._latest + self.least and self._passed(history):
+                self._peak = 0.0  # that one is over: this is another
             self._latest = self._seen + int(high[-1]) if len(high) else self._latest
             peak = float(losses[high][np.isfinite(losses[high])].max(initial=0.0))
             if peak > self._peak:
-                self._peak, self._since, self._before = peak, self._seen + at, self._median
+                if not self._peak:
+                    self._since = self._seen + at
+                self._peak, self._before = peak, self._median
                 self._calm = min(self._calm, self._median)
                 self._peak_step = self._seen + int(high[losses[high] == peak][0])
         if self._since >= 0:
@@ -96,6 +100,9 @@ class LossSpike(Looking):
             meaning = "An update at that step, or shortly before it, moved the weights to a higher loss for a while."
         else:
             meaning = "One bad batch, or one update that was too large, moved the weights to a higher loss."
+        known = self._finding
+        if severity != "info" and known is not None and known.severity == "info" and self._since > known.first_step:
+            self._finding = None  # what was told before has passed
         self.tell(
             history, severity, "Loss spike" if severity != "info" else "Loss spike that passed",
             f"The loss was about {number(self._before)}, and {number(self._peak)} at step {self._peak_step:,}."

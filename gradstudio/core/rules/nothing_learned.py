@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from gradstudio.core.diagnosis import mechanism
+from gradstudio.core.diagnosis.cause_ranking import APART
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import MOVED, RISEN, WINDOW, Progress
 from gradstudio.core.diagnosis.rule import OnTestSet
@@ -25,7 +26,9 @@ class NothingLearned(OnTestSet):
     def judge(self, history: History, state: Progress, step: int, accuracy: float) -> None:
         start = history.value("test_accuracy", 0)
         above = state.above_guessing(accuracy, start)
-        apart = above <= MOVED and self.in_training(history, state) > accuracy + 2 * RISEN
+        told = self._finding is not None and self._finding.severity == "critical"
+        line = RISEN if told else MOVED  # what was told is not taken back for a few examples more
+        apart = above <= line and self.in_training(history, state) > accuracy + 2 * RISEN
         standing = above <= RISEN and (state.stuck or state.lost)
         standing = standing or (above <= MOVED and self._finding is not None)  # it has not risen since it was told
         if state.broken or step < self.after or not (apart or standing):
@@ -40,7 +43,8 @@ class NothingLearned(OnTestSet):
         )
         right = f" {trained}." * math.isfinite(state.accuracy)
         self.tell(
-            history, "critical", "No better than guessing" if above <= MOVED else "Hardly better than guessing",
+            history, "critical",
+            APART if apart else "No better than guessing" if above <= MOVED else "Hardly better than guessing",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}{began}."
                 f"{self._guess(state)}{right}",
             mechanism.apart(history, state.batch_normed)
@@ -53,12 +57,14 @@ class NothingLearned(OnTestSet):
         finding, state = super().conclude(history, progress, accuracy), progress.at(history)
         above = state.above_guessing(accuracy, history.value("test_accuracy", 0) if len(history) else math.nan)
         told = finding is not None and finding.severity != "info"
-        if told or state.broken or len(history) < self.after or not above <= MOVED:
+        hardly = above <= RISEN and accuracy < state.promised and not state.learned
+        if told or state.broken or len(history) < self.after or not (above <= MOVED or hardly):
             return finding
         self.tell(
-            history, "warning", "No better than guessing so far",
+            history, "warning", f"{'No' if above <= MOVED else 'Hardly'} better than guessing so far",
             f"At the end the accuracy on the test set is {percent(accuracy)}.{self._guess(state)}",
-            f"{state.course()} The model has learned nothing of what its task is for. It may need more steps.",
+            f"{state.course()} The model has learned {'nothing' if above <= MOVED else 'little'} of what its task is "
+            "for. It may need more steps.",
         )  # fmt: skip
         return self._finding
 

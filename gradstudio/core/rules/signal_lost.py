@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
@@ -24,9 +26,10 @@ class SignalLost(Looking):
 
     rule = "signal_lost"
     cosine: float = 0.99
+    moved: float = 0.01  # of their norm: until all updates could have moved the weights so far, nothing was tried
 
     def look(self, history: History, state: Progress) -> None:
-        if state.all_zero or not state.stuck:
+        if state.all_zero or not state.stuck or self._untried(history):
             self.soften(not state.well)
             return
         steps, cosines = history.measured("head_cosine", max(len(history) - 2000, 0))
@@ -56,3 +59,9 @@ class SignalLost(Looking):
             ),
             first=int(steps[above]),
         )  # fmt: skip
+
+    def _untried(self, history: History) -> bool:
+        """Return whether all updates together were too small to tell what the weights could learn."""
+        ratios = history.column("update_ratio")
+        ratios = ratios[np.isfinite(ratios)]
+        return len(ratios) > 0 and float(ratios.sum()) < self.moved

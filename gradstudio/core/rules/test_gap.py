@@ -13,10 +13,10 @@ from gradstudio.core.text import percent
 
 @dataclass
 class TestGap(OnTestSet):
-    """Fires after `after` steps where `gap` more of the training batches than of the test set are right. It is
-    critical where the test accuracy is below what the task promises. One of guessing is told by nothing_learned. The
-    accuracy at the end of the run counts as one more measurement. (SageMaker Debugger calls a tenth more overfitting,
-    which small sets of digits reach in sound runs too.)"""
+    """Fires after `after` steps where `gap` more of the training batches than of the test set are right, or half as
+    many more and the test accuracy is below what the task promises. It is critical where both are so. One of guessing
+    is told by nothing_learned. The accuracy at the end of the run counts as one more measurement. (SageMaker Debugger
+    calls a tenth more overfitting, which small sets of digits reach in sound runs too.)"""
 
     rule = "test_gap"
     gap: float = 2 * RISEN
@@ -24,12 +24,13 @@ class TestGap(OnTestSet):
 
     def judge(self, history: History, state: Progress, step: int, accuracy: float) -> None:
         guessed = state.above_guessing(accuracy, history.value("test_accuracy", 0)) <= MOVED
-        apart = self.in_training(history, state) > accuracy + self.gap and not state.by_accuracy
+        more, missed = self.in_training(history, state) - accuracy, accuracy < state.promised
+        apart = more > (self.gap / 2 if missed else self.gap) and not state.by_accuracy
         if state.broken or step < self.after or guessed or not apart:
             self.soften(False)
             return
         self.tell(
-            history, "critical" if accuracy < state.promised else "warning", "Wrong on the test set",
+            history, "critical" if missed and more > self.gap else "warning", "Wrong on the test set",
             f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}, while "
                 f"{percent(state.accuracy)} of the 50 training batches {up_to(history)} were right.",
             mechanism.apart(history, state.batch_normed), ("model.norm=layer",) if state.batch_normed else (),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradstudio.core.diagnosis import weight_decay
+from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.median import median
-from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.progress import HARDLY, Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import fitting_rate
 from gradstudio.core.history import History, up_to
@@ -18,7 +19,8 @@ from gradstudio.core.text import number
 @dataclass
 class UpdateRatioLow(Looking):
     """Fires at a median |update| / |weights| below `ratio` over the last steps, while the learning rate does not rise
-    and the loss stands still: in a run that has learned almost nothing, or less than the task promises.
+    and the loss stands still: in a run that has learned almost nothing, or less than the task promises. At the end of a
+    run it fires too where the rate still rises. A gradient of exactly 0 is no matter of the rate.
 
     1e-4 is TheDeepChecker's lower end (log10 < -4). Small updates are no fault while the loss falls."""
 
@@ -37,6 +39,16 @@ class UpdateRatioLow(Looking):
         if len(history) < self.after or not (state.stuck or state.halted):
             self.soften(not state.well)
             return
+        self._judge(history, state)
+
+    def conclude(self, history: History, progress: Progress, accuracy: float) -> Finding | None:
+        """Judge a run that ended within its warmup."""
+        state = progress.at(history)
+        if len(history) >= self.after and state.warming and state.recent > HARDLY * state.reference:
+            self._judge(history, state)
+        return self._finding
+
+    def _judge(self, history: History, state: Progress) -> None:
         latest = history.column("update_ratio", len(history) - self.window)
         ratio = median(latest)
         if not ratio < self.ratio:
@@ -45,17 +57,23 @@ class UpdateRatioLow(Looking):
         before = history.column("update_ratio", 0, since)
         if (before > self.usual).any() and lr > 0.5 * history.value("lr", since - 1):
             return  # the rate was high enough while there was a gradient
+        norms = history.column("clipped_norm", len(history) - self.window)
+        if median(norms) == 0 and lr > 0:
+            return
         if weight_decay.outweighs(history, len(history) - len(latest), len(history)):
             return  # what is left of the update is not the rate's
         fit = fitting_rate(history)
+        highest = float(history.column("lr").max())
         remedies = (
-            (f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr else ()
+            *(("schedule.kind=constant",) if lr < 0.5 * highest else ()),  # a higher rate falls as far
+            *((f"schedule.warmup_steps={len(history) // 10}",) if state.warming else ()),
+            *((f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr and not state.warming else ()),
         )  # offered_remedies.py adds the usual one
         self.tell(
             history, "warning", "Updates too small",
             f"The median of the {len(latest)} updates {up_to(history)} is {number(ratio)} times as large as the "
-            "weights (about "
-                f"0.001 is usual), at a learning rate of {number(lr)}. {state.course()}",
+            f"weights (about 0.001 is usual), at a learning rate of {number(lr)}"
+            f"{', which still rises' if state.warming else ''}. {state.course()}",
             f"Together they moved the weights by at most {number(float(np.nansum(latest)))} times "
                 "their norm in all.", remedies, first=since,
         )  # fmt: skip

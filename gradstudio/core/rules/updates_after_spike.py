@@ -55,8 +55,7 @@ class UpdatesAfterSpike(Looking):
 
     def _say(self, history: History, before: float, after: float) -> None:
         settings = mechanism.in_force(history, self._spike)
-        kept = settings.beta2 if settings and settings.optimizer != "rmsprop" else 0.99
-        memory = f" for about {number(1 / (1 - kept))} steps" if kept < 1 else ""
+        memory = mechanism.memory(settings) if settings else ""
         last = len(history) - 1
         self.tell(
             history, "warning", "Small updates after a gradient spike",
@@ -84,6 +83,8 @@ class UpdatesAfterSpike(Looking):
         if len(before) < self.least or not len(norms):
             return
         usual = median(before)
+        if not usual > 0:  # beside a gradient of 0, as in an underflow, any is large
+            return
         high = np.flatnonzero(np.isfinite(norms) & (norms > self.times * usual))
         if len(high):
             self._spike, self._usual = start + int(high[0]), usual

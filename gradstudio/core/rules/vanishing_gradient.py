@@ -14,6 +14,8 @@ from gradstudio.core.diagnosis.streak import streak
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
+_TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, and a quotient of two tells nothing
+
 
 @dataclass
 class VanishingGradient(Looking):
@@ -38,9 +40,9 @@ class VanishingGradient(Looking):
             return
         latest = history.layer_metric("grad_norm", len(history) - self.rows)
         first, last = _median(latest, weights[0]), _median(latest, weights[-1])
-        if not last > self.ratio * first:
+        if not last > max(self.ratio * first, _TINY):
             return
-        since = self._since(history)
+        since = self._finding.first_step if self._finding else self._since(history)
         decay = weight_decay.shrunk(history, since)
         hardly = "" if decay else ", so they hardly change from there on"
         dark = tuple(history.layers[index].name for index in weights if _median(latest, index) * self.ratio < last)

@@ -35,14 +35,15 @@ class _Seen(NamedTuple):
 
 
 @torch.no_grad()
-def sample(model: nn.Module, activation: str, inputs: Tensor) -> tuple[Activation, ...]:
+def sample(model: nn.Module, activation: str, inputs: Tensor, counted: Tensor | None = None) -> tuple[Activation, ...]:
     """Measure every layer whose outputs go through an activation, in forward order. A network that is used several
-    times in a pass is measured the first time."""
+    times in a pass is measured the first time. `counted` says which of the rows (batch x time steps,) of a network that
+    answers each time step are measured; the others fill up the batch."""
     seen: list[_Seen] = []
     with statistics_kept(model), _watched(model, activation, seen):
         model(inputs)
     first = {each.layer: each for each in reversed(seen)}
-    return _measure([first[each.layer] for each in seen if first[each.layer] is each])
+    return _measure([first[each.layer] for each in seen if first[each.layer] is each], counted)
 
 
 @contextmanager
@@ -97,14 +98,16 @@ def _note_states(
         seen.append(_Seen(f"{name}.weight_ih_l{layer}", kind, None, state))
 
 
-def _measure(seen: list[_Seen]) -> tuple[Activation, ...]:
+def _measure(seen: list[_Seen], counted: Tensor | None) -> tuple[Activation, ...]:
     """Measure layers of one shape together: many small operations would cost more than the pass."""
     shapes: dict[tuple, list[int]] = {}
     for index, each in enumerate(seen):
         shapes.setdefault((each.kind, each.sums is None, each.outputs.dtype, each.outputs.shape), []).append(index)
     measured: dict[int, Activation] = {}
     for (kind, without_sums, *_), places in shapes.items():
+        rows = slice(None) if counted is None else counted
         outputs = torch.stack([seen[place].outputs for place in places]).float().flatten(1, -2)  # (layers, rows, units)
+        outputs = outputs[:, rows]
         std, mean = torch.std_mean(outputs, (1, 2), correction=0)
         saturated = dead = torch.zeros_like(mean)
         if kind in _SATURATED:
@@ -114,7 +117,9 @@ def _measure(seen: list[_Seen]) -> tuple[Activation, ...]:
             sums = (
                 outputs
                 if kind == "relu"
-                else torch.stack([sums for place in places if (sums := seen[place].sums) is not None]).flatten(1, -2)
+                else torch.stack([sums for place in places if (sums := seen[place].sums) is not None]).flatten(1, -2)[
+                    :, rows
+                ]
             )
             dead = (sums.amax(1) <= _DEAD_BELOW[kind]).float().mean(1)
         for place, values in zip(places, torch.stack([mean, std, saturated, dead], 1).tolist(), strict=True):

@@ -10,6 +10,8 @@ from torch.nn import Parameter
 from gradstudio.core import experiment
 from gradstudio.engine import torch_internals
 
+ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
+
 
 def groups(knobs: experiment.Optimizer) -> dict[str, object]:
     """Return the values of the live knobs under torch's names, for this kind of optimizer."""
@@ -17,7 +19,7 @@ def groups(knobs: experiment.Optimizer) -> dict[str, object]:
     if knobs.kind in ("adam", "adamw"):
         return common | {"betas": (knobs.beta1, knobs.beta2), "eps": knobs.eps}
     if knobs.kind == "rmsprop":
-        return common | {"momentum": knobs.momentum, "eps": knobs.eps}
+        return common | {"momentum": knobs.momentum, "eps": knobs.eps, "alpha": ALPHA}
     return common | {"momentum": knobs.momentum}
 
 
