@@ -32,7 +32,8 @@ def launch(source: str | None = None) -> int:
     try:
         preset = presets.load(source or FIRST_PRESET)
         check()
-        from gradstudio.gui.window import Window  # Qt is loaded here
+        from gradstudio.gui.gallery.gallery_controller import wanted_at_start  # Qt is loaded here
+        from gradstudio.gui.window import Window
 
         if find_spec("pyqtgraph") is None:  # the window imports it only behind its first paint
             raise ModuleNotFoundError(name="pyqtgraph")
@@ -53,7 +54,7 @@ def launch(source: str | None = None) -> int:
 
     app = application()
     threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
-    window = Window(preset)
+    window = Window(preset, gallery=source is None and wanted_at_start())
     reports = FaultReports(window, window.message, files.user_log(), ready=lambda: window.furnished)
     reports.install()
 

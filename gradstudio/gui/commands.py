@@ -96,10 +96,14 @@ class Table:
 
 def table(
     context: Context, *, machine: Machine, columns: Columns, speed: SpeedSlider, knobs: KnobPanel,
-    plots: Callable[[], PlotStack],
+    plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object],
 ) -> Table:  # fmt: skip
     """Return every command of the window. `plots` is asked when a command needs them: they are made later."""
     edit, export, presets = _edit(context), _export(context), _presets(context)
+    gallery = Command(
+        "gallery", "Show or hide gallery", toggle_gallery, "Ctrl+L",
+        "Shows every preset as a card, with a picture of its run, and which lessons are finished",
+    )  # fmt: skip
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
     menus: Menus = {
         "&File": (*presets[:2], None, *export, None, Command("quit", "Quit", context.parent.close, StandardKey.Quit)),
@@ -107,6 +111,8 @@ def table(
         "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
         "&View": (*_plots_and_theme(plots), None, *_panels(context, columns, knobs)),
         "&Presets": (
+            gallery,
+            None,
             Dynamic(lambda menu: preset_menu.fill(menu, context)),
             None,
             edit[1],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeyEvent
-from PySide6.QtWidgets import QMainWindow, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
 from gradstudio.core import compiled, files, presets
 from gradstudio.core.studio_file import StudioFile
@@ -20,6 +20,8 @@ from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
+from gradstudio.gui.gallery.gallery_controller import GalleryController
+from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knobs.knob_panel import KnobPanel
 from gradstudio.gui.services.background_jobs import BackgroundJobs
@@ -49,7 +51,8 @@ CONTROLLER_CLOSING = 0.4  # seconds that fixes and requests to the library get t
 
 
 class Window(QMainWindow):
-    def __init__(self, preset: presets.Preset) -> None:
+    def __init__(self, preset: presets.Preset, *, gallery: bool = False) -> None:
+        """`gallery`: whether the gallery is shown first, and not the run of the preset."""
         super().__init__()
         library = files.user_library()
         self.simulator = Simulator(preset, library)
@@ -64,9 +67,13 @@ class Window(QMainWindow):
         )  # fmt: skip
         self.top, self.knobs, self.figures = TopBar(), KnobPanel(), FiguresBar()
         self.columns = Columns(self.knobs)
+        self.gallery_page = GalleryPage(at_first=gallery)
+        self.gallery = GalleryController(self.context, self.gallery_page)
+        self._gallery_over: tuple[Run, bool] = (self.simulator.run, False)  # the run behind it, and whether it goes
+        self._gallery_first = gallery
         self.commands = commands.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
-            plots=lambda: self.plots,
+            plots=lambda: self.plots, toggle_gallery=self.toggle_gallery,
         )  # fmt: skip
         self._library_problem = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
@@ -96,6 +103,8 @@ class Window(QMainWindow):
         together. Before the end the window cannot be used."""
         from gradstudio.gui import second_part
 
+        if self._gallery_first:
+            yield from self.gallery_page.making()
         self.plots = second_part.PlotStack()
         yield from self.plots.furnishing()
         self.side = second_part.SidePanel()
@@ -122,6 +131,8 @@ class Window(QMainWindow):
         self.plots.loss.widget.setFocus()  # so that Space runs
         yield
         self.furnished = True
+        if self._gallery_first:
+            self.show_gallery()
         self.refresh()
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
         self.diagnosis.balance()  # its texts have their width now
@@ -142,6 +153,28 @@ class Window(QMainWindow):
                 return
         self._left = None
 
+    def toggle_gallery(self) -> None:
+        """Show the gallery in place of the plots, or the plots again."""
+        self.show_plots() if self.gallery_page.isVisible() else self.show_gallery()
+
+    def show_gallery(self) -> None:
+        self._gallery_over = self.simulator.run, self.controls.playing
+        self.pages.setCurrentWidget(self.gallery_page)
+        self.gallery_page.search.setFocus()
+        self.gallery.look()
+
+    def show_plots(self) -> None:
+        if self.pages.currentWidget() is self.gallery_page:
+            self.pages.setCurrentIndex(0)
+            self.plots.loss.widget.setFocus()
+
+    def _leave_gallery_for_a_run(self, run: Run) -> None:
+        """Show the plots once another run is behind the gallery, or the one behind it begins to go."""
+        before, went = self._gallery_over
+        self._gallery_over = run, self.controls.playing
+        if run is not before or (self.controls.playing and not went):
+            self.show_plots()
+
     def _beat(self) -> None:
         if theme.settled:  # or nothing is painted
             self.refresh(within=TURN)
@@ -149,6 +182,8 @@ class Window(QMainWindow):
     def _refreshing(self, *, whole: bool = False) -> Iterator[None]:
         """Refresh a part each time that it is asked."""
         run, now = self.simulator.run, time.monotonic()
+        if self.gallery_page.isVisible():
+            self._leave_gallery_for_a_run(run)
         drawable = not compiled.busy()  # the window does not wait for a function that is being compiled
         new = self._state.changed(run, run.status, len(run.findings)) or whole
         if (
@@ -229,7 +264,11 @@ class Window(QMainWindow):
         rows.addWidget(self.top)
         rows.addWidget(self.columns, 1)
         rows.addWidget(self.figures)
-        self.setCentralWidget(body)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(body)
+        self.pages.addWidget(self.gallery_page)
+        self.pages.setCurrentIndex(int(self._gallery_first))
+        self.setCentralWidget(self.pages)
         theme.dress(self.menuBar())
 
     def _show_title(self, preset: str) -> None:
@@ -260,6 +299,8 @@ class Window(QMainWindow):
     def _connect_second_part(self) -> None:
         controls = self.controls
         controls.refresh_asked.connect(self.refresh)
+        self.lesson.finished.connect(self.gallery.finish)
+        self.gallery.left.connect(self.show_plots)
         controls.open_asked.connect(self.runs.open)
         self.runs.member_asked.connect(self.branches.go)
         self.runs.member_ticked.connect(self.branches.tick)
@@ -279,7 +320,7 @@ class Window(QMainWindow):
         self.columns.restore()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Space:
+        if event.key() == Qt.Key.Key_Space and self.pages.currentIndex() == 0:
             self.controls.run_or_pause()
             return
         super().keyPressEvent(event)

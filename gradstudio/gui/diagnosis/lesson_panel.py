@@ -1,30 +1,44 @@
-"""The lesson of a preset: what to do, in steps that get a check mark when they are done."""
+"""The lesson of a preset: what to do and what to answer, in steps that get a check mark when they are done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
+from gradstudio.core.text import plural
+from gradstudio.gui.diagnosis.lesson_step import MARKS, LessonStepRow
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.formula import FormulaThread
+from gradstudio.session.course.progress import Progress
 from gradstudio.session.record.run import Run
-from gradstudio.session.words.lesson_check_marks import is_done
+from gradstudio.session.words.lesson_check_marks import no_map
 
 
 class LessonPanel(QWidget):
+    finished = Signal(object)  # the preset whose lesson is done to its end
+
     def __init__(self) -> None:
         super().__init__()
         self._preset: Preset | None = None
-        self._done = 0  # steps with a check mark
-        self._rows: list[tuple[QLabel, QLabel]] = []
+        self._run: Run | None = None
+        self._requested: Experiment | None = None
+        self._of_map: Callable[[Run], Collection[str]] = no_map
+        self.progress: Progress | None = None
+        self._shown: tuple = ()  # what the rows show of the run
+        self._rows: list[tuple[QLabel, LessonStepRow]] = []
+        self._formulas = FormulaThread(self)
         self.heading = QLabel()
         self.heading.setProperty("role", "heading")
         self.summary = QLabel()
         self.summary.setWordWrap(True)
         self.summary.setTextFormat(Qt.TextFormat.PlainText)
+        self.more = QLabel()
+        self.more.setProperty("role", "dim")
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(8)
         self._grid.setVerticalSpacing(7)
@@ -35,12 +49,18 @@ class LessonPanel(QWidget):
         column.addWidget(self.heading)
         column.addWidget(self.summary)
         column.addLayout(self._grid)
+        column.addWidget(self.more)
         column.addStretch(1)
         theme.dress(self, self._restyle)
+
+    @property
+    def steps(self) -> list[LessonStepRow]:
+        return [row for _, row in self._rows]
 
     def refresh(self, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]]) -> None:
         """Give check marks to the steps that are done; show another lesson where the preset has changed. A cell of a
         map goes on with the lesson of its preset. `of_map`: what was done with the map that the preset proposes."""
+        self._run, self._requested, self._of_map = run, requested, of_map
         preset = run.preset
         if preset is not self._preset:
             if self._preset is not None and preset.lesson and preset.lesson == self._preset.lesson:
@@ -48,42 +68,94 @@ class LessonPanel(QWidget):
                 self._restyle()
             else:
                 self._show_lesson(preset)
-        before = self._done
-        while self._done < len(preset.lesson) and is_done(preset.lesson[self._done], run, requested, of_map):
-            self._done += 1  # in order: a step is checked only after those before it
-        if self._done != before:
+        assert self.progress is not None
+        whole = self.progress.whole
+        if self.progress.look(run, requested, of_map) or self._asked_of(run) != self._shown:
             self._restyle()
+        if self.progress.whole and not whole:
+            self.finished.emit(self.progress.preset)
+
+    def _asked_of(self, run: Run) -> tuple:
+        """Return what decides whether the question of the present step can be answered."""
+        progress = self.progress
+        if progress is None or progress.next >= len(self._rows) or not self._rows[progress.next][1].step.is_question:
+            return ()
+        return progress.next, progress.too_late(progress.next, run), progress.can_explain(progress.next, run)
 
     def _show_lesson(self, preset: Preset) -> None:
-        self._preset, self._done = preset, 0
-        for labels in self._rows:
-            for label in labels:
-                label.hide()
-                label.deleteLater()
+        self._preset, self.progress, self._shown = preset, Progress(preset), ()
+        for parts in self._rows:
+            for part in parts:
+                part.hide()
+                part.deleteLater()
         self._rows = []
-        for index, step in enumerate(preset.lesson):
-            mark, text = QLabel(), QLabel(step.text)
-            text.setWordWrap(True)
-            text.setTextFormat(Qt.TextFormat.PlainText)
-            self._grid.addWidget(mark, index, 0, Qt.AlignmentFlag.AlignTop)
-            self._grid.addWidget(text, index, 1)
-            self._rows.append((mark, text))
+        for place, step in enumerate(preset.lesson):
+            mark, row = QLabel(), LessonStepRow(step, self._formulas)
+            row.predicted.connect(partial(self._predict, place))
+            row.explained.connect(partial(self._explain, place))
+            row.left_out.connect(partial(self._leave_out, place))
+            self._grid.addWidget(mark, place, 0, Qt.AlignmentFlag.AlignTop)
+            self._grid.addWidget(row, place, 1)
+            self._rows.append((mark, row))
         self.summary.setText(preset.summary)
         self.summary.setVisible(bool(preset.summary))
         self.setVisible(bool(preset.lesson or preset.summary))
         self._restyle()
 
+    # ---- answers
+
+    def _predict(self, place: int, choice: int) -> None:
+        if self.progress and self._run and not self.progress.too_late(place, self._run):
+            self.progress.predict(place, choice)
+            self._look_again()
+
+    def _explain(self, place: int, answer: str) -> None:
+        if self.progress and self._run and self.progress.can_explain(place, self._run):
+            fault = self.progress.explain(place, answer, self._run)
+            self._rows[place][1].say(fault)
+            if not fault:
+                self._look_again()
+
+    def _leave_out(self, place: int) -> None:
+        if self.progress and self._run:
+            self.progress.skip(place, self._run)
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self._run is not None and self._requested is not None:
+            self.refresh(self._run, self._requested, self._of_map)
+            self._restyle()
+
+    # ---- inside
+
     def _restyle(self) -> None:
-        if self._preset is None:
+        if self._preset is None or self.progress is None:
             return
-        count = f"  {self._done} of {len(self._rows)}" if self._rows else ""
+        steps = self.progress.steps
+        done = sum(step.over and step.mark != "answered" for step in steps)
+        count = f"  {done} of {len(self._rows)}" if self._rows else ""
         what = "LESSON" if self._rows else "PRESET"
         self.heading.setText(f"{what} · {self._preset.title.upper()}{count}")
-        for index, (mark, text) in enumerate(self._rows):
-            done, upcoming = index < self._done, index == self._done
-            mark.setText("✓" if done else "○")
-            mark.setStyleSheet(f"color: {theme.colors.good if done else theme.colors.dim};")
-            weight = 600 if upcoming else 400
-            color = theme.colors.text if done or upcoming else theme.colors.dim
-            text.setStyleSheet(f"font-weight: {weight}; color: {color};")
-            text.setAccessibleName(f"{'Done' if done else 'To do'}: {text.text()}")
+        self._shown = self._asked_of(self._run) if self._run else ()
+        _, too_late, can_explain = self._shown or (0, False, False)
+        last = self._last_shown()
+        for place, (mark, row) in enumerate(self._rows):
+            passed = steps[place]
+            mark.setText(MARKS[passed.mark])
+            tone = {"done": "good", "right": "good", "wrong": "bad"}.get(passed.mark, "dim")
+            mark.setStyleSheet(f"color: {getattr(theme.colors, tone)};")
+            current = place == self.progress.next
+            row.show_state(passed, current=current, too_late=too_late, can_explain=can_explain)
+            for part in (mark, row):
+                part.setVisible(place <= last)
+        hidden = len(self._rows) - 1 - last
+        self.more.setVisible(hidden > 0)
+        self.more.setText(f"… {plural(hidden, 'more step', 'more steps')} after the answer")
+
+    def _last_shown(self) -> int:
+        """Return the place of the last step that is shown: what comes behind a prediction would give it away."""
+        assert self.progress is not None
+        for place, (_, row) in enumerate(self._rows):
+            if row.step.predict and self.progress.steps[place].mark in ("open", "answered"):
+                return place
+        return len(self._rows) - 1

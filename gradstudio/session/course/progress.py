@@ -3,6 +3,7 @@ lasts over all runs of the preset."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
 from gradstudio.session.course import promises, questions
 from gradstudio.session.record.run import Run
-from gradstudio.session.words.lesson_check_marks import is_done
+from gradstudio.session.words.lesson_check_marks import is_done, no_map
 
 Mark = Literal["open", "done", "answered", "right", "wrong", "skipped"]
 
@@ -50,15 +51,16 @@ class Progress:
         """Whether every step is done, and every prediction was held against a run."""
         return bool(self.steps) and all(step.over and step.mark != "answered" for step in self.steps)
 
-    def look(self, run: Run, requested: Experiment) -> bool:
-        """Take in the run as it stands, and return whether anything has changed. Steps are done in order."""
+    def look(self, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = no_map) -> bool:
+        """Take in the run as it stands, and return whether anything has changed. Steps are done in order. `of_map`: what
+        was done with the map that the preset proposes."""
         before = [(step.mark, step.note) for step in self.steps]
         for step, passed in zip(self.preset.lesson, self.steps, strict=True):
             if passed.mark == "answered":
                 self._judge(step, passed, run)
         while (place := self.next) < len(self.steps):
             step = self.preset.lesson[place]
-            if step.is_question or not is_done(step, run, requested):
+            if step.is_question or not is_done(step, run, requested, of_map):
                 break
             self.steps[place] = Passed("done")
         self._look_for_another_way(run)
@@ -66,7 +68,7 @@ class Progress:
 
     def too_late(self, place: int, run: Run) -> bool:
         """Return whether the run that a question asks to predict has made steps already."""
-        return bool(len(run.history) or run.over) and questions.is_about(self.preset.lesson[place], run)
+        return bool(len(run.history) or run.over) and questions.is_about(self.preset.lesson[place], run, self.preset)
 
     def predict(self, place: int, choice: int) -> None:
         """Take down what a person expects; the next run that the question is about judges it."""
@@ -78,7 +80,7 @@ class Progress:
         return (
             step.explain is not None
             and run.status in questions.ENDED
-            and questions.is_about(step, run)
+            and questions.is_about(step, run, self.preset)
             and questions.measured(step.explain, run) is not None
         )
 
@@ -110,16 +112,22 @@ class Progress:
     # ---- inside
 
     def _judge(self, step: LessonStep, passed: Passed, run: Run) -> None:
-        if not questions.is_about(step, run):
+        if not questions.is_about(step, run, self.preset):
             return
         came_true = questions.right_choices(step, run)
-        if len(came_true) != 1:
-            if run.status in questions.ENDED:
-                passed.note = "This run cannot tell: not exactly one of the choices came true."
+        if run.status not in questions.ENDED or passed.choice is None:
             return
-        passed.told = came_true[0]
-        passed.mark = "right" if passed.told == passed.choice else "wrong"
-        passed.note = "The run did as you expected." if passed.mark == "right" else "The run did otherwise."
+        if len(came_true) != 1:
+            passed.mark, passed.note = "skipped", "This run cannot tell: not exactly one of the choices came true."
+            return
+        expected, passed.told = step.predict[passed.choice].text, came_true[0]
+        if passed.told == passed.choice:
+            passed.mark, passed.note = "right", f"As you expected: {expected}"
+        else:
+            passed.mark, passed.note = (
+                "wrong",
+                f"You expected: {expected} It happened: {step.predict[passed.told].text}",
+            )
 
     def _look_for_another_way(self, run: Run) -> None:
         """Give the steps that set the fix their check marks where the run is healed by any other change, and say by

@@ -13,6 +13,7 @@ from gradstudio.core.experiment import differing, parse_assignment
 from gradstudio.core.history import History
 from gradstudio.core.lesson import Choice, Explain, LessonStep
 from gradstudio.core.measure import Comparison, Measure, Part
+from gradstudio.core.presets import Preset
 from gradstudio.core.unknown import is_known, known
 from gradstudio.session.record.run import Run
 
@@ -23,13 +24,13 @@ _REDUCTIONS = {"max": np.max, "min": np.min, "mean": np.mean, "median": np.media
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
-def is_about(step: LessonStep, run: Run) -> bool:
+def is_about(step: LessonStep, run: Run, preset: Preset) -> bool:
     """Return whether a question is about this run: it has the knobs of the question in force, or, where the question
-    names none, those of the preset."""
+    names none, those of the preset of the lesson."""
     if step.knobs:
         return all(run.in_force[name] == value for name, value in map(parse_assignment, step.knobs))
-    planned = {(change.knob, change.value) for change in run.preset.timeline}
-    asked = differing(run.preset.experiment, run.experiment)
+    planned = {(change.knob, change.value) for change in preset.timeline}
+    asked = differing(preset.experiment, run.experiment)
     turned = {change.knob for change in list(run.timeline) if (change.knob, change.value) not in planned}
     return not any(name.partition(".")[0] != "run" for name in {*asked, *turned})
 

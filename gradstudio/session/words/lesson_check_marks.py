@@ -12,12 +12,13 @@ from gradstudio.session.record.run import Run, recent_mean
 LEAST_ROWS = 50  # rows before the accuracy counts
 
 
-def _no_map(_: Run) -> Collection[str]:
+def no_map(_: Run) -> Collection[str]:
+    """Say that nothing was done with a map."""
     return ()
 
 
 def is_done(
-    step: LessonStep, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = _no_map
+    step: LessonStep, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = no_map
 ) -> bool:
     """Return whether everything that the step names holds for the run now. A step that names only knobs is done once
     they are set, one that names only a map once that is there; a step that names nothing is done once the run has a

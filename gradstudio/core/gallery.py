@@ -1,0 +1,121 @@
+"""What the gallery shows of each bundled preset beside its file: the loss of real runs, in resources/gallery.json.
+
+`python -m benchmarks.gallery` makes that file; tests/core/test_gallery.py says where it is missing or old."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gradstudio.core import files
+from gradstudio.core.knobs import format_value
+from gradstudio.core.lesson import LessonStep
+from gradstudio.core.presets import GROUPS, LEVELS, Preset
+
+PICTURES = files.RESOURCES / "gallery.json"
+POINTS = 48  # of a curve
+WORDS_A_MINUTE = 120  # of somebody who reads in a second language
+DOING = 15.0  # seconds to find a knob or a plot, for each step of a lesson
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The loss of a run: the largest finite one in each of POINTS parts of its steps; None where it had none."""
+
+    status: str
+    loss: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The run of a preset as it stands, and the run with its fix, where it has one. `seconds`: CPU time of a run."""
+
+    digest: str
+    seconds: float
+    broken: Curve
+    healed: Curve | None
+
+
+def digest(preset: Preset) -> str:
+    """Return what the runs of a preset's picture depend on, as 12 letters. New knobs at their default change
+    nothing."""
+    knobs = {name: format_value(value) for name, value in preset.experiment.changed().items()}
+    told = json.dumps(
+        [sorted(knobs.items()), [[c.step, c.knob, format_value(c.value)] for c in preset.timeline],
+         preset.promise.fix if preset.promise else []]
+    )  # fmt: skip
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def pictures(path: Path = PICTURES) -> dict[str, Picture]:
+    """Return the picture of each preset that has one, by id; nothing where the file is gone."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {
+        name: Picture(
+            each["digest"], each["seconds"], _curve(each["broken"]), each["healed"] and _curve(each["healed"])
+        )
+        for name, each in found.items()
+    }
+
+
+def picture(preset: Preset) -> Picture | None:
+    """Return the picture of a bundled preset; None for others, and where the preset has changed since."""
+    found = pictures().get(preset.id) if preset.bundled else None
+    return found if found is not None and found.digest == digest(preset) else None
+
+
+def minutes(preset: Preset) -> int:
+    """Return about how long a lesson takes: reading, doing its steps and training its runs."""
+    found = pictures().get(preset.id) if preset.bundled else None
+    training = runs(preset) * found.seconds if found else 0.0
+    return max(1, round((60 * words(preset) / WORDS_A_MINUTE + DOING * len(preset.lesson) + training) / 60))
+
+
+def words(preset: Preset) -> int:
+    """Return the number of words of a lesson with its questions."""
+    texts = [preset.summary]
+    for step in preset.lesson:
+        texts += [step.text, *(choice.text for choice in step.predict)]
+    return sum(len(text.split()) for text in texts)
+
+
+def runs(preset: Preset) -> int:
+    """Return how many runs a lesson looks at: one for each set of knobs."""
+    asked, seen = preset.experiment, []
+    for step in preset.lesson:
+        asked = asked.with_texts(step.knobs)
+        if _looks(step) and asked not in seen:
+            seen.append(asked)
+    return len(seen)
+
+
+def in_order(presets: list[Preset]) -> list[Preset]:
+    """Return presets in the order in which they are best taken: each after those that it names, the basic ones first,
+    then by group. Those that name each other, or what is not there, come where they would come without that."""
+    known = {preset.id for preset in presets}
+    left = sorted(presets, key=_rank)
+    taken: dict[str, Preset] = {}
+    while left:
+        chosen = next((each for each in left if all(id in taken or id not in known for id in each.after)), left[0])
+        left.remove(chosen)
+        taken[chosen.id] = chosen
+    return list(taken.values())
+
+
+def _rank(preset: Preset) -> tuple[int, int, str]:
+    return LEVELS.index(preset.level), GROUPS.index(preset.group), preset.title
+
+
+def _looks(step: LessonStep) -> bool:
+    return bool(step.outcome or step.rule or step.accuracy is not None or step.branch or step.is_question)
+
+
+def _curve(table: dict) -> Curve:
+    return Curve(table["status"], tuple(table["loss"]))

@@ -1,0 +1,306 @@
+"""The gallery: every preset as a card, grouped by cause or in a suggested order, with a search and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from PySide6.QtCore import QPoint, QRect, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QCheckBox,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)  # fmt: skip
+
+from gradstudio.core import gallery, presets
+from gradstudio.core.presets import GROUPS, LEVELS, Preset
+from gradstudio.core.text import plural
+from gradstudio.gui.gallery.gallery_card import SIZE, GalleryCard
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.plain_grounds import scrolled
+from gradstudio.gui.widgets.search_line import SearchLine
+
+GAP = 12  # px between cards
+SIDE = 24  # px beside them
+NO_GROUP = "your own"
+CARDS_A_TURN = 6  # that are made in one turn of the event loop
+
+
+class GalleryPage(QWidget):
+    """All cards under a head. The cards are made when it is first shown, a few in each turn of the event loop."""
+
+    chosen = Signal(object)  # the preset of a card that was pressed
+    left = Signal()  # back to the plots
+    last_asked = Signal()  # the latest run of the library is to be opened
+    at_start_changed = Signal(bool)
+
+    def __init__(self, *, at_first: bool = False) -> None:
+        """`at_first`: whether whoever makes the page asks for its cards too (`making`)."""
+        super().__init__()
+        self.heading = QLabel("Choose what to break")
+        self.heading.setProperty("role", "title")
+        self.about = QLabel()
+        self.about.setProperty("role", "dim")
+        self.search = SearchLine("Find lessons", "Shows the cards that have all these words in title, cause or text")
+        self.by_cause, self.by_order = QPushButton("By cause"), QPushButton("In order")
+        self.last, self.next = QPushButton(), QPushButton()
+        self.back = QPushButton("Back to the plots")
+        self.at_start = QCheckBox("Show at start")
+        self.cards: list[GalleryCard] = []
+        self._finished: frozenset[str] = frozenset()
+        self._made: Iterator[None] | None = iter(()) if at_first else None
+        self.wall = _Wall()
+        self._turns = QTimer(self)
+        self._turns.setSingleShot(True)
+        self._turns.timeout.connect(self._make_more)
+        self._lay_out()
+        self._connect()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        with QPainter(self) as painter:
+            painter.fillRect(event.rect(), theme.color("background"))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._made is None:
+            self._turns.start(0)
+
+    def making(self) -> Iterator[None]:
+        """Make the cards, a few each time that it is asked."""
+        found: list[Preset] = []
+        for path in presets.available():
+            try:
+                found.append(presets.read(path))
+            except presets.PresetError:
+                continue  # the menu of presets says why
+            if len(found) % CARDS_A_TURN == 0:
+                yield
+        for place, preset in enumerate(gallery.in_order(found)):
+            card = GalleryCard(self.wall, preset)
+            card.clicked.connect(self._choose)
+            self.cards.append(card)
+            if place % CARDS_A_TURN == 0:
+                yield
+        self.show_finished(self._finished)
+        self._arrange()
+
+    def show_finished(self, finished: frozenset[str]) -> None:
+        """Mark the lessons with these ids as finished, and offer the next one."""
+        self._finished = finished
+        titles = {card.preset.id: card.preset.title for card in self.cards}
+        for card in self.cards:
+            before = [titles[id] for id in card.preset.after if id in titles and id not in finished]
+            card.tell(finished=card.preset.id in finished, missing=before)
+        lessons = [card for card in self.cards if card.preset.lesson]
+        done = sum(card.finished for card in lessons)
+        self.about.setText(f"{plural(len(self.cards), 'preset', 'presets')}, {done} of {len(lessons)} lessons finished")
+        self.next_preset = next((card.preset for card in lessons if not card.finished), None)
+        self.next.setVisible(self.next_preset is not None)
+        if self.next_preset is not None:
+            self.next.setText(f"Next lesson: {self.next_preset.title}")
+            self.next.setToolTip(self.next_preset.summary)
+
+    def offer_last(self, told: str) -> None:
+        """Offer to open the latest run; `told` says which it is, "" where there is none."""
+        self.last.setText(f"Last run: {told}")
+        self.last.setVisible(bool(told))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        ahead = {Qt.Key.Key_Right: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Down: 0, Qt.Key.Key_Up: 0}
+        key = Qt.Key(event.key())
+        if key == Qt.Key.Key_Escape:
+            self.left.emit()
+        elif key == Qt.Key.Key_Space:
+            event.accept()  # or the window would run what is not to be seen
+        elif key in ahead:
+            self._move(ahead[key], down=(key == Qt.Key.Key_Down) - (key == Qt.Key.Key_Up))
+        else:
+            super().keyPressEvent(event)
+
+    # ---- inside
+
+    def _make_more(self) -> None:
+        if self._made is None:
+            self._made = self.making()
+        if next(self._made, self) is not self:
+            self._turns.start(0)
+
+    def _choose(self) -> None:
+        card = self.sender()
+        if isinstance(card, GalleryCard):
+            self.chosen.emit(card.preset)
+
+    def _choose_next(self) -> None:
+        if self.next_preset is not None:
+            self.chosen.emit(self.next_preset)
+
+    def _arrange(self) -> None:
+        """Put the cards that the search finds under their headings."""
+        words = self.search.text().casefold().split()
+        shown = [card for card in self.cards if all(word in card.searched for word in words)]
+        names = LEVELS if self.by_order.isChecked() else GROUPS
+        sections = []
+        for name in names:
+            members = [card for card in shown if name == (card.preset.level if names is LEVELS else card.preset.group)]
+            if members:
+                sections.append((name or NO_GROUP, members))
+        self.wall.arrange(sections, self.cards)
+        self.empty.setVisible(bool(self.cards) and not shown)
+
+    def _move(self, aside: int, down: int) -> None:
+        """Give the focus to the card beside, above or below the one that has it."""
+        shown = [card for card in self.wall.order if card.isVisible()]
+        if not shown:
+            return
+        focused = next((card for card in shown if card.hasFocus()), None)
+        if focused is None:
+            wanted = shown[0]
+        elif aside:
+            wanted = shown[min(max(shown.index(focused) + aside, 0), len(shown) - 1)]
+        else:
+            wanted = _nearest(focused, shown, down)
+        wanted.setFocus(Qt.FocusReason.TabFocusReason)
+        self.area.ensureWidgetVisible(wanted, 0, 40)
+
+    def _connect(self) -> None:
+        self.search.textChanged.connect(self._arrange)
+        self.by_cause.clicked.connect(self._arrange)
+        self.by_order.clicked.connect(self._arrange)
+        self.back.clicked.connect(self.left)
+        self.last.clicked.connect(self.last_asked)
+        self.next.clicked.connect(self._choose_next)
+        self.at_start.toggled.connect(self.at_start_changed)
+
+    def _lay_out(self) -> None:
+        self.next_preset: Preset | None = None
+        segments = QFrame()
+        segments.setObjectName("segments")
+        row = QHBoxLayout(segments)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        group = QButtonGroup(segments)
+        for button, about in (
+            (self.by_cause, "Groups the cards by what goes wrong"),
+            (self.by_order, "Shows the cards in the order in which they are best taken, each after those it builds on"),
+        ):
+            button.setCheckable(True)
+            button.setProperty("role", "segment")
+            button.setToolTip(about)
+            button.setMinimumWidth(button.fontMetrics().horizontalAdvance(button.text()) + 24)
+            group.addButton(button)
+            row.addWidget(button)
+        self.by_cause.setChecked(True)
+        self.last.hide()
+        self.next.hide()
+        self.next.setProperty("role", "primary")
+        self.at_start.setToolTip("Opens this gallery whenever GradStudio is started without a preset")
+        self.back.setToolTip("Shows the plots of the present run (Esc)")
+        self.search.setMaximumWidth(260)
+        top, below = QHBoxLayout(), QHBoxLayout()
+        top.setContentsMargins(SIDE, 14, SIDE, 0)
+        below.setContentsMargins(SIDE, 8, SIDE, 6)
+        for widget in (self.heading, self.about):
+            top.addWidget(widget)
+        top.addStretch(1)
+        for widget in (self.at_start, self.back):
+            top.addWidget(widget)
+        for widget in (self.search, segments):
+            below.addWidget(widget)
+        below.addStretch(1)
+        for widget in (self.last, self.next):
+            below.addWidget(widget)
+        for line in (top, below):
+            line.setSpacing(12)
+        self.empty = QLabel("No preset has all these words.")
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty.hide()
+        self.area: QScrollArea = scrolled(self.wall, "Presets")
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        head = QWidget()
+        rows = QVBoxLayout(head)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(0)
+        rows.addLayout(top)
+        rows.addLayout(below)
+        column.addWidget(head)
+        column.addWidget(self.empty)
+        column.addWidget(self.area, 1)
+        theme.dress(head)
+        theme.dress(self.empty)
+
+
+class _Wall(QWidget):
+    """The cards under their headings, as many side by side as there is room for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[GalleryCard] = []  # as they are shown
+        self._sections: list[tuple[QLabel, Sequence[GalleryCard]]] = []
+        self._headings: dict[str, QLabel] = {}
+        theme.changed.connect(self._place)
+
+    def arrange(self, sections: Sequence[tuple[str, Sequence[GalleryCard]]], every: Sequence[GalleryCard]) -> None:
+        """Show these cards under these headings, and hide all others."""
+        self.order = [card for _, cards in sections for card in cards]
+        shown = set(map(id, self.order))
+        for heading, _ in self._sections:
+            heading.hide()
+        self._sections = [(self._heading(name), cards) for name, cards in sections]
+        for card in every:
+            if id(card) not in shown:
+                card.hide()
+        self._place()
+        for heading, cards in self._sections:
+            heading.show()
+            for card in cards:
+                card.show()
+        for before, after in zip(self.order, self.order[1:], strict=False):
+            self.setTabOrder(before, after)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place()
+
+    def _heading(self, name: str) -> QLabel:
+        if name not in self._headings:
+            label = self._headings[name] = QLabel(name.upper(), self)
+            label.setProperty("role", "heading")
+            theme.dress(label)
+        return self._headings[name]
+
+    def _place(self) -> None:
+        size, down = SIZE * theme.zoom, 4
+        room = self.width() - 2 * SIDE + GAP
+        across = max(room // (size.width() + GAP), 1)
+        size.setWidth(max(room // across - GAP, size.width()))
+        for heading, cards in self._sections:
+            heading.setGeometry(
+                QRect(QPoint(SIDE, down + 6), QSize(self.width() - 2 * SIDE, heading.sizeHint().height()))
+            )
+            down += heading.sizeHint().height() + 14
+            for place, card in enumerate(cards):
+                line, column = divmod(place, across)
+                at = QPoint(SIDE + column * (size.width() + GAP), down + line * (size.height() + GAP))
+                card.setGeometry(QRect(at, size))
+            down += -(-len(cards) // across) * (size.height() + GAP) + 4
+        self.setMinimumHeight(down + GAP)
+
+
+def _nearest(focused: GalleryCard, shown: Sequence[GalleryCard], down: int) -> GalleryCard:
+    """Return the card of the next line up or down that is nearest, or the same one where there is no such line."""
+    here = focused.geometry().center()
+    beyond = [card for card in shown if (card.y() - focused.y()) * down > 0]
+    if not beyond:
+        return focused
+    line = min(beyond, key=lambda card: abs(card.y() - focused.y())).y()
+    return min(
+        (card for card in beyond if card.y() == line), key=lambda card: abs(card.geometry().center().x() - here.x())
+    )

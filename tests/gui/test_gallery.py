@@ -1,0 +1,105 @@
+"""The gallery: what stands on its cards, and the ways in and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QSettings, Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+from waiting import PATIENCE
+
+from gradstudio.core import files, presets
+from gradstudio.gui import window as windows
+from gradstudio.gui.gallery.gallery_card import GalleryCard
+from gradstudio.gui.window import Window
+
+BUNDLED = {path.stem for path in files.PRESETS.glob("*.toml")}
+
+
+@pytest.fixture
+def opened(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Window]:
+    """A window as the program opens it without a preset."""
+    QSettings().clear()
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "runs.sqlite3"))
+    for limit in ("CLOSING", "CONTROLLER_CLOSING"):
+        monkeypatch.setattr(windows, limit, PATIENCE)
+    window = Window(presets.load("rate-too-high"), gallery=True)
+    qtbot.addWidget(window)
+    window.resize(1280, 720)
+    window.show()
+    assert window.gallery_page.isVisible(), "from the first paint on"
+    window.furnish()
+    window.heartbeat.start()
+    yield window
+    window.close()
+    assert window.simulator.close(PATIENCE)
+
+
+def card(window: Window, preset: str) -> GalleryCard:
+    return next(each for each in window.gallery_page.cards if each.preset.id == preset)
+
+
+def visible(window: Window) -> set[str]:
+    return {each.preset.id for each in window.gallery_page.cards if each.isVisible()}
+
+
+def test_a_person_finds_opens_and_finishes_lessons(qtbot: QtBot, opened: Window) -> None:
+    page = opened.gallery_page
+    assert visible(opened) == BUNDLED and page.search.hasFocus()
+    assert not page.last.isVisible() and page.next.text() == "Next lesson: A healthy network"
+    groups = [each.preset.group for each in page.wall.order]
+    assert groups == sorted(groups, key=presets.GROUPS.index)
+    page.by_order.click()
+    assert page.wall.order[0].preset.id == "healthy-mlp"
+    assert "after A healthy network" in card(opened, "rate-too-low").accessibleName()
+    QTest.keyClicks(page.search, "log zero")
+    assert "log-of-zero" in visible(opened) and "rnn-explosion" not in visible(opened)
+    page.search.setText("no such words")
+    assert not visible(opened) and page.empty.isVisible()
+    page.search.clear()
+
+    QTest.keyClick(page.search, Qt.Key.Key_Down)
+    first = page.wall.order[0]
+    assert first.hasFocus()
+    QTest.keyClick(first, Qt.Key.Key_Right)
+    assert page.wall.order[1].hasFocus()
+    QTest.keyClick(page, Qt.Key.Key_Escape)
+    assert opened.columns.isVisible() and not page.isVisible() and opened.simulator.preset.id == "rate-too-high"
+
+    opened.commands.commands["gallery"].call()
+    card(opened, "rate-too-low").click()
+    assert opened.columns.isVisible() and opened.simulator.preset.id == "rate-too-low"
+    opened.lesson.finished.emit(opened.simulator.preset)
+    assert card(opened, "rate-too-low").finished and QSettings().value("finished") == ["rate-too-low"]
+    assert "finished" in card(opened, "rate-too-low").accessibleName()
+
+
+def test_running_leads_to_the_plots_and_the_last_run_is_a_click_away(qtbot: QtBot, opened: Window) -> None:
+    opened.simulator.set_speed(1e9)
+    opened.commands.commands["run"].call()
+    qtbot.waitUntil(lambda: opened.simulator.run.over, timeout=1000 * PATIENCE)
+    qtbot.waitUntil(opened.columns.isVisible, timeout=1000 * PATIENCE)
+    run = opened.simulator.run.id
+    opened.controls.open_preset("healthy-mlp")
+    opened.toggle_gallery()
+    page = opened.gallery_page
+    qtbot.waitUntil(lambda: page.last.text() == "Last run: Too high a rate, diverged", timeout=1000 * PATIENCE)
+    assert page.last.isVisible()
+    opened.refresh()
+    assert page.isVisible(), "nothing has begun"
+    page.last.click()
+    qtbot.waitUntil(lambda: opened.simulator.run.id == run, timeout=1000 * PATIENCE)
+    assert opened.columns.isVisible()
+    page.at_start.click()
+    assert QSettings().value("gallery") in (False, "false")
+
+
+def test_what_another_program_left_in_the_settings_does_no_harm(make_window) -> None:
+    from gradstudio.gui.gallery import gallery_controller
+
+    for left in (7, ["a", 3, "x" * 5000, ""], {"a": 1}, "healthy-mlp"):
+        QSettings().setValue("finished", left)
+        assert gallery_controller._stored() <= {"a", "healthy-mlp"}
