@@ -52,8 +52,8 @@ class Progress:
         return bool(self.steps) and all(step.over and step.mark != "answered" for step in self.steps)
 
     def look(self, run: Run, requested: Experiment, of_map: Callable[[Run], Collection[str]] = no_map) -> bool:
-        """Take in the run as it stands, and return whether anything has changed. Steps are done in order. `of_map`: what
-        was done with the map that the preset proposes."""
+        """Take in the run as it stands, and return whether anything has changed. Steps are done in order. `of_map`: as
+        `is_done` takes it."""
         before = [(step.mark, step.note) for step in self.steps]
         for step, passed in zip(self.preset.lesson, self.steps, strict=True):
             if passed.mark == "answered":
