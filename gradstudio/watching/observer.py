@@ -197,7 +197,7 @@ class Observer:
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""
-        if self._marks is None or self._trained is None or self.parameters.marks() == self._marks:
+        if self._marks is None or self._trained is None or not self.parameters.have_moved(self._marks):
             return self._ready  # or the loss of another model
         self.micro_batches += 1
         self.scale = roots.scale

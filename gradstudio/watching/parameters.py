@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -42,7 +43,6 @@ class Parameters:
             )
         layout = Layout([tensor.numel() for tensor in self.tensors])
         self.sizes = layout.sizes
-        self._shares = np.maximum(layout.sizes, 1)  # of an empty tensor all shares are 0
         self._starts = layout.starts
         self._before = np.zeros(layout.length, np.float32)  # the weights before the update
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
@@ -53,6 +53,13 @@ class Parameters:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
         return [-1 if (grad := tensor.grad) is None else version_of(grad) for tensor in self.tensors]
 
+    def have_moved(self, marks: list[int]) -> bool:
+        """Return whether torch has written to any gradient since these marks were read."""
+        return any(
+            (-1 if (grad := tensor.grad) is None else version_of(grad)) != mark
+            for tensor, mark in zip(self.tensors, marks, strict=True)
+        )
+
     def all_gone(self) -> bool:
         """Return whether every gradient has been set to None or 0."""
         if all(tensor.grad is None for tensor in self.tensors):
@@ -61,14 +68,13 @@ class Parameters:
 
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
         """Measure the gradients, which carry the factor `scale`, as if they did not."""
-        count = len(self.sizes)
-        norms, zeros, nonfinite = np.empty(count), np.empty(count), np.empty(count)
-        largest = np.empty(count, np.float32)
-        norm = scattered.measure(self._gradients(), self.sizes, norms, largest.view(np.int32), zeros, nonfinite)
+        norms, zeros, nonfinite = np.empty((3, len(self.sizes)))
+        largest = np.empty(len(self.sizes), np.float32)
+        norm, broken = scattered.measure(self._gradients(), self.sizes, norms, largest.view(np.int32), zeros, nonfinite)
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
-        return Gradient(norm, int(nonfinite.sum()), norms, largest, zeros / self._shares, nonfinite / self._shares)
+        return Gradient(norm, broken, norms, largest, zeros, nonfinite)
 
     def gradient_norm(self) -> float:
         """Return the L2 norm of all gradients as they are now."""
@@ -85,11 +91,12 @@ class Parameters:
     def measure_change(self) -> Change:
         """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
         measured last."""
-        norms, moves = np.empty(len(self.sizes)), np.empty(len(self.sizes))
+        norms, ratios = np.empty((2, len(self.sizes)))
         norm, move, along = scattered.change(
-            self._before, self._weights(), self._at["gradient"][1], self._starts, self.sizes, norms, moves
+            self._before, self._weights(), self._at["gradient"][1], self._starts, self.sizes, norms, ratios
         )
-        return Change(norm, move, along, float(ratio(move, norm)), norms, ratio(moves, norms))
+        whole = move / norm if norm else float(ratio(move, norm))
+        return Change(norm, move, along, whole, norms, ratios)
 
     def _weights(self) -> np.ndarray:
         self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
@@ -106,12 +113,18 @@ class Parameters:
     ) -> tuple[list[int], np.ndarray]:
         """Return where each tensor lies, or a copy of it. Tensors that lie where they lay `before` are not looked at
         again, which is most of the time."""
-        try:
-            where = [0 if tensor is None else tensor.data_ptr() if tensor.is_contiguous() else -1 for tensor in tensors]
-        except RuntimeError:  # a sparse tensor lies in several places
-            where = []
+        there = [tensor for tensor in tensors if tensor is not None]
+        where: list[int] = []
+        with suppress(RuntimeError):  # a sparse tensor lies in several places
+            if all(map(Tensor.is_contiguous, there)):
+                where = list(map(Tensor.data_ptr, there))
+        if len(there) < len(tensors) and where:
+            found_there = iter(where)
+            where = [0 if tensor is None else next(found_there) for tensor in tensors]
         if where and where == before[0]:
             return before
+        if where and _are_readable(there):
+            return where, np.array(where, np.int64)
         found = [
             0 if tensor is None else tensor.data_ptr() if _is_readable(tensor) else self._copied(index, tensor, what)
             for index, tensor in enumerate(tensors)
@@ -132,10 +145,13 @@ class Parameters:
 
 def _is_readable(tensor: Tensor) -> bool:
     """Return whether the compiled loops can read a tensor where it lies."""
+    return tensor.layout is torch.strided and tensor.is_contiguous() and _are_readable([tensor])
+
+
+def _are_readable(tensors: Sequence[Tensor]) -> bool:
+    """Return whether the compiled loops can read these tensors, which are contiguous, where they lie."""
     return (
-        tensor.dtype is torch.float32
-        and tensor.layout is torch.strided
-        and tensor.is_cpu
-        and tensor.is_contiguous()
-        and not tensor.is_neg()
+        all(tensor.dtype is torch.float32 for tensor in tensors)
+        and all(tensor.is_cpu for tensor in tensors)
+        and not any(map(Tensor.is_neg, tensors))
     )
