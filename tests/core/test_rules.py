@@ -827,6 +827,12 @@ def test_a_spike_that_passed_is_not_the_beginning_of_one_that_stayed() -> None:
     assert (finding.severity, finding.first_step) == ("warning", 201) and "and 30 at step 201" in finding.evidence
 
 
+def test_a_run_that_learned_nothing_before_it_exploded_is_not_the_cause_of_that() -> None:
+    useless = Finding("nothing_learned", "critical", "No better than guessing", 399, 499, (), "", "", ())
+    exploding = Finding("exploding_gradient", "critical", "Exploding gradient", 441, 462, (), "", "", ())
+    assert [cause.rule for cause in cause_ranking.folded([useless, exploding])] == [exploding.rule, useless.rule]
+
+
 def test_units_that_died_of_depth_are_an_effect_of_the_vanishing_gradient() -> None:
     vanished = Finding("vanishing_gradient", "critical", "Vanishing gradient", 0, 9, WEIGHTS[:2], "", "", ())
     dead = Finding("dead_units", "critical", "Dead units", 0, 9, WEIGHTS[1:2], "", "", ())

@@ -42,6 +42,8 @@ _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradie
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
 # They tell no mechanism, so they stand behind an explosion.
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
+# They say only that a run does badly, and are the cause of nothing.
+_OF_THE_RUN = ("loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned")
 _NEVER = math.inf
 
 
@@ -156,7 +158,9 @@ def _there_before(event: str, order: list[str], first: dict[str, int]) -> list[s
     return [
         rule
         for rule in effects
-        if _was_before(rule, event, first) and not (event == "exploding_gradient" and rule in _OF_THE_LOSS)
+        if _was_before(rule, event, first)
+        and rule not in _OF_THE_RUN
+        and not (event == "exploding_gradient" and rule in _OF_THE_LOSS)
     ]
 
 

@@ -16,6 +16,7 @@ from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 
 _AFTER = 10  # steps whose median loss tells how the run goes on
+_HARMLESS = "Large gradients in a run that learns"
 _LOW = 3.0  # times the least norm: from the last such step on it has risen
 
 
@@ -122,6 +123,9 @@ class ExplodingGradient:
             first, last = self._finding.first_step, self._finding.last_step
             told = self._describe(history, self._peak_step, "info")
             self._finding, self._forgiven = replace(told, first_step=first, last_step=last), False
+        if self._finding.title == _HARMLESS and state.failing:
+            told = self._describe(history, self._peak_step, "info")
+            self._finding = replace(told, first_step=self._finding.first_step, last_step=self._finding.last_step)
         if since < 0 or self._finding.severity == "critical" or not state.failing:
             return
         moved = history.column("update_ratio", since, self._loose + 1)
@@ -135,7 +139,7 @@ class ExplodingGradient:
             told = self._recovery(history, loss, state)
             self._finding = replace(
                 self._finding, severity="info", remedies=(),
-                title=self._note(history) if over else "Large gradients in a run that learns",
+                title=self._note(history) if over else _HARMLESS,
                 meaning=f"{'It is over' if over else 'They do no harm so far'}: {told}",
             )  # fmt: skip
 
