@@ -833,6 +833,18 @@ def test_a_run_that_learned_nothing_before_it_exploded_is_not_the_cause_of_that(
     assert [cause.rule for cause in cause_ranking.folded([useless, exploding])] == [exploding.rule, useless.rule]
 
 
+def test_an_update_after_which_a_policy_fell_is_too_large() -> None:
+    def played(after: float) -> list[Row]:
+        made = [replace(each, accuracy=0.1 if not each.step else after) for each in rows(STANDING)]
+        return first_row(made, update_ratio=0.8)
+
+    state = Progress(guess=0.05, by_accuracy=True)
+    finding = told_by(state, played(0.045))["update_ratio_high"]
+    assert (finding.severity, finding.first_step) == ("critical", 0)
+    assert "The accuracy was 10 % at step 0, and 4.5 % in the 5 steps after it." in finding.meaning
+    assert "update_ratio_high" not in told_by(Progress(guess=0.05, by_accuracy=True), played(0.09))
+
+
 def test_units_that_died_of_depth_are_an_effect_of_the_vanishing_gradient() -> None:
     vanished = Finding("vanishing_gradient", "critical", "Vanishing gradient", 0, 9, WEIGHTS[:2], "", "", ())
     dead = Finding("dead_units", "critical", "Dead units", 0, 9, WEIGHTS[1:2], "", "", ())

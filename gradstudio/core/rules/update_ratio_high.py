@@ -13,7 +13,7 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import LOOK_EVERY, History
-from gradstudio.core.text import number, plural
+from gradstudio.core.text import number, percent, plural
 
 _NONE = np.empty(0, np.int64)
 
@@ -21,7 +21,8 @@ _NONE = np.empty(0, np.int64)
 @dataclass
 class UpdateRatioHigh(Looking):
     """Fires where |update| / |weights| was above `ratio` in `steps` of `window` steps, or above `once` in one; or, in a
-    run that does badly, where those above `ratio` add up to more than `in_all`. Critical while the run does badly.
+    run that does badly, where those above `ratio` add up to more than `in_all`, or one was above `alone` and the
+    accuracy of a policy or a game fell by half after it. Critical while the run does badly.
 
     0.1 is the upper end of DeepDiagnosis (ICSE 2022) and of TheDeepChecker (log10 > -1); a healthy Adam begins there
     for some steps. A run that diverged is blamed on large updates only if there was one in its `recent` last steps."""
@@ -30,6 +31,7 @@ class UpdateRatioHigh(Looking):
     ratio: float = 0.1
     steps: int = 10
     once: float = 1.0
+    alone: float = 0.5  # after which the accuracy fell by half, where the loss tells nothing
     in_all: float = 1.5
     gap: int = 5  # steps
     recent: int = 20
@@ -69,13 +71,14 @@ class UpdateRatioHigh(Looking):
                 self._blame(self._run_up())
                 self._at_once = step == 0
         far = sum(ratio for _, ratio in self._high) > self.in_all
-        if self._first < 0 and state.failing and far:
+        if self._first < 0 and state.failing and (far or self._fell(history, state)):
             self._blame(self._high[0][0])
         self._seen, self._failed = len(history), state.failing
         if self._first < 0:
             return
         if state.broken and self._broke < 0:
             self._broke = len(history) - 1  # a watched script may go on for long after it
+        fell = self._fell(history, state)
         moved = state.struggling and (self._peak > self.once or far)
         blamed = (state.failing or moved) and not (state.broken and self._latest < self._broke - self.recent)
         severity: Severity = "info" if not blamed else "critical" if state.failing else "warning"
@@ -88,7 +91,7 @@ class UpdateRatioHigh(Looking):
             history, severity, self._title(blamed),
             f"{plural(self._count, 'update was', 'updates were')} larger than {number(self.ratio)} times the weights; "
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
-            decayed or self._too_high(history)
+            (decayed or self._too_high(history)) + fell
             if blamed
             else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run broke."
             if state.broken
@@ -98,6 +101,20 @@ class UpdateRatioHigh(Looking):
             self._remedies(history, bool(decayed)) if blamed else (),
             first=self._first, last=self._latest,
         )  # fmt: skip
+
+    def _fell(self, history: History, state: Progress) -> str:
+        """Return that the accuracy fell by half or more in the steps after the largest of the latest large updates, as
+        a sentence with a space before it; "" where it did not, or where the loss tells how the task goes."""
+        if not state.by_accuracy or not self._high:
+            return ""
+        step, ratio = max(self._high, key=lambda each: each[1])
+        before, after = history.value("accuracy", step), history.column("accuracy", step + 1, step + 1 + self.gap)
+        if ratio < self.alone or len(after) < self.gap or not after.mean() < 0.5 * before:
+            return ""
+        return (
+            f" The accuracy was {percent(before)} at step {step:,}, and {percent(float(after.mean()))} in the "
+            f"{len(after)} steps after it."
+        )
 
     def _blame(self, first: int) -> None:
         """Tell of the large updates from a step on."""
