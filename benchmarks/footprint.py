@@ -77,7 +77,9 @@ def figures() -> Iterator[Figure]:
 
 
 def bundled() -> list[Any]:
-    return sorted(files.PRESETS.glob("*.toml"))
+    """Return the presets that train in one process."""
+    paths = sorted(files.PRESETS.glob("*.toml"))
+    return [path for path in paths if presets.read(path).experiment.distributed.ranks == 1]
 
 
 def off(found: dict[str, Any]) -> float:

@@ -306,6 +306,18 @@ def sampled(
     return made
 
 
+def ranked(made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), **more: Any) -> list[Row]:
+    """Rows of several ranks, whose own gradients have these norms; the second is NaN from a NaN loss on."""
+    return [
+        replace(
+            each,
+            **({"all_reduces": 1.0, "reduced_bytes": 168.0, "rank_drift": 0.0} | more),
+            ranks=np.array([(norms[0], 0.0), (math.nan if math.isnan(each.loss) else norms[1], 0.0)]),
+        )
+        for each in made
+    ]
+
+
 def first_row(made: list[Row], **more: Any) -> list[Row]:
     return [replace(made[0], **more), *made[1:]]
 
@@ -399,8 +411,25 @@ FIRES: dict[str, tuple[list[Row], str]] = {
         rows(STANDING, norm=5.0, settings=CLIPPED, scale=65536.0, clipped_norm=1 / 65536),
         "warning",
     ),
+    "reduced_too_often": (ranked(rows(fall(60)), all_reduces=4.0), "warning"),
+    "ranks_apart": (ranked(rows(fall(60)), rank_drift=0.01), "critical"),
+    "nan_on_a_rank": (ranked(rows([*fall(60), math.nan])), "critical"),
+    "clip_before_reduction": (ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.8)), "warning"),
+    "ranks_alike": (ranked(rows(fall(60)), (1.2, 1.2)), "warning"),
 }
 SILENT: dict[str, tuple[str, list[Row]]] = {
+    "one all-reduce a step": ("reduced_too_often", ranked(rows(fall(60)))),
+    "ranks that differ by rounding": ("ranks_apart", ranked(rows(fall(60)), rank_drift=1e-7)),
+    "a NaN in one process": ("nan_on_a_rank", rows([*fall(60), math.nan])),
+    "ranks that clip their mean": (
+        "clip_before_reduction",
+        ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=1.0)),
+    ),
+    "a mean below the limit": (
+        "clip_before_reduction",
+        ranked(rows(fall(60), norm=0.5, settings=CLIPPED, clipped_norm=0.5)),
+    ),
+    "ranks of other data": ("ranks_alike", ranked(rows(fall(60)))),
     "a rate that was raised while the loss falls": ("rate_raised", raised(fall(300))),
     "a rate that was doubled": ("rate_raised", raised([*fall(100), *[2.9] * 150], to=0.2)),
     "a warmup": (

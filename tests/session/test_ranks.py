@@ -195,10 +195,27 @@ def run_of(*assignments: str) -> Run:
     return Run(Preset(id="p", title="P", experiment=experiment), experiment)
 
 
+@pytest.mark.parametrize(
+    ("assignments", "rule", "told"),
+    [
+        (["distributed.no_sync=false"], "reduced_too_often", f"4 all-reduces, of {4 * 4 * ENTRIES:,} bytes"),
+        (["distributed.clip_before_all_reduce=true"], "clip_before_reduction", "the limit is 0.3"),
+        (["problem.nan_every=5", "distributed.nan_rank=1"], "nan_on_a_rank", "At step 5,"),
+    ],
+)
+def test_a_rule_names_what_the_ranks_do(assignments: list[str], rule: str, told: str) -> None:
+    run = run_of(*assignments)
+    Worker(run).run()
+    assert told.replace(",", "") in run.findings[rule].evidence.replace(",", "")
+    ranks = {"reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike"}
+    assert run.findings.keys() & ranks == {rule}
+
+
 def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path) -> None:
     run = run_of()
     Worker(run).run()
     assert (run.status, len(run.history), run.environment["ranks"]) == ("finished", STEPS, "2")
+    assert not {"reduced_too_often", "ranks_apart", "clip_before_reduction", "ranks_alike"} & run.findings.keys()
     assert run.accuracy is not None and not multiprocessing.active_children()
     write(run, tmp_path)
     with np.load(tmp_path / "ranks.npz") as found:

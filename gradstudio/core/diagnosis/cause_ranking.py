@@ -17,6 +17,7 @@ from gradstudio.core.provenance import Provenance
 # became of the units, how large a step is, and only then what the loss does. A loss or gradient that is not finite is
 # the end of most of these; where it is born in the loss itself, none of the others has fired.
 ORDER = (
+    "ranks_alike", "reduced_too_often", "nan_on_a_rank", "ranks_apart", "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
     "fp16_overflow", "scale_collapse", "fp16_underflow",
     "gradient_noise", "poor_initialization", "batch_norm_of_two",
@@ -29,6 +30,7 @@ ORDER = (
 )  # fmt: skip
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
+    "nan_on_a_rank", "ranks_apart", "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
     "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised",
     "updates_after_spike", "exploding_gradient", "nonfinite_loss",
@@ -40,6 +42,7 @@ FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_h
 APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
 _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
+_ALONE = ("ranks_alike", "reduced_too_often")  # the work of ranks is wasted: that breaks no run, and nothing brings it
 # They tell no mechanism, so they stand behind an explosion.
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 # They say only that a run does badly, and are the cause of nothing.
@@ -75,6 +78,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             if other is not finding
             and other.rule not in explained
             and place[other.rule] > place[finding.rule]
+            and finding.rule not in _ALONE
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
             and not (_in_evaluation(other) and not _in_evaluation(finding))
         ]

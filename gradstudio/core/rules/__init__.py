@@ -12,6 +12,7 @@ from gradstudio.core.diagnosis.rule import Rule
 from gradstudio.core.rules.accumulation_mismatch import AccumulationMismatch
 from gradstudio.core.rules.accuracy_lost import AccuracyLost
 from gradstudio.core.rules.batch_norm_of_two import BatchNormOfTwo
+from gradstudio.core.rules.clip_before_reduction import ClipBeforeReduction
 from gradstudio.core.rules.clip_on_scaled_gradients import ClipOnScaledGradients
 from gradstudio.core.rules.clip_without_effect import ClipWithoutEffect
 from gradstudio.core.rules.clipping_always import ClippingAlways
@@ -26,10 +27,14 @@ from gradstudio.core.rules.loss_not_decreasing import LossNotDecreasing
 from gradstudio.core.rules.loss_oscillating import LossOscillating
 from gradstudio.core.rules.loss_spike import LossSpike
 from gradstudio.core.rules.momentum_high import MomentumHigh
+from gradstudio.core.rules.nan_on_a_rank import NanOnARank
 from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
 from gradstudio.core.rules.nothing_learned import NothingLearned
 from gradstudio.core.rules.poor_initialization import PoorInitialization
+from gradstudio.core.rules.ranks_alike import RanksAlike
+from gradstudio.core.rules.ranks_apart import RanksApart
 from gradstudio.core.rules.rate_raised import RateRaised
+from gradstudio.core.rules.reduced_too_often import ReducedTooOften
 from gradstudio.core.rules.saturated_activation import SaturatedActivation
 from gradstudio.core.rules.scale_collapse import ScaleCollapse
 from gradstudio.core.rules.signal_lost import SignalLost
@@ -52,5 +57,6 @@ def makers() -> dict[str, Callable[..., Rule]]:
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,
+        ReducedTooOften, RanksApart, NanOnARank, ClipBeforeReduction, RanksAlike,
     )  # fmt: skip
     return {maker.rule: maker for maker in made}  # type: ignore[return-value]
