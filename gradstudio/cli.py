@@ -10,7 +10,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradstudio.commands import branch, check_presets, exit_codes, map, memory, new, report, runs, training, watch
+from gradstudio.commands import (
+    branch,
+    check_presets,
+    course,
+    exit_codes,
+    map,
+    memory,
+    new,
+    report,
+    runs,
+    training,
+    watch,
+)
 from gradstudio.commands.options import HELP, Json, LibraryFile, library_file, tell_unseen
 from gradstudio.commands.terminal import WrongRequest, close_stdout, complain, say, say_file, say_json, table
 from gradstudio.core.text import LONGEST_LINE, brief
@@ -34,6 +46,7 @@ app.command("script")(training.script)
 app.command("memory")(memory.memory)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
+app.add_typer(course.app, name="course")
 
 
 def main() -> NoReturn:

@@ -1,5 +1,5 @@
-"""The report of a run or of a comparison of several: the same sections as one self-contained HTML file or as a PDF.
-It needs neither Qt nor a screen."""
+"""The report of a run or of a comparison of several, and the handbook of the lessons: the same sections as one
+self-contained HTML file or as a PDF. It needs neither Qt nor a screen."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
+    from gradstudio.core.presets import Preset
     from gradstudio.session.files.report.blocks import Document, Section
 
 
@@ -32,6 +33,13 @@ def comparison(runs: Sequence[Run], suffix: str) -> str | bytes:
     from gradstudio.session.files.report.comparison_report import document
 
     return _format(suffix)(document(runs))
+
+
+def handbook(presets: Sequence[Preset], suffix: str) -> str | bytes:
+    """Return the lessons of these presets as one document, in this format; ValueError for an unknown one."""
+    from gradstudio.session.files.report.course_handbook import document
+
+    return _format(suffix)(document(presets))
 
 
 def _of_run(run: Run, note: str, more: Sequence[Section] = ()) -> Document:

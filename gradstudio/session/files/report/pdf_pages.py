@@ -130,7 +130,10 @@ def _plot(sheets: Sheets, block: Plot) -> None:
 def _card(sheets: Sheets, block: Card) -> None:
     inner = _ACROSS - 14
     tries = [f"Worth trying: {',  '.join(block.remedies)}"] if block.remedies else []
-    parts = [(block.title, 10, True, "text"), (f"{block.label} · {block.where}", 8, False, block.tone or "dim")]
+    parts = [
+        (block.title, 10, True, "text"),
+        (" · ".join(filter(None, (block.label, block.where))), 8, False, block.tone or "dim"),
+    ]
     parts += [(line, 9, False, "text" if index == 0 else "dim") for index, line in enumerate(block.lines)]
     parts += [(line, 8.5, False, "text") for line in tries]
     lines = [

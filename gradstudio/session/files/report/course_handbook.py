@@ -1,0 +1,117 @@
+"""The handbook: the lessons of many presets as one document, in the order in which they are best taken, with the curves
+of real runs (core/gallery.py) and the answers to their questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+import gradstudio
+from gradstudio.core import gallery, measure
+from gradstudio.core.knobs import format_value
+from gradstudio.core.lesson import LessonStep
+from gradstudio.core.presets import Preset
+from gradstudio.core.text import plural
+from gradstudio.session.files.report.blocks import Block, Card, Document, Plot, Prose, Section, Table
+from gradstudio.session.files.report.figure_axis import log_axis
+from gradstudio.session.files.report.figures import Colours, frame, key
+from gradstudio.session.files.report.palette import DASHES, SERIES
+
+HEIGHT = 1.9  # inches of a figure
+STANDS, HEALED = "as it stands", "with the fix"
+
+
+def document(presets: Sequence[Preset]) -> Document:
+    """Return the lessons of these presets as one document. Without a picture from real runs a lesson has no figure."""
+    taken = gallery.in_order(list(presets))
+    titles = {preset.id: preset.title for preset in taken}
+    minutes = sum(gallery.minutes(preset) for preset in taken)
+    return Document(
+        title="GradStudio: handbook of the lessons",
+        state=plural(len(taken), "lesson", "lessons"),
+        tone="",
+        summary="Each lesson breaks a training, says why it broke, and heals it. All of them take about "
+        f"{max(0.1, round(minutes / 60, 1)):g} hours.",
+        about=f"GradStudio {gradstudio.__version__}. The figures are losses of real runs.",
+        sections=tuple(_lesson(number, preset, titles) for number, preset in enumerate(taken, 1)),
+    )
+
+
+def _lesson(number: int, preset: Preset, titles: dict[str, str]) -> Section:
+    about = f"{preset.group.capitalize()} · {preset.level} · about {gallery.minutes(preset)} min · "
+    about += f"gradstudio --preset {preset.id}"
+    if before := [titles[each] for each in preset.after if each in titles]:
+        about += f" · after {', '.join(before)}"
+    blocks: list[Block] = [Prose(about, dim=True), Prose(preset.summary), *_figure(preset), *_knobs(preset)]
+    blocks += [_step(place, step) for place, step in enumerate(preset.lesson, 1)]
+    blocks += _promise(preset)
+    return Section(preset.id, f"{number}. {preset.title}", tuple(blocks))
+
+
+def _figure(preset: Preset) -> Iterator[Block]:
+    found = gallery.picture(preset)
+    if found is not None:
+        note = f"{STANDS}: {_ended(found.broken.status)}" + (
+            f"; {HEALED}: {_ended(found.healed.status)}" if found.healed else ""
+        )
+        yield Plot(f"loss-{preset.id}", "Loss", note, HEIGHT, _draw, found)
+
+
+def _draw(axes: Axes, picture: gallery.Picture, colours: Colours) -> None:
+    curves = [(STANDS, picture.broken), *([(HEALED, picture.healed)] if picture.healed else [])]
+    values = [np.array([np.nan if each is None else each for each in curve.loss]) for _, curve in curves]
+    shown = np.concatenate(values)
+    if (shown > 0).any():
+        log_axis(axes, np.where(shown > 0, shown, np.nan))
+    frame(axes, gallery.POINTS, colours)
+    axes.set_xticks([0, gallery.POINTS - 1], ["first step", "last"])
+    lines = []
+    for place, ((name, curve), each) in enumerate(zip(curves, values, strict=True)):
+        colour = colours[SERIES[place]]
+        line = axes.plot(each, color=colour, linewidth=1.2, dashes=DASHES[place] or (None, None), label=name)[0]
+        lines.append(line)
+        if curve.status == "nonfinite" and np.isfinite(each).any():
+            last = int(np.flatnonzero(np.isfinite(each))[-1])
+            axes.plot([last], [each[last]], linestyle="none", marker="x", markersize=6, color=colours["bad"])
+    key(axes, lines, colours, length=3.2)
+
+
+def _knobs(preset: Preset) -> Iterator[Block]:
+    rows = [(name, format_value(value)) for name, value in preset.experiment.changed().items()]
+    rows += [(f"{each.knob} from step {each.step:,} on", format_value(each.value)) for each in preset.timeline]
+    if rows:
+        yield Table(("Knob", "Value"), tuple(rows), (0.6, 0.4), code=(0, 1))
+
+
+def _step(place: int, step: LessonStep) -> Card:
+    lines = [step.text]
+    if step.predict:
+        lines += [f"{letter}. {choice.text}" for letter, choice in zip("ABCDEF", step.predict, strict=False)]
+        lines.append("The run tells which one is right.")
+    if step.explain:
+        asked = step.explain
+        lines.append(f"Read off: {measure.measure(asked.measure).words}, within {100 * asked.tolerance:g} %.")
+    if step.formula:
+        lines.append(f"Formula: {step.formula}")
+    if step.paper:
+        lines.append(f"{step.paper.text}: {step.paper.url}")
+    if step.hint:
+        lines.append(f"Hint: {step.hint}")
+    kind = "Predict" if step.predict else "Explain" if step.explain else "Do"
+    return Card("dim", kind, f"Step {place}", ", ".join(step.knobs), tuple(lines), ())
+
+
+def _promise(preset: Preset) -> Iterator[Block]:
+    promise = preset.promise
+    if promise is None:
+        return
+    if promise.fix:
+        yield Prose(f"Heals it: {', '.join(promise.fix)}.")
+    if promise.wrong_fixes:
+        yield Prose(f"Does not help: {'; '.join(' with '.join(each) for each in promise.wrong_fixes)}.", dim=True)
+
+
+def _ended(status: str) -> str:
+    return {"nonfinite": "diverges", "finished": "reaches its end", "failed": "fails"}.get(status, status)

@@ -1,0 +1,43 @@
+"""`gradstudio course`: the order of the lessons, and the handbook made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from gradstudio.cli import app
+from gradstudio.core import files
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["course", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_list_has_every_lesson_behind_those_that_it_asks_for() -> None:
+    found = json.loads(run("list", "--json"))
+    places = {each["id"]: place for place, each in enumerate(found)}
+    assert places.keys() == {path.stem for path in files.PRESETS.glob("*.toml")}
+    assert all(places[before] < places[each["id"]] for each in found for before in each["prerequisites"])
+    assert all(each["minutes"] >= 1 and each["title"] and each["group"] and each["level"] for each in found)
+
+
+def test_the_handbook_has_lesson_curve_and_answers(tmp_path: Path) -> None:
+    made = run(
+        "handbook", "--only", "rnn-explosion", "--only", "poisoned-rank", "--format", "html,pdf", "--out", str(tmp_path)
+    )
+    assert [Path(line).name for line in made.split()] == ["handbook.html", "handbook.pdf"]
+    page = (tmp_path / "handbook.html").read_text()
+    assert page.index("1. RNN explosion") < page.index("2. The poisoned rank")
+    assert "Heals it: clipping.kind=norm." in page and "problem.nan_every" in page and "weight_hh_l0" in page
+    assert page.count("<svg") >= 2 and "http://" not in page.replace("http://www.w3.org", "")
+    assert (tmp_path / "handbook.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_an_unknown_lesson_or_format_writes_nothing(tmp_path: Path) -> None:
+    for wrong in (["--only", "nope"], ["--format", "docx"], ["--format", ","]):
+        done = CliRunner().invoke(app, ["course", "handbook", "--out", str(tmp_path / "new"), *wrong])
+        assert done.exit_code != 0 and not (tmp_path / "new").exists()
