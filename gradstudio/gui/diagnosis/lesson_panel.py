@@ -153,9 +153,9 @@ class LessonPanel(QWidget):
         self.more.setText(f"… {plural(hidden, 'more step', 'more steps')} after the answer")
 
     def _last_shown(self) -> int:
-        """Return the place of the last step that is shown: what comes behind a prediction would give it away."""
+        """Return the place of the last step that is shown: what comes behind a question would give its answer away."""
         assert self.progress is not None
         for place, (_, row) in enumerate(self._rows):
-            if row.step.predict and self.progress.steps[place].mark in ("open", "answered"):
+            if row.step.is_question and self.progress.steps[place].mark in ("open", "answered"):
                 return place
         return len(self._rows) - 1

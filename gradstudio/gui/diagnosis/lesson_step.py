@@ -29,7 +29,7 @@ SAID = {
 }  # fmt: skip
 TOO_LATE = "This run has begun. Press Restart to answer first, or leave the question out."
 NOT_YET = "To answer, let the run end that this is about."
-WAITING = "Now let a run end, and see."
+WAITING = "Now press Run, and see."
 
 
 class LessonStepRow(QWidget):
