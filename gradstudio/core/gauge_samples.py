@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-NAMES = ("exponents", "sharpness", "noise_scale", "overshoot")
+NAMES = ("exponents", "sharpness", "noise_scale", "overshoot", "clipping")
 
 LOWEST, HIGHEST = -149, 127  # smallest and largest exponent of two of a float32 number
 FP16_SUBNORMAL, FP16_NORMAL, FP16_LARGEST = (
@@ -91,7 +91,35 @@ class Overshoot:
 
 AT = (0.0, 0.5, 1.0, 2.0)
 
-Value = Exponents | Sharpness | NoiseScale | Overshoot
+CLIPPED_BY = ("norm", "value", "agc")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What one kind of clipping makes of a gradient."""
+
+    norm: float  # L2 norm of all of it
+    angle: float  # degrees between the whole gradient before and after; NaN where one of them is 0
+    entries: tuple[float, ...]  # those that `ClippedGradient.names` tells
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedGradient:
+    """A gradient before and after each kind of clipping, with the limits that the knobs give. Some of its entries, the
+    largest first, are told one by one."""
+
+    size: int  # number of entries
+    norm: float
+    names: tuple[str, ...]  # parameter and place of each entry that is told
+    ranks: tuple[int, ...]  # 1 is the largest
+    entries: tuple[float, ...]
+    cuts: dict[str, Cut]  # for each of CLIPPED_BY
+    max_norm: float
+    clip_value: float
+    agc_factor: float
+
+
+Value = Exponents | Sharpness | NoiseScale | Overshoot | ClippedGradient
 Sample = tuple[int, Value]  # the step that the run stood before
 
 

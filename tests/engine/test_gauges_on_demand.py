@@ -11,7 +11,7 @@ import torch
 from torch.func import functional_call
 
 from gradstudio.core.experiment import KNOBS, Experiment
-from gradstudio.core.gauge_samples import AT, KEPT, LOWEST, NAMES, Unmeasurable, fits, kept
+from gradstudio.core.gauge_samples import AT, CLIPPED_BY, KEPT, LOWEST, NAMES, ClippedGradient, Unmeasurable, fits, kept
 from gradstudio.engine.gauges.on_demand import OnDemandGauges, exponents, noise_scale, sharpness
 from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come, gauge_batch
 from gradstudio.engine.snapshot import Snapshot
@@ -456,3 +456,28 @@ def test_every_live_loss_knob_counts() -> None:
     single = gauges.measure("sharpness").value
     one.change("loss.weight", 10.0)
     assert gauges.measure("sharpness").value == pytest.approx(10 * single, rel=0.05)
+
+
+# ---- the clip microscope
+
+
+def test_the_microscope_clips_as_training_does() -> None:
+    texts = ("clipping.max_norm=0.05", "clipping.clip_value=0.002", "clipping.agc_factor=0.001")
+    one, gauges = after(2, *KINDS["mlp"], *texts)
+    found = gauges.measure("clipping")
+    assert isinstance(found, ClippedGradient) and set(found.cuts) == set(CLIPPED_BY)
+    for kind in CLIPPED_BY:
+        other, _ = after(2, *KINDS["mlp"], *texts)
+        other.change("clipping.kind", kind)
+        row = next(other.steps())
+        cut = found.cuts[kind]
+        assert row.grad_norm == pytest.approx(found.norm, rel=1e-5)
+        assert row.clipped_norm == pytest.approx(cut.norm, rel=1e-4)
+        assert math.cos(math.radians(cut.angle)) == pytest.approx(row.clip_cosine, abs=1e-5)
+    assert found.cuts["norm"].angle < 0.01 < found.cuts["value"].angle
+    next(one.steps())  # without clipping, so that its gradient is still the one that was measured
+    gradient = torch.cat([grad.reshape(-1) for grad in one.flat.grads]).numpy()
+    assert found.ranks[:4] == (1, 2, 3, 5) and found.ranks[-1] == found.size == len(gradient)
+    sizes = [abs(entry) for entry in found.entries]
+    assert sizes == sorted(sizes, reverse=True) and max(map(abs, found.cuts["value"].entries)) <= 0.0021
+    assert found.entries[0] == pytest.approx(float(gradient[np.abs(gradient).argmax()]), rel=1e-4)

@@ -1,5 +1,5 @@
-"""The gauges on demand, a card each: the gradient's exponents against fp16, sharpness, noise scale, overshoot, and the
-outputs of activations."""
+"""The gauges on demand, a card each: the gradient's exponents against fp16, sharpness, noise scale, overshoot, the
+outputs of activations, and the clip microscope."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from html import escape
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sample, Sharpness
+from gradstudio.core.gauge_samples import ClippedGradient, Exponents, NoiseScale, Overshoot, Sample, Sharpness
 from gradstudio.core.history import Activations
 from gradstudio.core.text import number, short_name
+from gradstudio.gui.gauges.clip_card import ClipCard
 from gradstudio.gui.gauges.gauge_pictures import ExponentBars, Sparkline
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.change_watch import ChangeWatch
@@ -121,6 +122,7 @@ class GaugesPanel(Page):
             "the share of units whose output is zero for a whole batch (dead).",
         )
         self.activations.text.setTextFormat(Qt.TextFormat.RichText)
+        self.clipping = ClipCard()
         self.cards = (self.exponents, self.sharpness, self.noise_scale, self.overshoot, self.activations)
         self._bars, self._steepness, self._noise, self._past = bars, steepness, noise, past
         self._run: Run | None = None
@@ -148,6 +150,12 @@ class GaugesPanel(Page):
                 show(run, samples)
             else:
                 card.say("", "", "This gauge was not measured in this run." if run.over else WAITING)
+        latest_cut = run.gauge_samples.get("clipping", [])[-1:]
+        cut = [(step, value) for step, value in latest_cut if isinstance(value, ClippedGradient)]
+        problem = run.gauge_problems.get("clipping", "")
+        if run.over and not cut and not problem:
+            problem = "This gauge was not measured in this run."
+        self.clipping.refresh(run.in_force.clipping, cut[0] if cut else None, problem)
         latest = run.history.activations[-1] if run.history.activations else None
         if self.activations.is_new(run, latest):
             self._show_activations(latest)
@@ -219,13 +227,13 @@ class GaugesPanel(Page):
         column.setContentsMargins(12, 6, 12, 12)
         column.setSpacing(9)
         column.addWidget(self.note)
-        for card in self.cards:
+        for card in (*self.cards, self.clipping):
             column.addWidget(card)
         column.addStretch(1)
         around = QVBoxLayout(self)
         around.setContentsMargins(0, 0, 0, 0)
         around.addWidget(scrolled(inside, "Gauges"))
-        for part in (self.note, *self.cards):
+        for part in (self.note, *self.cards, self.clipping):
             theme.dress(part)
 
     def _restyle(self) -> None:

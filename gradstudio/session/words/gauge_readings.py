@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Shares, Sharpness
+from gradstudio.core.gauge_samples import ClippedGradient, Exponents, NoiseScale, Overshoot, Shares, Sharpness
 from gradstudio.core.text import number, plural, power
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.names import OPTIMIZERS
 
 NEAR = 0.1  # relative distance from the limit that counts as being at it
 FAR = 4  # a batch is called too small or too large beyond this factor
+TURNED = 0.01  # degrees below which a direction counts as the same: rounding makes 0.001
 SETTLED = 10  # samples of the noise before its average is reliable
 
 
@@ -156,3 +157,31 @@ def overshoot(found: Overshoot) -> str:
     if found.ratio >= 0.5:
         return f"The last update came close to the minimum: {best}. {moved}"
     return f"The last update stopped well before the minimum: {best}. {moved}"
+
+
+def clipping(found: ClippedGradient) -> str:
+    """Return what each kind of clipping makes of the whole gradient."""
+    told = [f"All {found.size:,} entries: the gradient is {number(found.norm)} long."]
+    for kind, what in (
+        ("norm", f"Norm, max_norm {number(found.max_norm)}"),
+        ("value", f"Value, clip_value {number(found.clip_value)}"),
+        ("agc", f"AGC, agc_factor {number(found.agc_factor)}"),
+    ):
+        cut = found.cuts[kind]
+        told.append(f"{what}: {cut_in_words(found.norm, cut.norm, cut.angle)}.")
+    return " ".join(told)
+
+
+def cut_in_words(before: float, after: float, angle: float) -> str:
+    """Return what clipping did to a vector: its length afterwards, and by how many degrees it turned."""
+    if after >= before * (1 - 1e-6):
+        return "nothing is cut"
+    if math.isnan(angle):
+        return "nothing is left"
+    turned = "same direction" if angle < TURNED else f"turned by {degrees(angle)}"
+    return f"{number(after)} long, {turned}"
+
+
+def degrees(angle: float) -> str:
+    """Return an angle in degrees."""
+    return f"{number(angle)}°"

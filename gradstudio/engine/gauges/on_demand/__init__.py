@@ -7,8 +7,16 @@ from typing import Any
 
 import torch
 
-from gradstudio.core.gauge_samples import Exponents, NoiseScale, Overshoot, Sharpness, Unmeasurable, Value
-from gradstudio.engine.gauges.on_demand import exponents, noise_scale, overshoot, sharpness
+from gradstudio.core.gauge_samples import (
+    ClippedGradient,
+    Exponents,
+    NoiseScale,
+    Overshoot,
+    Sharpness,
+    Unmeasurable,
+    Value,
+)
+from gradstudio.engine.gauges.on_demand import clip_microscope, exponents, noise_scale, overshoot, sharpness
 from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come, gauge_batch, recurrent
 from gradstudio.engine.step import schedules
 from gradstudio.engine.tasks.task import Batch
@@ -31,6 +39,7 @@ class OnDemandGauges:
             "sharpness": self._sharpness,
             "noise_scale": self._noise_scale,
             "overshoot": self._overshoot,
+            "clipping": self._clipping,
         }
 
     def measure(self, name: str) -> Value:
@@ -80,6 +89,12 @@ class OnDemandGauges:
         # Not every accelerator knows float64.
         standin = self._standin(torch.float64, "" if device.startswith("cuda") else "cpu")
         return overshoot.measure(self._trainer, standin, self._gauge_batch())
+
+    def _clipping(self) -> ClippedGradient:
+        standin = self._standin(torch.float32)
+        standin.follow()
+        gradients = [standin.gradient(batch) for batch in batches_to_come(self._trainer)]
+        return clip_microscope.measure(self._trainer, torch.stack(gradients).mean(0))
 
     def _standin(self, dtype: torch.dtype, device: str = "") -> Standin:
         device = device or self._trainer.device
