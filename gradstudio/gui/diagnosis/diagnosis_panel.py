@@ -25,6 +25,7 @@ class DiagnosisPanel(QWidget):
         layout.addWidget(self._above)
         layout.addWidget(Rule())
         layout.addWidget(self._below, 1)
+        self.lesson.went_on.connect(self._bring_step_into_view)
 
     def balance_soon(self) -> None:
         """Balance once Qt has laid out new texts, which it does without the interpreter lock: their height is known
@@ -44,6 +45,10 @@ class DiagnosisPanel(QWidget):
         """Scroll to a part of the findings once it is laid out."""
         self.balance()
         QTimer.singleShot(0, self, lambda: self._above.ensureWidgetVisible(part, 0, 8))
+
+    def _bring_step_into_view(self, step: QWidget) -> None:
+        """Scroll to the step of the lesson that is to be done now, once it is laid out."""
+        QTimer.singleShot(20, step, lambda: self._below.ensureWidgetVisible(step, 0, 8))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

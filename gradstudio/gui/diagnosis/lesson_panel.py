@@ -21,6 +21,7 @@ from gradstudio.session.words.lesson_check_marks import no_map
 
 class LessonPanel(QWidget):
     finished = Signal(object)  # the preset whose lesson is done to its end
+    went_on = Signal(QWidget)  # the step that is to be done now
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +32,7 @@ class LessonPanel(QWidget):
         self.progress: Progress | None = None
         self._shown: tuple = ()  # what the rows show of the run
         self._rows: list[tuple[QLabel, LessonStepRow]] = []
+        self._at = 0  # place of the step that is to be done now
         self._formulas = FormulaThread(self)
         self.heading = QLabel()
         self.heading.setProperty("role", "heading")
@@ -137,6 +139,9 @@ class LessonPanel(QWidget):
         what = "LESSON" if self._rows else "PRESET"
         self.heading.setText(f"{what} · {self._preset.title.upper()}{count}")
         self._shown = self._asked_of(self._run) if self._run else ()
+        if self._at != self.progress.next and 0 < self.progress.next < len(self._rows):
+            self.went_on.emit(self._rows[self.progress.next][1])
+        self._at = self.progress.next
         _, too_late, can_explain = self._shown or (0, False, False)
         last = self._last_shown()
         for place, (mark, row) in enumerate(self._rows):

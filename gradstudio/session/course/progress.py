@@ -126,7 +126,7 @@ class Progress:
         else:
             passed.mark, passed.note = (
                 "wrong",
-                f"You expected: {expected} It happened: {step.predict[passed.told].text}",
+                f"You expected: {expected} What happened: {step.predict[passed.told].text}",
             )
 
     def _look_for_another_way(self, run: Run) -> None:

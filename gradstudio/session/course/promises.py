@@ -13,7 +13,7 @@ from gradstudio.core.experiment import Experiment, differing
 from gradstudio.core.lesson import LessonStep, MapStep
 from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
-from gradstudio.session.course import questions
+from gradstudio.session.course import formula, questions
 from gradstudio.session.record.branches import fork, last_healthy_step
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.lesson_check_marks import is_done
@@ -100,6 +100,8 @@ def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experim
         run = Run(preset, asked) if not looks else runs.branch_of(broken, asked) if back else runs.of(asked)
         if run is None:
             return asked, f"step {at} rewinds a run that was never healthy"
+        if step.formula and (fault := formula.why_not_drawn(step.formula)):
+            return asked, f"step {at} of the lesson: {fault}"
         if step.is_question:
             if fault := why_no_answer(step, run):
                 return asked, f"step {at} of the lesson {fault}"
