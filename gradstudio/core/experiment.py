@@ -132,6 +132,12 @@ class Optimizer(Section):
         slider=(1e-5, 10.0),
         logarithmic=True,
     )
+    discriminator_factor: float = knob(
+        1.0,
+        "Factor on the learning rate of the discriminator. Above 1 it keeps up with the generator, as two time scales "
+        "ask for (Heusel 2017).",
+        ge=0, le=1e6, slider=(0.1, 10.0), logarithmic=True, when={"model.kind": ("gan",)},
+    )  # fmt: skip
     momentum: float = knob(
         0.0,
         "Share of the previous update that is added to the next one.",
@@ -509,7 +515,7 @@ BROUGHT = frozenset(
         "model.kind", "model.depth", "model.width", "model.activation", "model.norm", "model.norm_position",
         "model.residual", "model.checkpointing", "problem.task", "problem.seq_len", "problem.scaling",
         "problem.input_scale", "loss.kind", "loss.eps", "loss.z_loss", "model.norm_momentum", "model.qk_norm",
-        "problem.label_noise", "problem.baseline",
+        "problem.label_noise", "problem.baseline", "optimizer.discriminator_factor",
     }
 )  # fmt: skip
 # Values that need to know the layers of a network, which a studio file does not tell.

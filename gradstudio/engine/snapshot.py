@@ -48,13 +48,13 @@ class Snapshot:
     @classmethod
     def take(cls, trainer: Trainer) -> Snapshot:
         """Return the state of a trainer between two steps. It shares nothing with the trainer."""
-        task, state = trainer.task, trainer.optimizer.state[trainer.flat.weights]
+        task = trainer.task
         generators = [*(getattr(task, name) for name in _GENERATORS), trainer.gradient_noise]
         return cls(
             step=trainer.step, experiment=trainer.experiment, taken=trainer.taken, passed=trainer.passed,
             weights=trainer.flat.weights.data.clone(), gradients=trainer.flat.gradients.clone(),
             buffers=[buffer.clone() for buffer in trainer.model.buffers()],
-            optimizer={name: value.clone() if isinstance(value, Tensor) else value for name, value in state.items()},
+            optimizer=optimizers.state(trainer.optimizer),
             scaler=loss_scale.state(trainer.scaler),
             # an order is never written to
             order=getattr(task, "order", _NO_ORDER), position=getattr(task, "position", 0),
@@ -76,9 +76,7 @@ class Snapshot:
         trainer.flat.cleared = False
         for buffer, value in zip(trainer.model.buffers(), self.buffers, strict=True):
             buffer.copy_(value)
-        trainer.optimizer.state[trainer.flat.weights] = {
-            name: value.clone() if isinstance(value, Tensor) else value for name, value in self.optimizer.items()
-        }
+        optimizers.restore(trainer.optimizer, self.optimizer)
         optimizers.change(trainer.optimizer, self.experiment.optimizer)
         changed = (before.loss, before.precision) != (self.experiment.loss, self.experiment.precision)
         if changed or loss_scale.in_mid_step(trainer.scaler):

@@ -63,7 +63,7 @@ class Trainer:
         self.passes = Passes(self.flat, list(model.buffers()), recorded=self.subject.recorded)
         self.check(experiment)
         self._kept = self.subject.kept(self.model, knobs)  # bytes of a micro-batch, where they are many
-        self.optimizer = optimizers.build(self.flat.weights, knobs.optimizer)
+        self.optimizer = optimizers.build(self.flat, knobs)
         self.updates = optimizers.Updates(self.optimizer)
         self.scaler = loss_scale.build(knobs.precision, self.device)
         self.gradient_noise = generator(knobs.run.seed, "gradient_noise")
@@ -328,10 +328,8 @@ class Trainer:
         return self.flat.new()
 
     def _set_learning_rate(self) -> float:
-        lr = self.experiment.optimizer.lr * schedules.factor(self.experiment.schedule, self.taken)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        return lr
+        share = schedules.factor(self.experiment.schedule, self.taken)
+        return optimizers.set_rates(self.optimizer, self.experiment.optimizer, share)
 
     def _update_scale(self, scaling: str) -> None:
         if scaling == "dynamic":

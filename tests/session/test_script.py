@@ -83,6 +83,9 @@ model.kind=transformer model.width=13 problem.task=copy model.checkpointing=true
 problem.task=ring model.kind=gan
 problem.task=ring model.kind=gan model.norm=layer model.residual=true model.checkpointing=true clipping.kind=agc
 problem.task=ring model.kind=gan model.init=lsuv accumulation.steps=2 mistakes.clip_each_micro_batch=true clipping.kind=norm
+problem.task=ring model.kind=gan optimizer.discriminator_factor=4 optimizer.kind=adam schedule.kind=cosine schedule.total_steps=5
+problem.task=ring model.kind=gan 2:optimizer.discriminator_factor=3 4:optimizer.lr=0.05 optimizer.momentum=0.9
+problem.task=ring model.kind=gan 3:optimizer.discriminator_factor=0.5 schedule.warmup_steps=4 optimizer.kind=rmsprop
 problem.task=pole model.kind=policy
 problem.task=pole model.kind=policy model.norm=batch accumulation.steps=3 problem.noise=0.01 problem.input_scale=2
 problem.task=pole model.kind=policy model.init=lsuv model.checkpointing=true

@@ -59,6 +59,12 @@ class Flat:
                 grad.copy_(parameter.grad)
             parameter.grad = grad
 
+    def part(self, entries: slice) -> Parameter:
+        """Return some of the weights as a leaf of their own, whose .grad are the gradients of those. Both are views."""
+        found = Parameter(self.weights.data[entries], requires_grad=False)
+        found.grad = self.gradients[entries]
+        return found
+
     def clear(self) -> None:
         """Set the gradients to 0."""
         self.gradients.zero_()

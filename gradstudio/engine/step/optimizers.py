@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.nn import Parameter
+from torch import Tensor
 
 from gradstudio.core import experiment
+from gradstudio.core.experiment import Experiment
 from gradstudio.engine import torch_internals
+from gradstudio.engine.passes.flat import Flat
 
 ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
 
@@ -31,9 +34,53 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 }
 
 
-def build(weights: Parameter, knobs: experiment.Optimizer) -> torch.optim.Optimizer:
-    """Build an optimizer of all weights in one flat tensor, which it treats entry by entry."""
-    return torch_internals.without_compiler(OPTIMIZERS[knobs.kind])([weights], foreach=False, **groups(knobs))
+_DISCRIMINATOR = "discriminator"  # what a group of its weights is marked with
+
+
+def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
+    """Build an optimizer of all weights in one flat tensor, which it treats entry by entry. The two players of a gan
+    have a group each."""
+    parts: list[dict[str, object]] = [{"params": [flat.weights]}]
+    if knobs.model.kind == "gan":
+        names = [name for name, _ in flat.named]
+        cut = int(flat.layout.starts[next(at for at, name in enumerate(names) if name.startswith(_DISCRIMINATOR))])
+        parts = [{"params": [flat.part(slice(cut))]}, {"params": [flat.part(slice(cut, None))], _DISCRIMINATOR: True}]
+    kind = torch_internals.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
+    return kind(parts, foreach=False, **groups(knobs.optimizer))
+
+
+def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, share: float) -> float:
+    """Set the learning rates for the next update, where the schedule has come to this share of optimizer.lr. Return
+    that of the first group."""
+    for group in optimizer.param_groups:
+        factor = knobs.discriminator_factor if group.get(_DISCRIMINATOR) else 1.0
+        group["lr"] = knobs.lr * factor * share
+    return knobs.lr * share
+
+
+def state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return what the optimizer keeps of all weights, as if they were one group: copies, each (layout.length,) or a
+    count that all groups have in common."""
+    states = [optimizer.state[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    return {
+        name: torch.cat([each[name] for each in states])
+        if isinstance(value, Tensor) and value.dim()
+        else value.clone()
+        if isinstance(value, Tensor)
+        else value
+        for name, value in states[0].items()
+    }
+
+
+def restore(optimizer: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
+    """Give an optimizer the state that `state` returned."""
+    start = 0
+    for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+        part = slice(start, start := start + len(parameter))
+        optimizer.state[parameter] = {
+            name: (value[part] if value.dim() else value).clone() if isinstance(value, Tensor) else value
+            for name, value in kept.items()
+        }
 
 
 def change(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer) -> None:

@@ -16,7 +16,20 @@ def build(plan: Plan, lines: Lines) -> None:
     values = {name: _text(plan, name, start=True) for name in (*_KNOBS[kind], "weight_decay")}
     default = _TORCH | ({"weight_decay": "0.01"} if kind == "adamw" else {})
     given = "".join(f", {name}={value}" for name, value in values.items() if value != default[name])
-    lines.add(f"optimizer = torch.optim.{_NAMES[kind]}({plan.parameters}, lr={plan['optimizer.lr']!r}{given})")
+    trained = plan.parameters
+    if two_rates(plan):
+        rate = f"{plan['optimizer.lr']!r} * {plan['optimizer.discriminator_factor']!r}"
+        lines.add("players = [")
+        lines.add('{"params": model.generator.parameters()},', 1)
+        lines.add(f'{{"params": model.discriminator.parameters(), "lr": {rate}}},', 1)
+        lines.add("]")
+        trained = "players"
+    lines.add(f"optimizer = torch.optim.{_NAMES[kind]}({trained}, lr={plan['optimizer.lr']!r}{given})")
+
+
+def two_rates(plan: Plan) -> bool:
+    """Return whether the discriminator of a gan has, at some step, another learning rate than the generator."""
+    return plan["model.kind"] == "gan" and plan.values("optimizer.discriminator_factor") != [1.0]
 
 
 def apply_changes(plan: Plan, lines: Lines) -> None:
@@ -24,11 +37,16 @@ def apply_changes(plan: Plan, lines: Lines) -> None:
     kind = str(plan["optimizer.kind"])
     changing = [name for name in (*_KNOBS[kind], "weight_decay") if _changes(plan, name)]
     values = [f"{name}={_text(plan, name)}" for name in changing]
-    if plan.changes("optimizer.lr") and not schedule_lines.scheduled(plan):
+    rates = plan.changes("optimizer.lr") or (two_rates(plan) and plan.changes("optimizer.discriminator_factor"))
+    rates = rates and not schedule_lines.scheduled(plan)
+    if rates:
         values.insert(0, f"lr={plan.text('optimizer.lr')}")
     if values:
         lines.add("for group in optimizer.param_groups:", 1)
         lines.add(f"group.update({', '.join(values)})", 2)
+    if rates and two_rates(plan):
+        rate = f"{plan.text('optimizer.lr')} * {plan.text('optimizer.discriminator_factor')}"
+        lines.add(f'optimizer.param_groups[1]["lr"] = {rate}', 1)
     if kind == "rmsprop" and "momentum" in changing and plan["optimizer.momentum"] == 0:
         lines.add(
             "for parameter, state in optimizer.state.items():  # RMSprop makes its momentum buffer at its first step "

@@ -31,8 +31,11 @@ def live(plan: Plan) -> bool:
     """Return whether a live change touches what the scheduler must know from the start."""
     return any(
         plan.changes(name)
-        for name in ("optimizer.lr", "schedule.kind", "schedule.warmup_steps", "schedule.total_steps")
-    )
+        for name in (
+            "optimizer.lr", "optimizer.discriminator_factor", "schedule.kind", "schedule.warmup_steps",
+            "schedule.total_steps",
+        )
+    )  # fmt: skip
 
 
 def function(plan: Plan, lines: Lines) -> None:
@@ -87,3 +90,6 @@ def set_rate(plan: Plan, lines: Lines) -> None:
     if scheduled(plan) and live(plan):
         lines.add("for group in optimizer.param_groups:", 1)
         lines.add(f'group["lr"] = {plan.text("optimizer.lr")} * factor(taken)', 2)
+        if plan["model.kind"] == "gan" and plan.values("optimizer.discriminator_factor") != [1.0]:
+            rate = f"{plan.text('optimizer.lr')} * {plan.text('optimizer.discriminator_factor')}"
+            lines.add(f'optimizer.param_groups[1]["lr"] = {rate} * factor(taken)', 1)

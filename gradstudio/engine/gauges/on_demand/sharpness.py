@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gradstudio.core.experiment import Optimizer
 from gradstudio.core.gauge_samples import Unmeasurable
+from gradstudio.engine.step import optimizers
 from gradstudio.engine.trainer import Trainer
 
 # Relative error of the value: |H v - s v| <= CLOSE |s| bounds the distance to an eigenvalue.
@@ -53,7 +54,7 @@ def preconditioner(trainer: Trainer, gradient: Tensor) -> Tensor | None:
     """Return what the optimizer will divide each entry of this gradient by, a vector of all parameters; None for
     SGD."""
     knobs, flat = trainer.experiment.optimizer, trainer.flat
-    group, state = trainer.optimizer.param_groups[0], trainer.optimizer.state.get(flat.weights, {})
+    group, state = trainer.optimizer.param_groups[0], optimizers.state(trainer.optimizer)
     if knobs.kind == "sgd":
         return None
     squares = state.get("square_avg" if knobs.kind == "rmsprop" else "exp_avg_sq", torch.zeros_like(flat.weights))
