@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("drawing",),
         ("services", "plots"),
         FEATURES,
-        ("shell", "commands"),
+        ("shell", "commands", "palette_choices"),
         ("second_part",),
         ("window",),
         ("app",),

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from PySide6.QtGui import QKeySequence
 from PySide6.QtWidgets import QAbstractButton, QMenu, QWidget
 
+from gradstudio.gui import palette_choices
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.export import file_dialogs
-from gradstudio.gui.knobs import preset_menu, preset_text
+from gradstudio.gui.knobs import change_menu, preset_menu, preset_text
 from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
 from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.services.context import Context
@@ -96,7 +97,7 @@ class Table:
 
 def table(
     context: Context, *, machine: Machine, columns: Columns, speed: SpeedSlider, knobs: KnobPanel,
-    plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object],
+    plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object], show_plots: Callable[[], object],
 ) -> Table:  # fmt: skip
     """Return every command of the window. `plots` is asked when a command needs them: they are made later."""
     edit, export, presets = _edit(context), _export(context), _presets(context)
@@ -115,14 +116,14 @@ def table(
             None,
             Dynamic(lambda menu: preset_menu.fill(menu, context)),
             None,
-            edit[1],
+            edit[2],
             *presets[:2],
             None,
             *presets[2:],
         ),
     }
     rows = {command.id: command for entries in menus.values() for command in _commands(entries)}
-    menus["&Help"] = helps = _help(context, rows)
+    menus["&Help"] = helps = _help(context, rows, knobs, show_plots)
     rows |= {command.id: command for command in helps}
     return Table(menus, {"preset": menus["&Presets"], "device": devices, "export": export}, rows)
 
@@ -167,13 +168,18 @@ def _export(context: Context) -> tuple[Command, ...]:
     )  # fmt: skip
 
 
-def _edit(context: Context) -> tuple[Command, ...]:
+def _edit(context: Context) -> tuple[Entry, ...]:
+    simulator = context.simulator
     return (
         Command("undo", "Undo knob change", context.controls.undo, StandardKey.Undo,
                 "Undoes the latest change of a knob; a change that has not taken effect yet leaves no trace in the "
                 "timeline"),
+        Command("redo", "Redo knob change", context.controls.redo, StandardKey.Redo,
+                "Sets again the knobs of the change that was undone last", lambda: bool(simulator.undone)),
         Command("reset_knobs", "Reset knobs to preset", context.controls.reset_knobs,
                 help="Sets every knob to the preset's value"),
+        None,
+        Submenu("Knob changes", (Dynamic(partial(change_menu.fill, context=context)),)),
     )  # fmt: skip
 
 
@@ -270,15 +276,20 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel) -> tuple[Entry
     )
 
 
-def _help(context: Context, rows: dict[str, Command]) -> tuple[Command, ...]:
+def _help(
+    context: Context, rows: dict[str, Command], knobs: KnobPanel, show_plots: Callable[[], object]
+) -> tuple[Command, ...]:
     def show_keys() -> None:
         keys = [(command.key_names, command.label) for command in rows.values() if command.key_names]
         help_dialogs.show_keys(context.parent, keys)
 
     return (
+        Command(palette_choices.OWN, "Find anything…",
+                lambda: palette_choices.open_palette(context, rows.values(), knobs, show_plots), "Ctrl+K",
+                "Searches all commands, knobs, presets, runs and gestures, and carries out the one you choose"),
         Command("list_keys", "List keys and gestures", show_keys, StandardKey.HelpContents),
         Command("about", "About GradStudio", partial(help_dialogs.show_about, context.parent)),
-    )
+    )  # fmt: skip
 
 
 def _toggle_full_screen(window: QWidget) -> None:

@@ -74,6 +74,7 @@ class Window(QMainWindow):
         self.commands = commands.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
             plots=lambda: self.plots, toggle_gallery=self.toggle_gallery,
+            show_plots=self.show_plots,
         )  # fmt: skip
         self._library_problem = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
@@ -336,10 +337,15 @@ class Window(QMainWindow):
         elif len(paths) == 1 and paths[0].suffix == ".map":
             self.columns.show_page("map")
             self.map.open(paths[0])
+        elif len(paths) == 1 and (paths[0].suffix in (".csv", ".tsv", ".txt") or "tfevents" in paths[0].name):
+            from gradstudio.gui import second_part
+
+            self.show_plots()
+            second_part.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, paths[0])
         else:
             self.message.show_error(
-                "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, or a "
-                "map, in .map."
+                "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, a map, "
+                "in .map, a table of curves, in .csv, .tsv or .txt, or a TensorBoard log."
             )
 
     def closeEvent(self, event: QCloseEvent) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakSet
 
 from gradstudio.core import ranks_allowed, threads
@@ -41,6 +42,13 @@ MOST_TRIED = 200  # values that `nearest` tries
 MOST_UNDONE = 1000  # requests that can be undone
 
 
+class Change(NamedTuple):
+    """One change of knobs: the values before and after it, by name."""
+
+    before: dict[str, Value]
+    after: dict[str, Value]
+
+
 class Simulator:
     """The state behind the window. Every method returns at once; only the GUI thread (or a test) calls them."""
 
@@ -55,6 +63,7 @@ class Simulator:
         self._leaving = WeakSet[Worker]()  # told to stop, perhaps still within a step; a thread that ended is freed
         self._watched: frozenset[str] = frozenset()  # gauges that somebody looks at
         self._undo = deque[dict[str, Value]](maxlen=MOST_UNDONE)  # the values that each request replaced
+        self._redo = deque[dict[str, Value]](maxlen=MOST_UNDONE)  # the values that each undoing replaced
         self._sent: dict[str, Value] = {}  # live values that were sent to the worker
         self._later: dict[str, Value] = {}  # live values to send when a stopped run goes on
         self._refusals_told = self._events_read = 0  # of the run
@@ -68,6 +77,7 @@ class Simulator:
         self.preset = preset
         self.requested: Experiment = preset.experiment
         self._undo.clear()
+        self._redo.clear()
         self._found_family(self._new_run())
 
     def open(self, run: Run, relatives: Iterable[Run] = ()) -> None:
@@ -78,6 +88,7 @@ class Simulator:
         self.preset = as_preset(run)
         self.requested = run.experiment
         self._undo.clear()
+        self._redo.clear()
         self._followed = None if run.over else run
         self._found_family(run, relatives)
 
@@ -92,29 +103,65 @@ class Simulator:
         Return the other knobs that had to change too, so that the values go together."""
         before = self.requested
         self._request(with_adjustments(before, name, value), name)
-        if self.requested != before:
-            self._undo.append(differing(self.requested, before))
+        self._remember(before)
         return {other: new for other, new in differing(before, self.requested).items() if other != name}
 
     def set_together(self, values: Mapping[str, Value]) -> None:
         """Request several values as one change. KnobError where they do not go together."""
         before, wanted = self.requested, self.requested.with_values(values)
         self._request(wanted, *values)
-        if wanted != before:
-            self._undo.append(differing(wanted, before))
+        self._remember(before)
 
     def reset(self) -> None:
         """Request the preset's own knobs."""
-        self._undo.append(differing(self.preset.experiment, self.requested))
+        before = self.requested
         self._request(self.preset.experiment)
+        self._remember(before)
 
     def undo(self) -> dict[str, Value]:
         """Undo the latest request. A change that has not taken effect yet leaves no trace in the timeline. Return the
         values that are requested again, none where nothing is left to undo."""
-        values = self._undo.pop() if self._undo else {}
+        return self._take_back(self._undo, self._redo)
+
+    def redo(self) -> dict[str, Value]:
+        """Request again what was undone last. Return those values, none where nothing was undone since the latest
+        change."""
+        return self._take_back(self._redo, self._undo)
+
+    @property
+    def done(self) -> list[Change]:
+        """The changes that can be undone, the latest first."""
+        return self._changes(self._undo)
+
+    @property
+    def undone(self) -> list[Change]:
+        """The changes that can be redone, the one that was undone last first. `before` and `after` are as when it is
+        redone."""
+        return self._changes(self._redo, ahead=True)
+
+    def _remember(self, before: Experiment) -> None:
+        """Let the latest request be undone; what was undone until now cannot be redone any more."""
+        if values := differing(self.requested, before):
+            self._undo.append(values)
+            self._redo.clear()
+
+    def _take_back(self, source: deque[dict[str, Value]], other: deque[dict[str, Value]]) -> dict[str, Value]:
+        """Request the latest values of one list, and keep in the other one those that they replace."""
+        values = source.pop() if source else {}
         if values:
-            self._request(self.requested.with_values(values))
+            before = self.requested
+            self._request(before.with_values(values))
+            other.append(differing(self.requested, before))
         return values
+
+    def _changes(self, values: Iterable[dict[str, Value]], *, ahead: bool = False) -> list[Change]:
+        now = {knob.name: value for knob, value in self.requested.items()}
+        changes: list[Change] = []
+        for other in reversed(list(values)):
+            here = {name: now[name] for name in other if name in now}
+            changes.append(Change(here, other) if ahead else Change(other, here))
+            now |= other
+        return changes
 
     def nearest(self, name: str, value: Value, *, onwards: bool) -> Value:
         """Return the whole number nearest to `value` that goes with the other knobs. `onwards`: look only further in
@@ -325,6 +372,7 @@ class Simulator:
         self.requested = run.in_force
         self._refusals_told, self._events_read = len(run.refusals), len(run.events)
         self._undo.clear()
+        self._redo.clear()
         self._sent, self._later = {}, {}
 
     def stop(self) -> None:

@@ -136,7 +136,7 @@ def the_dialog(qtbot: QtBot, kind: type[Asked]) -> Asked:
     return dialog
 
 
-COMMANDS = ("open_preset", "save_preset", "paste_preset", "export_report.html", "export_events", "rewind", "twins",
+COMMANDS = ("palette", "open_preset", "save_preset", "paste_preset", "export_report.html", "export_events", "rewind", "twins",
             "list_keys", "about")  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def _ask_curve(context: Context, overlays: Overlays, plot: StepPlot) -> None:
 
     def chosen(path: str) -> None:
         file_choice.remember(path)
-        context.jobs.read_curves(Path(path), lambda curves: _choose(context, overlays, plot, Path(path), curves))
+        import_curve(context, overlays, plot, Path(path))
 
     dialog = popups.file_dialog(
         context.parent,
@@ -122,6 +122,11 @@ def _ask_curve(context: Context, overlays: Overlays, plot: StepPlot) -> None:
     )
     dialog.fileSelected.connect(chosen)
     dialog.open()
+
+
+def import_curve(context: Context, overlays: Overlays, plot: StepPlot, path: Path) -> None:
+    """Read a file, then draw its curve over a plot; ask for one where it has several."""
+    context.jobs.read_curves(path, lambda curves: _choose(context, overlays, plot, path, curves))
 
 
 def _choose(context: Context, overlays: Overlays, plot: StepPlot, path: Path, curves: list[Curve]) -> None:

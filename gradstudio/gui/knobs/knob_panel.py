@@ -134,6 +134,15 @@ class KnobPanel(Ground):
         self.search.setFocus()
         self.search.selectAll()
 
+    def reveal(self, name: str, simulator: Simulator) -> None:
+        """Show a knob, whether its section is open or not, and let a person change it."""
+        self.show()
+        self.search.setText(name)
+        self.refresh(simulator)
+        head = self.rows[name].editor.head
+        inside = [head, *head.findChildren(QWidget)]
+        next((each for each in inside if each.focusPolicy() & Qt.FocusPolicy.TabFocus), self.search).setFocus()
+
     @property
     def stale(self) -> bool:
         """Whether the next refresh shows every knob anew."""

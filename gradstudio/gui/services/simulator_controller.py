@@ -220,6 +220,18 @@ class SimulatorController(QObject):
         else:
             self._message.show_news("There is no knob change left to undo.")
 
+    def redo(self) -> None:
+        """Make the change of a knob again that was undone last."""
+        if self._refused():
+            return
+        redone = self._simulator.redo()
+        self.knobs_changed.emit()
+        if redone:
+            values = " and ".join(f"{name} = {format_value(value)}" for name, value in redone.items())
+            self._message.show_news(f"Redone: {values}.")
+        else:
+            self._message.show_news("There is no undone knob change to redo.")
+
     # ---- presets and other runs
 
     def open_preset(self, source: str | Path) -> None:

@@ -1,0 +1,46 @@
+"""The list of knob changes as a menu: those that can be redone, then those that can be undone, the latest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtWidgets import QMenu
+
+from gradstudio.core.knobs import format_value
+from gradstudio.core.text import one_line, shortened
+from gradstudio.gui.services.context import Context
+from gradstudio.session.simulator import Change
+
+MOST_LISTED = 12  # changes of each kind
+LONGEST = 60  # letters of a change
+TIP = {"undo": "Undoes this change, and every later one", "redo": "Redoes this change, and every earlier one"}
+
+
+def fill(menu: QMenu, context: Context) -> None:
+    """List the latest changes; one that is chosen is undone or redone with all between."""
+    controls, simulator = context.controls, context.simulator
+    undone, done = simulator.undone[:MOST_LISTED], simulator.done[:MOST_LISTED]
+    for place, change in reversed(list(enumerate(undone))):
+        _add(menu, "redo", change, partial(_repeat, controls.redo, place + 1))
+    if undone and done:
+        menu.addSeparator()
+    for place, change in enumerate(done):
+        _add(menu, "undo", change, partial(_repeat, controls.undo, place + 1))
+    if not undone and not done:
+        menu.addAction("No knob was changed yet").setEnabled(False)
+
+
+def _add(menu: QMenu, what: str, change: Change, call: Callable[[], object]) -> None:
+    told = ", ".join(
+        f"{name} {format_value(change.before[name])} → {format_value(value)}"
+        for name, value in change.after.items()
+        if name in change.before
+    )
+    action = menu.addAction(shortened(one_line(f"{what.capitalize()} {told}"), LONGEST), call)
+    action.setToolTip(TIP[what])
+
+
+def _repeat(call: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        call()
