@@ -69,7 +69,8 @@ class Window(QMainWindow):
         self.columns = Columns(self.knobs)
         self.gallery_page = GalleryPage(at_first=gallery)
         self.gallery = GalleryController(self.context, self.gallery_page)
-        self._gallery_over: tuple[Run, bool] = (self.simulator.run, False)  # the run behind it, and whether it goes
+        # The run behind it, whether it goes, and its rows: a short run is over before it is seen to go.
+        self._gallery_over: tuple[Run, bool, int] = (self.simulator.run, False, 0)
         self._gallery_first = gallery
         self.commands = commands.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
@@ -159,7 +160,8 @@ class Window(QMainWindow):
         self.show_plots() if self.gallery_page.isVisible() else self.show_gallery()
 
     def show_gallery(self) -> None:
-        self._gallery_over = self.simulator.run, self.controls.playing
+        run = self.simulator.run
+        self._gallery_over = run, self.controls.playing, len(run.history)
         self.pages.setCurrentWidget(self.gallery_page)
         self.gallery_page.search.setFocus()
         self.gallery.look()
@@ -171,9 +173,9 @@ class Window(QMainWindow):
 
     def _leave_gallery_for_a_run(self, run: Run) -> None:
         """Show the plots once another run is behind the gallery, or the one behind it begins to go."""
-        before, went = self._gallery_over
-        self._gallery_over = run, self.controls.playing
-        if run is not before or (self.controls.playing and not went):
+        before, went, rows = self._gallery_over
+        self._gallery_over = run, self.controls.playing, len(run.history)
+        if run is not before or (not went and (self.controls.playing or len(run.history) > rows)):
             self.show_plots()
 
     def _beat(self) -> None:

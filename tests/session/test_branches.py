@@ -218,10 +218,13 @@ def test_every_model_and_task_branches(task: str, model: str, optimizer: str) ->
 
 
 def kinds_of_presets() -> list[Preset]:
-    """The first bundled preset of each kind of model, task, number format and way of clipping."""
+    """The first bundled preset of each kind of model, task, number format and way of clipping, of those that train in
+    one process."""
     found = {}
     for of in map(presets.read, presets.available()):
         knobs = of.experiment
+        if knobs.distributed.ranks > 1:
+            continue
         kind = (knobs.model.kind, knobs.problem.task, knobs.precision, knobs.clipping.kind != "none")
         found.setdefault(tuple(map(str, kind)), of)
     return list(found.values())
