@@ -707,7 +707,7 @@ def _explain(fault: ValidationError) -> KnobError:
     return first.get("ctx", {}).get("error") or KnobError(first["msg"])
 
 
-_WHAT = {"model": "model", "problem": "data", "loss": "loss"}
+_WHAT = {"model": "model", "optimizer": "model", "problem": "data", "loss": "loss"}
 
 
 def _no_section(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
@@ -13,6 +14,7 @@ from waiting import LONG
 from gradstudio.gui.knobs import change_menu
 from gradstudio.gui.shell.command_palette import Choice, CommandPalette, found
 from gradstudio.gui.window import Window
+from gradstudio.session.library.store import Library
 
 
 def opened(qtbot: QtBot, window: Window) -> CommandPalette:
@@ -66,6 +68,8 @@ def test_the_palette_finds_each_kind_and_enter_carries_it_out(qtbot: QtBot, wind
     preset.call()
     assert window.simulator.preset.title == preset.label
 
+    library = Library(Path(os.environ["GRADSTUDIO_LIBRARY"]))
+    qtbot.waitUntil(lambda: any(entry.id == first for entry in library.entries()), timeout=LONG)
     palette = opened(qtbot, window)
     palette.line.setText("run small")
     qtbot.waitUntil(lambda: any(choice.kind == "run" for choice in palette.shown), timeout=LONG)

@@ -279,7 +279,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "precision.growth_interval": (1, 2, 2000),
     "schedule.warmup_steps": (0, 1, 3, 9), "schedule.total_steps": (3, 7, 1000), "optimizer.momentum": (0.0, 0.9),
     "optimizer.beta1": (0.9, 0.5, 0.0), "optimizer.beta2": (0.999, 0.9), "optimizer.eps": (1e-8, 1e-3),
-    "optimizer.weight_decay": (0.0, 0.01),
+    "optimizer.weight_decay": (0.0, 0.01), "optimizer.discriminator_factor": (1.0, 4.0, 0.3),
     "gradients.noise_std": (0.0, 0.01), "loss.eps": (0.0, 1e-7, 0.1), "loss.weight": (1.0, 0.01, 30.0),
     "model.init_gain": (1.0, 0.5, 1.7),
     "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2),

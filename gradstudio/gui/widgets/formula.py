@@ -14,6 +14,7 @@ from gradstudio.gui.theme import POINTS, theme
 from gradstudio.session.course import formula
 from gradstudio.session.course.formula import Outline
 
+FIRST = 1500  # ms until the first outline is begun: a window that opens has the machine for itself
 POLL = 50  # ms between two looks for an outline while one is awaited
 SIZE = POINTS / 100 * 96 / 72 * 1.15  # px of a unit of an outline at normal text
 ROOM = 4  # px above and below
@@ -31,6 +32,9 @@ class FormulaThread(QObject):
         self._answers: deque[tuple[str, Outline | None]] = deque()
         self._awaited: set[str] = set()
         self._thread: threading.Thread | None = None
+        self._first = QTimer(self)
+        self._first.setSingleShot(True)
+        self._first.timeout.connect(self._begin)
         self._timer = QTimer(self)
         self._timer.setInterval(POLL)
         self._timer.timeout.connect(self._hand_over)
@@ -42,11 +46,16 @@ class FormulaThread(QObject):
         self._awaited.add(text)
         self._asked.put(text)
         self._timer.start()
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=_draw, args=(self._asked, self._answers), name="drawing formulas", daemon=True
-            )
-            self._thread.start()
+        if self._thread is None:
+            self._first.start(FIRST)
+        elif not self._thread.is_alive():
+            self._begin()
+
+    def _begin(self) -> None:
+        self._thread = threading.Thread(
+            target=_draw, args=(self._asked, self._answers), name="drawing formulas", daemon=True
+        )
+        self._thread.start()
 
     def _hand_over(self) -> None:
         while self._answers:
