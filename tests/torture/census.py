@@ -39,7 +39,16 @@ ROOM = {  # how many more there may be, and why
         [f"own core.{name}" for name in ("history.Layer", "events.Event", "events.Change", "provenance.Operation")],
         (500, "a run has many, and the last one may have far more than the one before"),
     ),
+    **dict.fromkeys(
+        [f"own core.gallery.{name}" for name in ("Gallery", "Card", "Picture", "Curve")],
+        (10**6, "the pictures of the gallery are read once, when it is first looked at"),
+    ),
+    **dict.fromkeys(
+        [f"own session.map.{name}" for name in ("outcome.Trained", "plan.Job", "plan.Spot")],
+        (500, "the page Map keeps the map that was made last, which may have far more cells than the one before"),
+    ),
 }
+FONTS = (".ttf", ".otf", ".ttc")  # files that Qt keeps open from the first character on that needs them
 OWN = 40  # of other objects of this program: those of the last run and of what shows it, whatever that run was
 ENDING = 120.0  # seconds until what should have ended is a fault
 GROWN, SPARE = 1.1, 60_000_000  # share and bytes of memory by which two censuses may differ
@@ -129,6 +138,8 @@ def _descriptors() -> list[str]:
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:  # the one that read the folder
+            continue
+        if target.endswith(FONTS):
             continue
         found.append(Path(target).name if target.startswith("/") else target.split(":")[0])
     return found

@@ -202,9 +202,11 @@ def tour(window: Window) -> None:
         QApplication.processEvents()
     for combo in window.findChildren(QComboBox):
         combo.view()
-    for _ in range(2):  # shown, and hidden again
-        window.commands.commands["directions"].call()
-        QApplication.processEvents()
+    for name in ("directions", "gallery"):
+        for _ in range(2):  # shown, and hidden again
+            window.commands.commands[name].call()
+            QApplication.processEvents()
+    wait(lambda: len(window.gallery_page.cards) > 50, "the gallery has its cards")
     for checkpointing in (True, False):
         window.controls.load(small_preset(model__checkpointing=checkpointing))
         window.controls.run_or_pause()
