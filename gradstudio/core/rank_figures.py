@@ -10,30 +10,46 @@ _BLOCK = 4096  # rows
 
 
 class RankFigures(NamedTuple):
-    """`norm`: L2 norm of the rank's own gradient, before it is averaged. `seconds`: in communication. `reductions`:
-    calls of all-reduce, of `reduced` bytes. `drift`: distance of the weights from those of rank 0, relative to their
-    norm, UNKNOWN where it was not measured."""
+    """`norm`: L2 norm of the rank's own gradient, before it is averaged. `seconds`: in communication, which includes
+    waiting for the others. `reductions`: calls of all-reduce, of `reduced` bytes. `drift`: distance of the weights
+    from those of rank 0, relative to their norm, UNKNOWN where it was not measured. `computing`: seconds of the step
+    beside communication."""
 
     norm: float
     seconds: float
     reductions: int
     reduced: int
     drift: float
+    computing: float
+
+
+METRICS: dict[str, str] = {
+    "norm": "L2 norm of the rank's own gradient: unscaled, before it is averaged over the ranks",
+    "waiting": "share of the rank's time in communication, which includes waiting for the other ranks",
+    "drift": "distance of the rank's weights from those of rank 0 / their norm, as last measured (every 20 steps)",
+}
+_KEPT = 4  # figures of a rank: norm, seconds in communication, seconds computing, drift as last measured
 
 
 class RankRows:
-    """For each step and rank two numbers: the norm of its own gradient before it was averaged, and its seconds in
-    communication. In memory only: a run that is read from a library has none. One writer, many readers, as History."""
+    """For each step and rank four numbers: the norm of its own gradient before it was averaged, its seconds in
+    communication, its seconds computing, and its drift as last measured. In memory only: a run that is read from a
+    library has none. One writer, many readers, as History."""
 
     def __init__(self) -> None:
-        self._blocks: list[np.ndarray] = []  # each (rows, ranks, 2), float32
+        self._blocks: list[np.ndarray] = []  # each (rows, ranks, 4), float32
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def ranks(self) -> int:
+        """Number of ranks, 0 before the first step."""
+        return self._blocks[0].shape[1] if self._blocks else 0
+
     def append(self, figures: np.ndarray) -> None:
-        """Add a step: (ranks, 2)."""
+        """Add a step: (ranks, 4)."""
         if self._count % _BLOCK == 0:
             self._blocks.append(np.empty((_BLOCK, *figures.shape), np.float32))
         with np.errstate(over="ignore"):
@@ -41,7 +57,7 @@ class RankRows:
         self._count += 1
 
     def rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return steps start to stop: (steps, ranks, 2)."""
+        """Return steps start to stop: (steps, ranks, 4)."""
         stop = self._count if stop is None else min(stop, self._count)
         start = min(max(start, 0), stop)
         parts = [
@@ -49,4 +65,11 @@ class RankRows:
             for first, block in zip(range(0, self._count, _BLOCK), self._blocks, strict=False)
             if start < first + _BLOCK and stop > first
         ]
-        return np.concatenate(parts) if parts else np.empty((0, 0, 2), np.float32)
+        return np.concatenate(parts) if parts else np.empty((0, self.ranks, _KEPT), np.float32)
+
+    def metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return steps start to stop of one of METRICS: float32, (steps, ranks)."""
+        rows = self.rows(start, stop)
+        if name == "waiting":
+            return rows[:, :, 1] / np.maximum(rows[:, :, 1] + rows[:, :, 2], np.finfo(np.float32).tiny)
+        return rows[:, :, {"norm": 0, "drift": 3}[name]]

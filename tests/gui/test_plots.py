@@ -590,6 +590,37 @@ def test_rows_of_the_layers_bear_the_names_of_the_run_shown(shown: tuple[PlotSta
     assert axis.tickStrings(ticks, 1, 1) == ["rnn.a", "rnn.b", "rnn.c"]
 
 
+def test_the_ranks_have_rows_of_their_own_where_there_are_several(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    plot = stack.ranks
+    simulator.run = run_of([{}] * 3)
+    stack.refresh(simulator)
+    assert plot not in stack.plots and plot in stack.every
+    experiment = Experiment().with_value("distributed.ranks", 2)
+    run = simulator.run = Run(Preset(id="p", title="P", experiment=experiment), experiment)
+    RunWriter(run).begin(LAYERS, {"device": "cpu"})
+    stack.refresh(simulator)
+    assert plot in stack.plots and plot._axis.names == ("rank 0", "rank 1")
+    own = [[(1.0, 1e-3, 3e-3, 0.0), (2.0, 3e-3, 1e-3, 1e-4 * step)] for step in range(30)]
+    own[7][1] = (math.nan, 0.0, 1e-3, 1e-4)
+    add(run, [{"ranks": np.array(figures)} for figures in own])
+    stack.refresh(simulator)
+    assert plot.image.image.shape == (2, 30) and (plot.image.image == NONFINITE).nonzero() == (1, 7)
+    assert 10 ** np.array(plot._levels) == pytest.approx([1, 2])
+    assert plot.image.image[0, 0] == 0 and plot.image.image[1, 0] == TOP
+    assert plot.legend() == "49.4 % of the time in communication · drift 0.0029 · log colour"
+    assert plot.reading(run, 7) == "rank 0 1 · rank 1 NaN"
+    plot.choice.setCurrentIndex(1)
+    assert plot.image.image[:, 0].tolist() == pytest.approx([TOP / 4, 3 * TOP / 4], abs=1)
+    assert plot.reading(run, 0) == "rank 0 25 % · rank 1 75 %"
+    plot._row = 1
+    assert plot.reading(run, 3) == "rank 1: own norm 2 · 3 ms in communication, 1 ms computing · drift 0.0003"
+    assert plot.own_data().splitlines()[2].startswith("0,1,2.0,0.003") and len(plot.own_data().splitlines()) == 61
+    simulator.run = run_of([{}] * 3)
+    stack.refresh(simulator)
+    assert plot not in stack.plots
+
+
 def test_skipped_steps_are_marked(shown: tuple[PlotStack, Simulator]) -> None:
     stack, simulator = shown
     rows = [

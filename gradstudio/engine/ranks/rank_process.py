@@ -77,7 +77,7 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
             trainer.test_next, trainer.sample_activations_next = what if trainer.rank == 0 else (False, False)
             row = trainer.advance()[0]
             shared = row if trainer.rank == 0 else None
-            return "done", (shared, row.loss, row.accuracy, trainer.figures(row.scale))
+            return "done", (shared, row.loss, row.accuracy, trainer.figures(row))
         case "change":
             try:
                 trainer.change(*what)

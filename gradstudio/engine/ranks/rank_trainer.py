@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.history import LOOK_EVERY
+from gradstudio.core.history import LOOK_EVERY, Row
 from gradstudio.core.rank_figures import RankFigures
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.step.reading import Reading
@@ -39,14 +39,15 @@ class RankTrainer(Trainer):
         places = self.flat.layout.views(self._local, self.flat.parameters)
         self._places = dict(zip(self.flat.parameters, places, strict=True))
         self._left = self._reductions = self._bytes = 0
-        self._seconds, self._drift = 0.0, UNKNOWN
+        self._seconds, self._looking, self._drift = 0.0, 0.0, UNKNOWN  # looking: seconds of measuring the drift
         self._parallel = DistributedDataParallel(self.model, bucket_cap_mb=ONE_BUCKET)
         self._parallel.register_comm_hook(None, self._reduce)
 
-    def figures(self, scale: float) -> RankFigures:
-        """Return what the latest step measured of this rank alone; `scale` is the loss scale that it ran under."""
-        norm = torch.linalg.vector_norm(self._own.double()).item() / scale
-        return RankFigures(norm, self._seconds, self._reductions, self._bytes, self._drift)
+    def figures(self, row: Row) -> RankFigures:
+        """Return what the latest step, of this row, measured of this rank alone."""
+        norm = torch.linalg.vector_norm(self._own.double()).item() / row.scale
+        computing = max(row.step_seconds - self._seconds - self._looking, 0.0)
+        return RankFigures(norm, self._seconds, self._reductions, self._bytes, self._drift, computing)
 
     def next_batches(self) -> list[Any]:
         batches = super().next_batches()
@@ -62,7 +63,7 @@ class RankTrainer(Trainer):
         """Begin to count what a step does."""
         dropped = batches // 2 if self.experiment.mistakes.drop_last_micro_batches else 0
         self._left = batches - dropped
-        self._reductions, self._bytes, self._seconds = 0, 0, 0.0
+        self._reductions, self._bytes, self._seconds, self._looking = 0, 0, 0.0, 0.0
         self._own.zero_()
         self._averaged.copy_(self.flat.gradients)
         self._drift = self._measure_drift() if self.step % LOOK_EVERY == 0 else UNKNOWN
@@ -75,10 +76,11 @@ class RankTrainer(Trainer):
 
     def _measure_drift(self) -> float:
         """Return the distance of the weights from those of rank 0, relative to their norm."""
-        first = self.flat.weights.data.clone()
+        first, started = self.flat.weights.data.clone(), time.perf_counter()
         self._waits(True)
         dist.broadcast(first, 0)
         self._waits(False)
+        self._looking = time.perf_counter() - started
         distance = torch.linalg.vector_norm((self.flat.weights.data - first).double()).item()
         norm = torch.linalg.vector_norm(first.double()).item()
         return distance / norm if norm else distance
@@ -155,9 +157,9 @@ class RankTrainer(Trainer):
     def _clip_and_reduce(self, reading: Reading, scale: float) -> None:
         """Clip this rank's gradient and average after that. The mean of what nobody clipped is only measured."""
         gradients, knobs = self.flat.gradients, self.experiment.clipping
-        true, before = gradients.clone(), (self._reductions, self._bytes, self._seconds)
+        true, before = gradients.clone(), (self._reductions, self._bytes)
         self._average(true, 0)
-        self._reductions, self._bytes, self._seconds = before
+        self._reductions, self._bytes = before  # the time stays: this call waits for the others, and the next does not
         reading.gradient(true, scale)
         if knobs.kind != "none":
             self.observer.call("clip")

@@ -33,6 +33,7 @@ class RankedTrainer:
         self.sample_activations_next = self.test_next = False
         self._crew = Crew(experiment, stopped)
         self._over = False  # whether the ranks are ended
+        self._drifts: list[float] = []  # of each rank, as last measured; step 0 measures them
         self.layers, environment, self.test_interval = self._crew.about
         self.environment = {**environment, "ranks": str(experiment.distributed.ranks)}
 
@@ -67,7 +68,7 @@ class RankedTrainer:
             raise
         self.test_next = self.sample_activations_next = self.check_accumulation_next = False
         self.step += 1
-        return [_joined(answers, NOT_JOINED if compare else "")]
+        return [self._joined(answers, NOT_JOINED if compare else "")]
 
     def settle(self) -> list[Row]:
         """Return nothing: each row is read at once."""
@@ -86,20 +87,25 @@ class RankedTrainer:
         self._over = True
         self._crew.close()
 
-
-def _joined(answers: list[Any], joined_problem: str) -> Row:
-    """Return the row of all ranks."""
-    row: Row = answers[0][0]
-    losses, accuracies = (np.array([answer[place] for answer in answers]) for place in (1, 2))
-    figures: list[RankFigures] = [answer[3] for answer in answers]
-    drifts = [each.drift for each in figures]
-    return replace(
-        row,
-        loss=float(losses.mean()),
-        accuracy=float(accuracies.mean()) if is_known(row.accuracy) else row.accuracy,
-        joined_problem=joined_problem,
-        all_reduces=figures[0].reductions,
-        reduced_bytes=figures[0].reduced,
-        rank_drift=float(np.max(drifts)) if is_known(drifts[0]) else UNKNOWN,
-        ranks=np.array([(each.norm, each.seconds) for each in figures]),
-    )
+    def _joined(self, answers: list[Any], joined_problem: str) -> Row:
+        """Return the row of all ranks."""
+        row: Row = answers[0][0]
+        losses, accuracies = (np.array([answer[place] for answer in answers]) for place in (1, 2))
+        figures: list[RankFigures] = [answer[3] for answer in answers]
+        measured = is_known(figures[0].drift)
+        self._drifts = [each.drift for each in figures] if measured else self._drifts
+        return replace(
+            row,
+            loss=float(losses.mean()),
+            accuracy=float(accuracies.mean()) if is_known(row.accuracy) else row.accuracy,
+            joined_problem=joined_problem,
+            all_reduces=figures[0].reductions,
+            reduced_bytes=figures[0].reduced,
+            rank_drift=float(np.max(self._drifts)) if measured else UNKNOWN,
+            ranks=np.array(
+                [
+                    (each.norm, each.seconds, each.computing, drift)
+                    for each, drift in zip(figures, self._drifts, strict=True)
+                ]
+            ),
+        )

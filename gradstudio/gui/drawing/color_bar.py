@@ -64,7 +64,9 @@ class ColorBar(QWidget):
     def _text(self, value: float) -> str:
         if self._linear:
             return f"{value:g}"
-        return power(10, round(value)) if not -3 <= value <= 3 else f"{10.0 ** round(value):g}"
+        if not -3 <= value <= 3:
+            return power(10, round(value)) if value == round(value) else f"{10.0**value:.0e}".replace("e-0", "e-")
+        return f"{10.0**value:.1g}" if value < 1 else f"{10.0**value:.0f}"
 
 
 def _gradient(strip: QRectF) -> QLinearGradient:

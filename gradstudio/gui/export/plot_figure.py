@@ -59,7 +59,7 @@ def svg(plot: StepPlot) -> bytes:
         for frame in frames:
             frame.show()
     wide, high = place.width(), place.height()
-    sharp = ' style="image-rendering: pixelated"' if plot.shown_metric else ""
+    sharp = ' style="image-rendering: pixelated"' if plot.pixelated else ""
     nested = (
         f'<svg x="{corner.x()}" y="{corner.y()}" width="{wide}" height="{high}" viewBox="0 0 {wide} '
         f'{high}"{sharp}>{_inner(inside)}</svg>'

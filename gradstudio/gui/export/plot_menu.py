@@ -24,6 +24,7 @@ LARGEST_COPY = 50_000_000  # characters on the clipboard; a larger table has to 
 _NAMES = {
     "Loss": "loss",
     "Layers × steps": "layers",
+    "Ranks × steps": "ranks",
     "Loss scale · learning rate": "scale",
     "Timeline": "events",
     "Difference of the twins": "difference",

@@ -14,6 +14,7 @@ from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.overlay_chips import Chips
+from gradstudio.gui.plots.ranks import RanksPlot
 from gradstudio.gui.plots.rewind_button import RewindButton
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
@@ -58,6 +59,8 @@ class PlotStack(QWidget):
         yield self._put(self.directions, 20)
         self.layers = LayersPlot(steps, cursor)
         yield self._put(self.layers, 28)
+        self.ranks = RanksPlot(steps, cursor)
+        yield self._put(self.ranks, 22)
         self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
         yield self._put(self.scale_and_rate, 13)
         self.timeline = Timeline(steps, cursor)
@@ -72,13 +75,13 @@ class PlotStack(QWidget):
 
     @property
     def every(self) -> tuple[StepPlot, ...]:
-        shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.layers)
+        shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.layers, self.ranks)
         return (*shown, self.scale_and_rate, self.timeline)
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
-        """The plots on view: the difference of the twins only where there are twins, the directions where somebody
-        wants them."""
+        """The plots on view: the difference of the twins only where there are twins, the ranks where there are several,
+        the directions where somebody wants them."""
         return tuple(plot for plot in self.every if plot.isVisibleTo(self))
 
     def refresh(self, simulator: Simulator) -> None:
@@ -93,6 +96,7 @@ class PlotStack(QWidget):
         self.timeline.show_reach(reach, simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
+        self.ranks.show_ranks(run)
         scale, read = self.devicePixelRatioF(), False
         for plot in self.plots:
             long = plot.behind(run) > MANY

@@ -43,6 +43,7 @@ class StepPlot(QFrame):
     right_width = axes.RIGHT_WIDTH
     columns: tuple[str, ...] = ()  # of the history, for its data as a table
     shown_metric = ""  # of the layers, for its data as a table
+    pixelated = False  # whether its picture is made of cells, which a figure shows with sharp edges
     overlay: OverlayLayer | None = None  # other runs, where the plot has a place for them
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: axes.Axis, right: axes.Axis | None = None) -> None:

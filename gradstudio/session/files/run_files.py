@@ -84,10 +84,12 @@ def layers_npz(run: Run, file: BinaryIO) -> None:
 
 
 def ranks_npz(run: Run, file: BinaryIO) -> None:
-    """Write two arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, and
-    its seconds in communication."""
+    """Write four arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, its
+    seconds in communication and computing, and its drift as last measured."""
     figures = run.history.ranks.rows(0, len(run.history))
-    np.savez_compressed(file, steps=np.arange(len(figures)), norms=figures[:, :, 0], seconds=figures[:, :, 1])
+    names = ("norms", "seconds", "computing", "drift")
+    arrays = {name: figures[:, :, place] for place, name in enumerate(names)}
+    np.savez_compressed(file, allow_pickle=False, steps=np.arange(len(figures)), **arrays)
 
 
 def has_ranks(run: Run) -> bool:

@@ -1,0 +1,205 @@
+"""A metric of each layer or each rank over the steps, as a heatmap: what such plots have in common."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtGui import QPainterPath, QPen
+from PySide6.QtWidgets import QComboBox, QGraphicsPathItem
+
+from gradstudio.gui.drawing import axes
+from gradstudio.gui.drawing.color_bar import ColorBar
+from gradstudio.gui.drawing.heatmap_colors import indices, lookup_table
+from gradstudio.gui.drawing.heatmap_image import Heatmap, LayerBins
+from gradstudio.gui.drawing.series import log10
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import FIT_EVERY, StepPlot
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+
+
+class HeatmapPlot(StepPlot):
+    """The heatmap, its colour bar, and a choice of the metric. Subclasses name their metrics and rows, and read the
+    values of a metric in `values`. Values are not below 0."""
+
+    right_width = 0  # the colour bar is there
+    pixelated = True
+    names: ClassVar[Mapping[str, str]] = {}  # of the metrics; the first is shown at first
+    units: ClassVar[Mapping[str, str]] = {}
+    shares: ClassVar[frozenset[str]] = frozenset()  # metrics on a linear scale from 0 to 1
+    meanings: ClassVar[Mapping[str, str]] = {}  # of the metrics, for their tooltips
+    choice_name = ""
+    finely = False  # whether the colours tell values of one decade apart
+
+    def row_names(self, run: Run) -> tuple[str, ...]:
+        """Return a name for each row."""
+        raise NotImplementedError
+
+    def values(self, run: Run, metric: str, start: int, stop: int) -> np.ndarray:
+        """Return a metric at steps start to stop, float32 (steps, rows)."""
+        raise NotImplementedError
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        self.shown = next(iter(self.names))
+        self._axis = axes.LayerAxis("left")
+        super().__init__(steps, cursor, self._axis)
+        self._rows: tuple[str, ...] = ()
+        self._bins = LayerBins(0)
+        self._levels = (0.0, 1.0)
+        self._levels_due = 0.0  # when they are found again
+        self._drawn: tuple = ()  # what is in the picture, and the bin up to which that stays
+        self._row: int | None = None  # row that the cursor reads
+        self.image = Heatmap(self.canvas)
+        self._lines = QGraphicsPathItem(self.canvas.data)
+        self._lines.setZValue(2)
+        self._lines_lie: tuple = ()  # number of rows, and last step, of the lines
+        self.box.invertY(True)
+        self.widget.set_margins(top=10)  # half of the first name stands above its row
+        self.plot.showGrid(y=False)
+        self.bar = ColorBar()
+        self.body.addWidget(self.bar)
+        self._add_choice()
+
+    def choose(self, metric: str) -> None:
+        """Show another metric."""
+        self.shown = metric
+        if self.run is not None:
+            run, self.run = self.run, None
+            self.refresh(run, self.devicePixelRatioF())
+
+    def clear(self) -> None:
+        rows = self._rows = self.row_names(self.run) if self.run else ()
+        self._bins = LayerBins(len(rows))
+        self._levels = (0.0, 1.0)
+        self._drawn, self._levels_due = (), 0.0
+        self._axis.show_names(rows)
+        self._has_moved()
+        self.image.clear(len(rows))
+        self.box.setYRange(0, max(len(rows), 1), padding=0)
+        self.bar.show_levels(None, "", "")
+
+    def draw_anew(self, sharp: int) -> None:
+        super().draw_anew(sharp)
+        self.image.join(bool(sharp))
+
+    def look_again(self) -> None:
+        self._levels_due = 0.0
+
+    def read(self, run: Run, start: int, stop: int) -> None:
+        if self._rows != self.row_names(run):
+            self.clear()  # they are known only once the run has begun
+        self._bins.append(self.values(run, self.shown, start, stop))
+
+    def _shows(self, run: Run, stop: int) -> bool:
+        """Return whether a new column has begun: one may be wider than a pixel."""
+        width = self._bins.width
+        return super()._shows(run, stop) and (stop // width > self._seen // width or self._overdue(run))
+
+    def draw(self, run: Run) -> None:
+        if not self._bins.count or not self._rows:
+            return
+        window = self._close_look()
+        bins = self._bins
+        if window is not None:
+            if self._drawn[:1] == (window,) and self._drawn[4] == theme.colors.bad:
+                return
+            bins = LayerBins(len(self._rows), start=window[0])
+            bins.append(self.values(run, self.shown, *window))
+        self._set_levels(bins)
+        shown = (window, bins.width, self._levels, self.shown, theme.colors.bad)
+        same = window is None and self._drawn[:5] == shown
+        done = self._drawn[5] if same else 0
+        if same and self._drawn[6] == bins.count:
+            return
+        self.image.put(
+            done, indices(bins.picture(done), self._levels, linear=self.shown in self.shares).T, lookup_table()
+        )
+        self.image.stretch(bins.start - 0.5, bins.width)
+        self._drawn = (*shown, bins.count // bins.width, bins.count)
+        self._draw_lines(len(self._rows))
+        self.bar.show_levels(
+            self._levels, self.names[self.shown], self.units[self.shown], linear=self.shown in self.shares
+        )
+
+    def restyle(self) -> None:
+        self._lines.setPen(QPen(theme.color("plot"), 0))
+        self.bar.setFixedWidth(round(axes.RIGHT_WIDTH * theme.zoom))
+        self.bar.update()
+        super().restyle()
+
+    def legend(self) -> str:
+        return "linear colour" if self.shown in self.shares else "log colour"
+
+    def _close_look(self) -> tuple[int, int] | None:
+        """Return the steps to read again, where the bins are too wide for the steps on view."""
+        first, last = self.steps.first, self.steps.last
+        if self._bins.width == 1 or (last - first) / self._bins.width > 400:
+            return None
+        return max(int(first) - 1, 0), min(int(last) + 2, self._bins.count)
+
+    def _set_levels(self, bins: LayerBins) -> None:
+        """Set the levels to whole decades, or to 1, 2 and 5 in them, that hold the finite values. A value far over
+        nearly all others has the brightest colour."""
+        now = time.monotonic()
+        if self.shown in self.shares or (now < self._levels_due and bins is self._bins):
+            return
+        position = log10(bins.picture())
+        self._levels_due = now + (FIT_EVERY if len(position) > 64 else 0)
+        finite = position[np.isfinite(position)]
+        if len(finite):
+            index = int(0.98 * (len(finite) - 1))
+            top = min(float(finite.max()), float(np.partition(finite, index)[index]) + 2)
+            low = math.floor(finite.min())
+            whole = (low, max(math.ceil(top), low + 1))
+            self._levels = _closer(float(finite.min()), top) if self.finely else whole
+
+    def _draw_lines(self, rows: int) -> None:
+        """Draw lines between the rows. They have the colour of the ground, so they are not seen after the last step."""
+        if (rows, self.steps.most) != self._lines_lie:
+            self._lines_lie = (rows, self.steps.most)
+            path = QPainterPath()
+            for row in range(1, rows if rows <= 12 else 0):
+                path.moveTo(-0.5, row)
+                path.lineTo(self.steps.most, row)
+            self._lines.setPath(path)
+
+    def _add_choice(self) -> None:
+        self.choice = QComboBox()
+        for metric, name in self.names.items():
+            self.choice.addItem(name, metric)
+            self.choice.setItemData(self.choice.count() - 1, self.meanings[metric], Qt.ItemDataRole.ToolTipRole)
+        self.choice.setObjectName("small")
+        self.choice.setAccessibleName(self.choice_name)
+        self.choice.setToolTip("Choose the metric that the colours show.")
+        self.choice.currentIndexChanged.connect(lambda: self.choose(self.choice.currentData()))
+        self.header.addSpacing(8)
+        self.header.addWidget(self.choice)
+
+    def _key(self, key: int, last: int) -> bool:
+        """Choose the row that is read, with Up and Down, or do what the key does on every plot."""
+        moves: dict[int, int] = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
+        if key not in moves or not self._axis.names or self.run is None:
+            return super()._key(key, last)
+        self._row = (0 if self._row is None else self._row + moves[key]) % len(self._axis.names)
+        self._say(self.run)
+        return True
+
+    def _mouse_moved(self, position: QPointF) -> None:
+        self._row = (
+            int(self.box.mapSceneToView(position).y()) if self.box.sceneBoundingRect().contains(position) else None
+        )
+        super()._mouse_moved(position)
+        if self.run is not None and self.step_cursor.step is not None:
+            self._say(self.run)
+
+
+def _closer(least: float, greatest: float) -> tuple[float, float]:
+    """Return the closest two of 1, 2 and 5 times a power of ten around two values, all as log10."""
+    places = [d + math.log10(m) for d in range(math.floor(least), math.ceil(greatest) + 1) for m in (1, 2, 5)]
+    low = max(place for place in places if place <= least + 1e-6)
+    return low, min((place for place in places if place >= greatest - 1e-6 and place > low), default=low + 1)

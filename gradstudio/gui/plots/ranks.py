@@ -1,0 +1,91 @@
+"""What each rank measures by itself, over the steps, as a heatmap with a row for each rank. Why look: the mean of all
+gradients hides the rank that has another one, waits for the others or drifts away from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from gradstudio.core.rank_figures import METRICS
+from gradstudio.core.text import number, percent
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.heatmap_plot import HeatmapPlot
+from gradstudio.session.record.run import Run
+
+LATEST = 100  # steps that the share of communication is told of
+
+
+class RanksPlot(HeatmapPlot):
+    """A plot that is there only for a run on several ranks that was trained in this program."""
+
+    title = "Ranks × steps"
+    help = (
+        "One row for each rank. The gradient norm is that of the rank's own share of the batch, before the ranks "
+        "average their gradients."
+    )
+    names: ClassVar[Mapping[str, str]] = {
+        "norm": "own gradient norm", "waiting": "time in communication", "drift": "drift from rank 0",
+    }  # fmt: skip
+    units: ClassVar[Mapping[str, str]] = {"norm": "L2 norm", "waiting": "share", "drift": "ratio"}
+    meanings = METRICS
+    shares: ClassVar[frozenset[str]] = frozenset(("waiting",))
+    choice_name = "Metric of the ranks"
+    finely = True
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        super().__init__(steps, cursor)
+        self.restyle()
+        self.hide()
+
+    def show_ranks(self, run: Run) -> None:
+        """Be there for a run whose ranks were measured, or will be."""
+        several = run.watched is None and run.experiment.distributed.ranks > 1
+        shown = several and (len(run.history.ranks) > 0 or not (len(run.history) or run.over))
+        if shown == self.isHidden():
+            self.setVisible(shown)
+
+    def rows(self, run: Run) -> int:
+        return min(len(run.history), len(run.history.ranks))
+
+    def row_names(self, run: Run) -> tuple[str, ...]:
+        return tuple(f"rank {rank}" for rank in range(run.experiment.distributed.ranks))
+
+    def values(self, run: Run, metric: str, start: int, stop: int) -> np.ndarray:
+        return run.history.ranks.metric(metric, start, stop)
+
+    def legend(self) -> str:
+        kind = super().legend()
+        if self.run is None or not (count := self.rows(self.run)):
+            return kind
+        rows = self.run.history.ranks.rows(count - LATEST, count).astype(float)
+        communication, whole = rows[:, :, 1].sum(), rows[:, :, 1:3].sum()
+        told = f"{percent(float(communication / whole))} of the time in communication" if whole else ""
+        drift = f"drift {number(float(rows[-1, :, 3].max()))}"
+        return " · ".join(part for part in (told, drift, kind) if part)
+
+    def reading(self, run: Run, step: int) -> str:
+        if step >= self.rows(run):
+            return ""
+        ranks = run.history.ranks
+        if self._row is not None and 0 <= self._row < ranks.ranks:
+            norm, waits, computes, drift = ranks.rows(step, step + 1)[0, self._row].tolist()
+            return (
+                f"rank {self._row}: own norm {number(norm)} · {number(1e3 * waits)} ms in communication, "
+                f"{number(1e3 * computes)} ms computing · drift {number(drift)}"
+            )
+        values = ranks.metric(self.shown, step, step + 1)[0].tolist()
+        told = percent if self.shown in self.shares else number
+        return " · ".join(f"rank {rank} {told(value)}" for rank, value in enumerate(values))
+
+    def own_data(self) -> str:
+        lines = ["step,rank,own_norm,communication_seconds,computing_seconds,drift"]
+        if self.run is not None:
+            rows = self.run.history.ranks.rows(0, self.rows(self.run)).tolist()
+            lines += [
+                ",".join(map(repr, (step, rank, *figures)))
+                for step, ranks in enumerate(rows)
+                for rank, figures in enumerate(ranks)
+            ]
+        return "\n".join(lines) + "\n"
