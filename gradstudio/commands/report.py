@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gradstudio.commands.options import LibraryFile, RunName, check_own, formats, opened
 from gradstudio.commands.terminal import WrongRequest, say
+
+if TYPE_CHECKING:
+    from gradstudio.session.record.run import Run
 
 TENSORBOARD = "tensorboard"
 
@@ -32,6 +35,10 @@ def report(
     map_file: Annotated[
         Path | None, typer.Option("--map", metavar="FILE.map", help="Show the run on this map in its report.")
     ] = None,
+    with_memory: Annotated[
+        bool,
+        typer.Option("--memory", help="Show in its report what a step takes of memory, which is worked out first."),
+    ] = False,
     library: LibraryFile = None,
 ) -> None:
     """Write a run of the library as files: all of them, or none."""
@@ -51,9 +58,26 @@ def report(
         from gradstudio.session.map import journal, report_section
 
         sections = (report_section.of(found, journal.load(map_file)),)
+    if with_memory:
+        _work_out_memory(found)
     folder = out or Path(
         re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-")[:100] or "run"
     )  # the id may come from somebody else's library
     more = tensorboard.event_file(found) if TENSORBOARD in asked else {}
     for path in output.export(found, folder, [name for name in asked if name != TENSORBOARD], note, more, sections):
         say(str(path))
+
+
+def _work_out_memory(run: Run) -> None:
+    """Work out what a step of the run takes of memory, so that its report can tell."""
+    from gradstudio.session.footprint.budget import ASKED
+    from gradstudio.session.footprint.process import FootprintUnknown
+
+    try:
+        if run.watched is not None:
+            raise FootprintUnknown("a run that was watched has no knobs to work it out from")
+        ASKED.of(run.experiment)
+    except FootprintUnknown as why:
+        raise WrongRequest(f"the memory of {run.id} is not known: {why}") from None
+    finally:
+        ASKED.end()

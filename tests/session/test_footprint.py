@@ -23,6 +23,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import LONGEST_LINE
 from gradstudio.engine.trainer import Trainer
+from gradstudio.session.files import report
 from gradstudio.session.footprint import budget, estimator, texts
 from gradstudio.session.footprint.budget import ASKED
 from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
@@ -113,8 +114,8 @@ def test_a_run_over_its_budget_is_refused_with_what_fits() -> None:
     assert "of run.memory_budget = 2 taken; a step takes 2." in run.message and len(run.message) <= LONGEST_LINE
     assert "what fits: batch " in run.message and ", same gradient" in run.message
     footprint, cures = ASKED.of(experiment) or (None, ())
+    assert footprint is not None and texts.size(footprint.peak) in report.html(run).partition("<h2>Memory")[2]
     cure = next(cure for cure in cures if cure.fits)
-    assert footprint is not None
     healed = Run(run.preset, experiment.with_values(cure.changes))
     Worker(healed).run()
     assert healed.status == "finished"

@@ -27,7 +27,10 @@ from gradstudio.core.unknown import is_known
 from gradstudio.engine.ranks import crew
 from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
 from gradstudio.engine.trainer import Trainer
+from gradstudio.session.files import report
 from gradstudio.session.files.output import write
+from gradstudio.session.files.report.blocks import Prose, Table
+from gradstudio.session.files.report.ranks_section import ranks
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import twin_of
@@ -220,7 +223,14 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
     write(run, tmp_path)
     with np.load(tmp_path / "ranks.npz") as found:
         assert found["norms"].shape == found["seconds"].shape == (STEPS, 2)
-        assert (found["norms"] > 0).all() and (found["seconds"] > 0).all()
+        assert all((found[name] > 0).all() for name in ("norms", "seconds", "computing")) and not found["drift"].any()
+        spent = found["seconds"] + found["computing"]
+    assert (spent[:, 0] <= run.history.column("step_seconds") * 1.000001).all()
+    told = ranks(run)
+    assert told is not None and isinstance(told.blocks[0], Prose) and isinstance(told.blocks[1], Table)
+    assert told.blocks[0].text.startswith(f"2 processes trained together. All-reduces a step: 1, of {4 * ENTRIES:,} ")
+    assert [row[0] for row in told.blocks[1].rows] == ["rank 0", "rank 1"]
+    assert "Ranks × steps" in report.html(run)
     head = (tmp_path / "metrics.csv").read_text().splitlines()[0]
     assert head.endswith(",all_reduces,reduced_bytes,rank_drift")
     for refused in (

@@ -50,6 +50,10 @@ class Asked:
         """Return what was found before, None where nothing was."""
         return self._known.get(_key(experiment))
 
+    def learn(self, experiment: Experiment, found: Found) -> None:
+        """Keep what another process has worked out."""
+        self._keep(_key(experiment), found)
+
     def end(self) -> None:
         """End the process, which otherwise waits some minutes for the next question. Answers stay known."""
         with self._one_at_a_time:
@@ -64,7 +68,10 @@ class Asked:
                 cures.append(answer)
         if footprint is None or stopped():
             return
-        self._known[key] = (footprint, tuple(cures))
+        self._keep(key, (footprint, tuple(cures)))
+
+    def _keep(self, key: str, found: Found) -> None:
+        self._known[key] = found
         if len(self._known) > _MOST:
             self._known.popitem(last=False)
 
@@ -94,6 +101,11 @@ def cures(experiment: Experiment, planned: Iterable[Change] = ()) -> tuple[Cure,
         if found is not None and found[0].peak > each.run.memory_budget * MB > 0:
             return tuple(cure for cure in found[1] if cure.fits)
     return ()
+
+
+def known(experiment: Experiment) -> Found | None:
+    """Return what a step of an experiment takes, and the cures, where it was worked out before."""
+    return ASKED.known(experiment)
 
 
 def alike(experiment: Experiment) -> Experiment:

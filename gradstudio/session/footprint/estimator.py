@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.footprint import Cure, Footprint
+from gradstudio.session.footprint import budget
 from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
 
 DEBOUNCE = 0.25  # seconds that an experiment stays as it is before it is worked out
@@ -110,4 +111,6 @@ class Estimator:
         except FootprintUnknown as why:
             problem = str(why)
         if not stopped():
+            if footprint is not None and not problem:
+                budget.ASKED.learn(experiment, (footprint, tuple(cures)))  # for the report of such a run
             self.known = Known(experiment, footprint, tuple(cures), problem, complete=True)

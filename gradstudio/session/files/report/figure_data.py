@@ -48,6 +48,17 @@ class Trace:
         """The gradient norms of every layer, from `reduce_cells`."""
         return reduce_cells(partial(self.history.layer_metric, "grad_norm"), self.count, len(self.layers))
 
+    @property
+    def ranks_known(self) -> bool:
+        """Whether each rank's own figures are known: of a run that was trained here on several."""
+        return len(self.history.ranks) >= self.count > 0
+
+    @cached_property
+    def rank_norms(self) -> np.ndarray:
+        """The norms of every rank's own gradient, from `reduce_cells`."""
+        ranks = self.history.ranks
+        return reduce_cells(partial(ranks.metric, "norm"), self.count, ranks.ranks)
+
     @cached_property
     def in_force(self) -> list[tuple[int, int, Experiment]]:
         """The stretches of steps with the same knobs: first step, the step after the last, and the knobs."""

@@ -1,4 +1,4 @@
-"""The figure Layers x steps: the gradient norm of every layer at every step, as a colour."""
+"""The figures Layers x steps and Ranks x steps: the gradient norm of each at every step, as a colour."""
 
 from __future__ import annotations
 
@@ -20,14 +20,25 @@ LABELS = 20  # names beside the map, at most
 LONGEST = 22  # letters of a name
 
 
-def height(trace: Trace) -> float:
-    """Return the height in inches that the layers need."""
-    return min(max(0.15 * len(trace.layers), 0.9), 3.4) + 0.65
+def height(rows: int) -> float:
+    """Return the height in inches that so many rows need."""
+    return min(max(0.15 * rows, 0.9), 3.4) + 0.65
 
 
 def layers_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:
-    """Draw every cell: viridis on a log scale, and colours of their own for NaN or Inf and for exactly 0."""
-    cells = trace.layer_norms
+    """Draw the gradient norm of every layer."""
+    _draw(axes, trace, colours, trace.layer_norms, [layer.name for layer in trace.layers])
+
+
+def ranks_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:
+    """Draw the norm of every rank's own gradient."""
+    cells = trace.rank_norms
+    _draw(axes, trace, colours, cells, [f"rank {rank}" for rank in range(len(cells))])
+
+
+def _draw(axes: Axes, trace: Trace, colours: Colours, cells: np.ndarray, names: list[str]) -> None:
+    """Draw every cell, (rows, columns): viridis on a log scale, and colours of their own for NaN or Inf and for exactly
+    0."""
     low, high, extend = _levels(cells)
     scale = LogNorm(low, high, clip=True)
     picture = colormaps["viridis"](scale(np.where(cells > 0, cells, low)))
@@ -44,7 +55,7 @@ def layers_by_steps(axes: Axes, trace: Trace, colours: Colours) -> None:
     )  # white changes stand out from the map
     axes.grid(False)
     axes.set_ylim(len(cells) - 0.5, -0.5)
-    _names(axes, trace)
+    _names(axes, names)
     _colour_bar(axes, scale, log_ticks(float(np.log10(low)), float(np.log10(high))), extend, colours)
 
 
@@ -63,11 +74,11 @@ def _levels(cells: np.ndarray) -> tuple[float, float, str]:
     return float(low), float(high), extend
 
 
-def _names(axes: Axes, trace: Trace) -> None:
-    every = max(1, -(-len(trace.layers) // LABELS))
-    shown = list(range(0, len(trace.layers), every))
+def _names(axes: Axes, names: list[str]) -> None:
+    every = max(1, -(-len(names) // LABELS))
+    shown = list(range(0, len(names), every))
     axes.yaxis.set_major_locator(FixedLocator(shown))
-    axes.set_yticks(shown, [short_name(trace.layers[index].name, LONGEST) for index in shown], fontsize=SIZE - 1)
+    axes.set_yticks(shown, [short_name(names[index], LONGEST) for index in shown], fontsize=SIZE - 1)
 
 
 def _colour_bar(axes: Axes, scale: LogNorm, ticks: list[float], extend: str, colours: Colours) -> None:

@@ -30,6 +30,8 @@ from gradstudio.session.files.report.blocks import (
     Tiles,
     Tone,
 )
+from gradstudio.session.files.report.memory_section import memory
+from gradstudio.session.files.report.ranks_section import ranks
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import figures
@@ -90,7 +92,14 @@ def curves(run: Run) -> Section | None:
             f"; each column is the largest of about {number(grouped, 2)} steps" if grouped > 1 else ""
         )
         blocks.append(
-            Plot("layers", "Layers × steps", note, layers_figure.height(taken), layers_figure.layers_by_steps, taken)
+            Plot(
+                "layers",
+                "Layers × steps",
+                note,
+                layers_figure.height(len(taken.layers)),
+                layers_figure.layers_by_steps,
+                taken,
+            )
         )
     if taken.changes:
         blocks.append(Prose("Dashed lines are knob changes, numbered as in the timeline.", dim=True))
@@ -296,7 +305,9 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
     what_happened,
     findings,
     curves,
+    ranks,
     timeline,
+    memory,
     watched,
     knobs,
     environment,
