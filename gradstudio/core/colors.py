@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,17 @@ DARK = Colors(
     background="#14171c", panel="#1c2027", plot="#171a20", line="#2f353f", grid="#262b33", text="#e8ebf0",
     dim="#98a2b3", disabled="#656d7b",
     accent="#56B4E9", on_accent="#0c1116", tint="#14303f", bad="#ff8a5c", good="#3ddc9f", warning="#f0c14b",
+)  # fmt: skip
+
+# For a projector, which lifts black and washes out what is faint: text has a contrast of 7:1 or more to the ground.
+LIGHT_PROJECTED = replace(
+    LIGHT, background="#ffffff", line="#8d95a3", grid="#d5d9df", text="#000000", dim="#333a46", disabled="#626b7a",
+    accent="#00527f", tint="#d3e7f4", bad="#8f2a00", good="#00543e", warning="#6b4700",
+)  # fmt: skip
+DARK_PROJECTED = replace(
+    DARK, background="#000000", panel="#0b0d10", plot="#000000", line="#7c8697", grid="#343b46", text="#ffffff",
+    dim="#d3d9e3", disabled="#98a2b3",
+    accent="#7fcbff", on_accent="#000000", tint="#0f2a3a", bad="#ffab8a", good="#6df0bd", warning="#ffd769",
 )  # fmt: skip
 
 # Colours of overlays: Okabe and Ito's and some between them, dark or light enough for a line, and none that has a

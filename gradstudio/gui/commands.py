@@ -23,6 +23,7 @@ from gradstudio.gui.services.context import Context
 from gradstudio.gui.shell import device_menu, help_dialogs
 from gradstudio.gui.shell.columns import Columns
 from gradstudio.gui.shell.pages import PAGE_HELP, Page
+from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.speed_slider import SpeedSlider
 from gradstudio.gui.theme import Mode, theme
 from gradstudio.session.machine.device_search import Machine
@@ -98,6 +99,7 @@ class Table:
 def table(
     context: Context, *, machine: Machine, columns: Columns, speed: SpeedSlider, knobs: KnobPanel,
     plots: Callable[[], PlotStack], toggle_gallery: Callable[[], object], show_plots: Callable[[], object],
+    projector: ProjectorView,
 ) -> Table:  # fmt: skip
     """Return every command of the window. `plots` is asked when a command needs them: they are made later."""
     edit, export, presets = _edit(context), _export(context), _presets(context)
@@ -110,7 +112,13 @@ def table(
         "&File": (*presets[:2], None, *export, None, Command("quit", "Quit", context.parent.close, StandardKey.Quit)),
         "&Edit": edit,
         "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
-        "&View": (*_plots_and_theme(plots), None, *_panels(context, columns, knobs)),
+        "&View": (
+            *_plots_and_theme(plots),
+            None,
+            *_panels(context, columns, knobs),
+            None,
+            *_projector(projector, show_plots),
+        ),
         "&Presets": (
             gallery,
             None,
@@ -274,6 +282,24 @@ def _panels(context: Context, columns: Columns, knobs: KnobPanel) -> tuple[Entry
         Command("full_screen", "Toggle full screen", partial(_toggle_full_screen, context.parent), "F11"),
         Command("reset_layout", "Reset layout", columns.reset, help="Shows every column, as wide as at first"),
     )
+
+
+def _projector(projector: ProjectorView, show_plots: Callable[[], object]) -> tuple[Entry, ...]:
+    def toggle() -> None:
+        show_plots()
+        projector.toggle()
+
+    def change_card() -> None:
+        show_plots()
+        projector.change_card()
+
+    return (
+        Command("projector", "Show or leave projector", toggle, "F9",
+                "Shows only the plots and one card, in large type and high contrast; leaves as it came"),
+        Command("projector_card", "Change projector card", change_card, "Shift+F9",
+                "Shows the findings in place of the lesson on the projector, or the lesson again",
+                lambda: projector.on),
+    )  # fmt: skip
 
 
 def _help(

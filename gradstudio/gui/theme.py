@@ -14,17 +14,21 @@ from PySide6.QtCore import QObject, QSettings, Qt, QTemporaryDir, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QIcon, QPainter, QPalette, QPixmap
 from PySide6.QtWidgets import QApplication, QWidget
 
-from gradstudio.core.colors import DARK, LIGHT
+from gradstudio.core.colors import DARK, DARK_PROJECTED, LIGHT, LIGHT_PROJECTED
 from gradstudio.core.files import RESOURCES
 from gradstudio.gui.dressing import StyledParts
 from gradstudio.gui.widgets import stored
 
 Mode = Literal["system", "light", "dark"]
 POINTS = 9.75  # 13 px at 96 dots an inch
+PROJECTED = 1.5  # zoom that a projector begins with
+LEAST_ZOOM, MOST_ZOOM = 0.8, 1.5
+MOST_PROJECTED = 2.2
 
 
 class Theme(QObject):
-    """The look in force. `mode` is a person's choice: light, dark, or as the system; `zoom` scales every text."""
+    """The look in force. `mode` is a person's choice: light, dark, or as the system; `zoom` scales every text.
+    `projected`: large type and high contrast, for as long as the projector view lasts."""
 
     changed = Signal()  # every part in sight has the new look, and is not painted yet
 
@@ -32,6 +36,7 @@ class Theme(QObject):
         super().__init__()
         self.mode: Mode = "system"
         self.zoom = 1.0
+        self.projected = False
         self.colors = LIGHT
         self._wanted = False  # another change while the one before is carried out
         self._files = QTemporaryDir()
@@ -41,7 +46,7 @@ class Theme(QObject):
 
     @property
     def dark(self) -> bool:
-        return self.colors is DARK
+        return self.colors in (DARK, DARK_PROJECTED)
 
     def start(self, app: QApplication) -> None:
         for font in sorted((RESOURCES / "fonts").glob("*.otf")):
@@ -55,7 +60,7 @@ class Theme(QObject):
         """Take the mode and the text size from the settings file."""
         modes: dict[str, Mode] = {"system": "system", "light": "light", "dark": "dark"}
         self.mode = modes[stored.choice("theme", list(modes)) or "system"]
-        self.zoom = stored.number("zoom", 0.8, 1.5) or 1.0
+        self.zoom = stored.number("zoom", LEAST_ZOOM, MOST_ZOOM) or 1.0
 
     def set_mode(self, mode: Mode) -> None:
         self.mode = mode
@@ -63,9 +68,26 @@ class Theme(QObject):
         self.apply()
 
     def set_zoom(self, zoom: float) -> None:
-        self.zoom = min(max(zoom, 0.8), 1.5)
-        QSettings().setValue("zoom", self.zoom)
+        if self.projected:
+            self.zoom = min(max(zoom, 1.0), MOST_PROJECTED)
+        else:
+            self.zoom = min(max(zoom, LEAST_ZOOM), MOST_ZOOM)
+            QSettings().setValue("zoom", self.zoom)
         self.apply()
+
+    def project(self, projected: bool) -> None:
+        """Take on large type and high contrast, or the look that was chosen before. Nothing is stored."""
+        if projected != self.projected:
+            self.projected = projected
+            self.restore()
+            if projected:
+                self.zoom = PROJECTED
+            self.apply()
+
+    @property
+    def curve_width(self) -> int:
+        """Pixels of a curve on the screen; 0 stands for one pixel, which Qt draws fastest."""
+        return 2 if self.projected else 0
 
     @property
     def settled(self) -> bool:
@@ -86,7 +108,11 @@ class Theme(QObject):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         system = QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
-        self.colors = DARK if self.mode == "dark" or (self.mode == "system" and system) else LIGHT
+        dark = self.mode == "dark" or (self.mode == "system" and system)
+        if self.projected:
+            self.colors = DARK_PROJECTED if dark else LIGHT_PROJECTED
+        else:
+            self.colors = DARK if dark else LIGHT
         app.setFont(self.font())
         app.setPalette(self._palette())
         self._parts.change(self._style())

@@ -33,6 +33,7 @@ from gradstudio.gui.shell import menus
 from gradstudio.gui.shell.agreement_dialog import AgreementDialog
 from gradstudio.gui.shell.columns import Columns
 from gradstudio.gui.shell.figures_bar import FiguresBar
+from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.speed_slider import AT_FIRST
 from gradstudio.gui.shell.top_bar import TopBar
 from gradstudio.gui.theme import theme
@@ -67,6 +68,7 @@ class Window(QMainWindow):
         )  # fmt: skip
         self.top, self.knobs, self.figures = TopBar(), KnobPanel(), FiguresBar()
         self.columns = Columns(self.knobs)
+        self.projector = ProjectorView(self, self.top, self.columns, self.figures)
         self.gallery_page = GalleryPage(at_first=gallery)
         self.gallery = GalleryController(self.context, self.gallery_page)
         # The run behind it, whether it goes, and its rows: a short run is over before it is seen to go.
@@ -75,7 +77,7 @@ class Window(QMainWindow):
         self.commands = commands.table(
             self.context, machine=self.machine, columns=self.columns, speed=self.top.speed, knobs=self.knobs,
             plots=lambda: self.plots, toggle_gallery=self.toggle_gallery,
-            show_plots=self.show_plots,
+            show_plots=self.show_plots, projector=self.projector,
         )  # fmt: skip
         self._library_problem = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
@@ -113,6 +115,7 @@ class Window(QMainWindow):
         yield from self.side.furnishing()
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.diagnosis.lesson
+        self.projector.furnish(self.plots, self.diagnosis)
         self.message.lay_over(self.plots.scale_and_rate)  # the plot that is missed least
         self.parent_twin_overlay = second_part.ParentTwinOverlay(self.plots.overlays)
         self.runs = second_part.RunsController(self.context, self.side.runs, self.plots.overlays)
@@ -351,6 +354,7 @@ class Window(QMainWindow):
             )
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        self.projector.leave()
         settings = QSettings()
         settings.setValue("geometry", self.saveGeometry())
         if not self.furnished:  # nothing has begun

@@ -3,6 +3,8 @@ are."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
@@ -10,6 +12,8 @@ from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 from gradstudio.gui.diagnosis.findings_panel import FindingsPanel
 from gradstudio.gui.diagnosis.lesson_panel import LessonPanel
 from gradstudio.gui.widgets.plain_grounds import Rule, scrolled
+
+Part = Literal["findings", "lesson"]
 
 LESSON_SHARE = 0.45  # largest share of the height that the lesson keeps where not everything fits
 
@@ -23,9 +27,25 @@ class DiagnosisPanel(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self._above)
-        layout.addWidget(Rule())
+        self._rule = Rule()
+        layout.addWidget(self._rule)
+        self._only: Part | None = None  # what is shown alone
         layout.addWidget(self._below, 1)
         self.lesson.went_on.connect(self._bring_step_into_view)
+
+    @property
+    def only(self) -> Part | None:
+        """What is shown alone; None where both are."""
+        return self._only
+
+    def show_only(self, part: Part | None) -> None:
+        """Show the findings alone, or of the lesson the step that is to be done now, or all of both."""
+        self._only = part
+        self._above.setVisible(part != "lesson")
+        self._rule.setVisible(part is None)
+        self._below.setVisible(part != "findings")
+        self.lesson.show_one_step(part == "lesson")
+        self.balance()
 
     def balance_soon(self) -> None:
         """Balance once Qt has laid out new texts, which it does without the interpreter lock: their height is known
@@ -34,6 +54,10 @@ class DiagnosisPanel(QWidget):
 
     def balance(self) -> None:
         """Give the findings the height that they need, as far as the lesson can spare it."""
+        if self._only is not None:
+            if self._only == "findings" and self._above.height() != self.height():
+                self._above.setFixedHeight(self.height())
+            return
         height, spare = self._height(self._above), int(LESSON_SHARE * self.height())
         if height > self.height() - spare:  # only then is the lesson measured: to lay texts out takes long
             height = min(height, self.height() - min(self._height(self._below), spare))

@@ -33,6 +33,7 @@ class LessonPanel(QWidget):
         self._shown: tuple = ()  # what the rows show of the run
         self._rows: list[tuple[QLabel, LessonStepRow]] = []
         self._at = 0  # place of the step that is to be done now
+        self._one_step = False  # whether only that step is shown
         self._formulas = FormulaThread(self)
         self.heading = QLabel()
         self.heading.setProperty("role", "heading")
@@ -100,8 +101,12 @@ class LessonPanel(QWidget):
             self._grid.addWidget(row, place, 1)
             self._rows.append((mark, row))
         self.summary.setText(preset.summary)
-        self.summary.setVisible(bool(preset.summary))
         self.setVisible(bool(preset.lesson or preset.summary))
+        self._restyle()
+
+    def show_one_step(self, one: bool) -> None:
+        """Show only the step that is to be done now, or all of them."""
+        self._one_step = one
         self._restyle()
 
     # ---- answers
@@ -152,9 +157,10 @@ class LessonPanel(QWidget):
             current = place == self.progress.next
             row.show_state(passed, current=current, too_late=too_late, can_explain=can_explain)
             for part in (mark, row):
-                part.setVisible(place <= last)
+                part.setVisible(place == min(self._at, last) if self._one_step else place <= last)
+        self.summary.setVisible(bool(self._preset.summary) and not (self._one_step and self._rows))
         hidden = len(self._rows) - 1 - last
-        self.more.setVisible(hidden > 0)
+        self.more.setVisible(hidden > 0 and not self._one_step)
         self.more.setText(f"… {plural(hidden, 'more step', 'more steps')} after the answer")
 
     def _last_shown(self) -> int:

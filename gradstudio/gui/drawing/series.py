@@ -62,7 +62,8 @@ class Series:
 
     def restyle(self) -> None:
         style = Qt.PenStyle.DashLine if self._dashed else Qt.PenStyle.SolidLine
-        pen = QPen(theme.color(self._role, self._alpha), self.canvas.sharp, style)
+        width = 0 if self._dashed or self._alpha < 255 else theme.curve_width  # a wide pen takes seven times as long
+        pen = QPen(theme.color(self._role, self._alpha), self.canvas.sharp or width, style)
         pen.setCosmetic(True)
         self.curve.dress(pen)
         if self.marks is not None:

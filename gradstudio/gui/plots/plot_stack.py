@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from PySide6.QtCore import QPointF, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
@@ -137,6 +137,18 @@ class PlotStack(QWidget):
         self.directions.setVisible(not self.directions.isVisibleTo(self))
         self.directions.look_again()
 
+    def project(self) -> Callable[[], None]:
+        """Hide the loss scale of a run that has none, to leave its room to the others. The function that is returned
+        shows it again."""
+        if self._run is None or self._run.experiment.precision.dtype != "fp32":
+            return _nothing
+        self.scale_and_rate.hide()
+        return self._show_scale_and_rate
+
+    def _show_scale_and_rate(self) -> None:
+        self.scale_and_rate.show()
+        self.scale_and_rate.look_again()
+
     def _follow_twin(self) -> None:
         self.steps.over = self.overlays.longest
         self.steps.follow(self.steps.over)
@@ -149,3 +161,7 @@ class PlotStack(QWidget):
         self.steps.most = max(1.05 * planned, 1.05 * self.steps.over, SHORTEST)
         if self.steps.following:
             self.fit()
+
+
+def _nothing() -> None:
+    """Do nothing."""

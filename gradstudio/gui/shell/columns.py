@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSettings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 WIDTHS = (286, 800, 326)  # px at first: knobs, plots, pages
 LEAST = (240, 420, 300)  # px
 WIDEST = 10_000  # px
+PROJECTED = 0.36  # share of the window that the card has on a projector
 SHARES: dict[Page, float] = {
     "code": 0.39,
     "runs": 0.27,
@@ -82,6 +84,26 @@ class Columns(QSplitter):
         self._right.show_page(page)
         width = self._widths.get(page) or max(WIDTHS[2], round(SHARES.get(page, 0) * self.width()))
         self.setSizes([left, max(middle + right - width, LEAST[1]), width])
+
+    def project(self) -> Callable[[], None]:
+        """Show plots and page alone, the page without its buttons. The function that is returned puts all back, once
+        the texts have their own size again."""
+        left, right, page, sizes = self._knobs.isVisible(), self._right.isVisible(), self._right.page, self.sizes()
+
+        def back() -> None:
+            self._knobs.setVisible(left)
+            self._right.segments.show()
+            self._right.show_page(page)
+            self._right.setVisible(right)
+            self.fit()  # or the larger texts' least widths are still in force
+            self.setSizes(sizes)
+
+        self._knobs.hide()
+        self._right.segments.hide()
+        self._right.show()
+        self._right.show_page("diagnosis")
+        self.setSizes([0, round((1 - PROJECTED) * self.width()), round(PROJECTED * self.width())])
+        return back
 
     def reset(self) -> None:
         """Show every column, as wide as at first."""

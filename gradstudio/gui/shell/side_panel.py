@@ -25,7 +25,7 @@ class SidePanel(Ground):
     def __init__(self) -> None:
         super().__init__(line="left")
         self.page: Page = "diagnosis"
-        frame = QFrame()
+        frame = self.segments = QFrame()
         frame.setObjectName("segments")
         row = QHBoxLayout(frame)
         row.setContentsMargins(0, 0, 0, 0)

@@ -92,6 +92,7 @@ class TopBar(QWidget):
                 Qt.FocusPolicy.TabFocus
             )  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
+        self._alone = False  # whether only the state of the run is shown
         self._watch = ChangeWatch()
         self._lay_out()
         theme.dress(self)
@@ -159,9 +160,18 @@ class TopBar(QWidget):
         super().resizeEvent(event)
         self._make_room()
 
+    def show_state_alone(self, alone: bool) -> None:
+        """Show only the button that runs and the state of the run, or everything."""
+        self._alone = alone
+        for part in (
+            self.step, self.restart, self.rewind, self.speed, self.speed_label, self.preset, self.device, self.export
+        ):  # fmt: skip
+            part.setVisible(not alone)
+        self._make_room()
+
     def _make_room(self) -> None:
         """Leave the room to the state of the run where there is little."""
-        self._speed_title.setVisible(self.width() >= ROOMY * theme.zoom)
+        self._speed_title.setVisible(self.width() >= ROOMY * theme.zoom and not self._alone)
 
     def keep_widths(self) -> None:
         """Keep room for the longest text, so that nothing moves when it changes."""

@@ -1,0 +1,79 @@
+"""The projector view: large type, high contrast, and nothing but the plots and one card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QMainWindow
+
+from gradstudio.gui.shell.columns import Columns
+from gradstudio.gui.shell.figures_bar import FiguresBar
+from gradstudio.gui.shell.top_bar import TopBar
+from gradstudio.gui.theme import theme
+
+if TYPE_CHECKING:
+    from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
+    from gradstudio.gui.plots.plot_stack import PlotStack
+
+QWIDGETSIZE_MAX = (1 << 24) - 1  # Qt's own, which PySide does not have
+
+
+class ProjectorView(QObject):
+    """The window's parts that a projector shows otherwise. `on`: whether it does."""
+
+    def __init__(self, window: QMainWindow, top: TopBar, columns: Columns, figures: FiguresBar) -> None:
+        super().__init__(window)
+        self._window, self._top, self._columns, self._figures = window, top, columns, figures
+        self._back: list[Callable[[], object]] = []  # what leaves it, in the order in which it is called
+
+    def furnish(self, plots: PlotStack, diagnosis: DiagnosisPanel) -> None:
+        """Take the parts that are made last."""
+        self._plots, self._diagnosis = plots, diagnosis
+
+    @property
+    def on(self) -> bool:
+        return bool(self._back)
+
+    def toggle(self) -> None:
+        """Enter it, with the lesson as its card, or the findings where the preset has no lesson; or leave it."""
+        if self.on:
+            self.leave()
+            return
+        window, state = self._window, self._window.windowState()
+        self._back = [
+            partial(theme.project, False),
+            self._show_bars,
+            self._plots.project(),
+            self._columns.project(),
+            partial(self._diagnosis.show_only, None),
+            partial(window.setWindowState, state),
+        ]
+        window.menuBar().setMaximumHeight(0)  # a hidden one takes its keys with it
+        self._top.show_state_alone(True)
+        self._figures.hide()
+        self._diagnosis.show_only("lesson" if self._diagnosis.lesson.steps else "findings")
+        theme.project(True)
+        window.setWindowState(state | Qt.WindowState.WindowFullScreen)
+
+    def change_card(self) -> None:
+        """Show the findings in place of the lesson, or the lesson again; enter the view first where it is off."""
+        if not self.on:
+            self.toggle()
+        elif self._diagnosis.only == "lesson" or not self._diagnosis.lesson.steps:
+            self._diagnosis.show_only("findings")
+        else:
+            self._diagnosis.show_only("lesson")
+
+    def leave(self) -> None:
+        """Put the window back as it was."""
+        back, self._back = self._back, []
+        for each in back:
+            each()
+
+    def _show_bars(self) -> None:
+        self._window.menuBar().setMaximumHeight(QWIDGETSIZE_MAX)
+        self._top.show_state_alone(False)
+        self._figures.show()
