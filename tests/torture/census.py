@@ -45,7 +45,7 @@ ROOM = {  # how many more there may be, and why
     ),
     **dict.fromkeys(
         [f"own session.map.{name}" for name in ("outcome.Trained", "plan.Job", "plan.Spot")],
-        (500, "the page Map keeps the map that was made last, which may have far more cells than the one before"),
+        (10**4, "the page Map keeps the map that was made last, which may have far more cells than the one before"),
     ),
 }
 FONTS = (".ttf", ".otf", ".ttc")  # files that Qt keeps open from the first character on that needs them

@@ -174,6 +174,8 @@ def rest(window: Window) -> None:
     theme.set_zoom(1.0)
     theme.set_mode("light")
     window.fixes.stop()
+    window.map.close(PATIENCE)
+    window.map.refresh()
     window.columns.reset()
     window.knobs.search.clear()
     window.side.runs.search.clear()
