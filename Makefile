@@ -3,6 +3,7 @@
 # make types  checks the types alone, with basedpyright, whose wheel brings all of it
 # make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
 # make presets-check  trains what every preset promises, over five seeds, and prints the table of docs/presets.md; takes an hour
+# make release-check  builds wheel and sdist, installs each into a fresh environment, and opens the window there
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first
 
 SHELL := /bin/bash
@@ -13,7 +14,7 @@ RUN   := .venv/.installed-run-$(KEY)
 TEST  := .venv/.installed-test-$(KEY)
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test torture presets-check test-under-load types qt
+.PHONY: run test torture presets-check release-check test-under-load types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -38,6 +39,9 @@ torture: $(TEST) qt
 
 presets-check: $(TEST)
 	@$(PY) -m gradstudio presets check all --seeds 5 --markdown
+
+release-check: $(TEST) qt
+	@$(PY) tests/release_check.py
 
 RUNS := 10
 LOOPS := 4

@@ -14,6 +14,7 @@ from gradstudio.commands import (
     branch,
     check_presets,
     course,
+    desktop,
     exit_codes,
     map,
     memory,
@@ -47,6 +48,7 @@ app.command("memory")(memory.memory)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(course.app, name="course")
+app.add_typer(desktop.app, name="desktop")
 
 
 def main() -> NoReturn:

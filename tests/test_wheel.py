@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE
 
+from gradstudio import __version__
+
 ROOT = Path(__file__).parent.parent
 
 LOOK_AROUND = """
@@ -76,3 +78,9 @@ def test_installed_wheel_finds_presets_data_and_fonts(wheel: Path, tmp_path: Pat
         "Inter-SemiBold.otf",
     }
     assert (site / "bin" / "gradstudio").exists()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f"version: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
+    assert headings[0].startswith(f"## {__version__}, ")
