@@ -16,6 +16,7 @@ from gradstudio.commands import (
     course,
     desktop,
     exit_codes,
+    grade,
     map,
     memory,
     new,
@@ -48,6 +49,7 @@ app.command("memory")(memory.memory)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(course.app, name="course")
+app.command("grade")(grade.grade)
 app.add_typer(desktop.app, name="desktop")
 
 
@@ -185,8 +187,10 @@ def examine(library: LibraryFile = None, as_json: Json = False) -> None:
 
 def _report_fault(fault: Exception) -> int:
     """Print one line on stderr for an exception, and return its exit code."""
+    from gradstudio.core.exercise import ExerciseError
     from gradstudio.core.knobs import KnobError
     from gradstudio.core.presets import PresetError
+    from gradstudio.session.course.worksheet import WorksheetError
     from gradstudio.session.files.comparison import ComparisonError
     from gradstudio.session.files.output import OutputError
     from gradstudio.session.library.store import LibraryError
@@ -199,8 +203,12 @@ def _report_fault(fault: Exception) -> int:
             " To open a file: gradstudio --preset FILE.toml; to train it without a window: gradstudio run FILE.toml"
         )
     if from_typer or isinstance(
-        fault, (WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError, JournalError)
-    ):
+        fault,
+        (
+            WrongRequest, KnobError, PresetError, OutputError, LibraryError, ComparisonError, JournalError,
+            ExerciseError, WorksheetError,
+        ),
+    ):  # fmt: skip
         complain(f"error: {message}")
         return exit_codes.WRONG_REQUEST
     complain(f"error: {type(fault).__name__}: {brief(message, LONGEST_LINE - 80)} (GRADSTUDIO_DEBUG=1 shows where)")

@@ -1,4 +1,5 @@
-"""`gradstudio course`: the lessons in the order in which they are best taken, and all of them as one handbook."""
+"""`gradstudio course`: the lessons in the order in which they are best taken, all of them as one handbook, and the
+exercises with their worksheets."""
 
 from __future__ import annotations
 
@@ -7,15 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradstudio.commands.options import Json, formats
+from gradstudio.commands.options import Json, LibraryFile, formats, opened
 from gradstudio.commands.terminal import WrongRequest, say, say_json, table
 
 if TYPE_CHECKING:
+    from gradstudio.core.exercise import Exercise, ExerciseRun
     from gradstudio.core.presets import Preset
+    from gradstudio.session.library.store import Library
+    from gradstudio.session.record.run import Run
 
 HANDBOOK_FORMATS = ("html", "pdf")
 
-app = typer.Typer(help="List the lessons of the course, or write them as a handbook.", rich_markup_mode=None)
+MOST_LOOKED_AT = 300  # latest runs of a preset among which those of a worksheet are looked for
+
+app = typer.Typer(
+    help="List the lessons, write them as a handbook; begin an exercise, and hand in its worksheet.",
+    rich_markup_mode=None,
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -69,6 +78,123 @@ def handbook(
     chosen = [lessons[name] for name in only] if only else list(lessons.values())
     for path in output.write_together({out / f"handbook.{each}": report.handbook(chosen, each) for each in asked}):
         say(str(path))
+
+
+@app.command("exercises", help="List the exercises.")
+def list_exercises(as_json: Json = False) -> None:
+    from gradstudio.core import exercise
+
+    found = [exercise.load(id) for id in exercise.available()]
+    if as_json:
+        say_json(
+            [
+                {
+                    "id": each.id, "title": each.title, "minutes": each.minutes, "runs": len(each.run),
+                    "questions": len(each.question),
+                }
+                for each in found
+            ]
+        )  # fmt: skip
+        return
+    rows = [
+        (str(place), each.id, each.title, f"{each.minutes} min", f"{len(each.run)} runs")
+        for place, each in enumerate(found, 1)
+    ]
+    table(("", "ID", "Title", "Time", ""), rows)
+
+
+@app.command("begin", help="Write the empty worksheet of an exercise: a text to fill in.")
+def begin(
+    exercise: Annotated[str, typer.Argument(metavar="ID|FILE.toml", help="An exercise's id or number, or a file.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Whose worksheet it is.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The worksheet.")] = None,
+) -> None:
+    from gradstudio.core import exercise as exercises
+    from gradstudio.session.course import worksheet
+    from gradstudio.session.files import output
+
+    found = exercises.load(exercise)
+    if not name.strip() or len(name) > worksheet.LONGEST_NAME:
+        raise WrongRequest(f"--name has {len(name):,} characters; allowed: 1 to {worksheet.LONGEST_NAME}")
+    path = out or Path(f"{found.id}.toml")
+    if path.exists():
+        raise WrongRequest(f"{path} is there already; name another with --out, so that no answers are lost")
+    for written in output.write_together({path: worksheet.blank(found, name.strip())}):
+        say(str(written))
+
+
+@app.command("hand-in", help="Add what its runs were to a worksheet, and write it with its curves to print.")
+def hand_in(
+    sheet: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The worksheet that was filled in.")],
+    wanted: Annotated[
+        str, typer.Option("--format", metavar="FORMATS", help="html, pdf; several with a comma between.")
+    ] = "html",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder.")] = Path("handed-in"),
+    exercise: Annotated[
+        Path | None,
+        typer.Option("--exercise", metavar="FILE.toml", help="The exercise, where it is none of the bundled."),
+    ] = None,
+    library: LibraryFile = None,
+) -> None:
+    from gradstudio.core import exercise as exercises
+    from gradstudio.session.course import worksheet
+    from gradstudio.session.files import output, report
+
+    asked = formats("--format", wanted, HANDBOOK_FORMATS)
+    filled = worksheet.read(sheet)
+    found = exercises.load(str(exercise) if exercise else filled.exercise)
+    if found.id != filled.exercise:
+        raise WrongRequest(f"{sheet} is a worksheet of {filled.exercise[:60]}, and not of {found.id}")
+    with opened(library) as kept:
+        done, runs = worksheet.hand_in(filled, found, lambda run, id: _run_for(kept, run, id, filled.seed))
+    peaks = _peaks(found, filled.seed) if found.memory else {}
+    contents = {out / f"{sheet.stem}.{each}": report.worksheet(done, found, runs, peaks, each) for each in asked}
+    for path in output.write_together({out / f"{sheet.stem}.toml": done.to_toml(), **contents}):
+        say(str(path))
+
+
+def _run_for(library: Library, asked: ExerciseRun, id: str, seed: int) -> Run:
+    """Return the run of a worksheet: the one that it names, or else the latest that fits."""
+    from gradstudio.session.course.worksheet import WorksheetError, why_not
+
+    if id.strip():
+        run = library.load(library.find(id.strip()))
+        if why := why_not(run, asked, seed):
+            raise WorksheetError(f"{asked.name}: the run {run.id} {why}")
+        return run
+    latest = [entry for entry in library.entries() if entry.preset == asked.preset and not entry.watched]
+    nearest = ""
+    for entry in latest[:MOST_LOOKED_AT]:
+        run = library.load(entry.id)
+        why = why_not(run, asked, seed)
+        if not why:
+            return run
+        nearest = nearest or f"; the latest run of that preset {why}"
+    knobs = " ".join([*asked.knobs, f"run.seed={seed}"])
+    raise WorksheetError(
+        f"{asked.name}: the library has no run of the preset {asked.preset} with {knobs} that has ended{nearest}"
+    )
+
+
+def _peaks(exercise: Exercise, seed: int) -> dict[str, str]:
+    """Return what a step of each run takes of memory; a run without it where that is not known."""
+    from gradstudio.core.footprint import Footprint
+    from gradstudio.session.footprint import texts
+    from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
+
+    peaks: dict[str, str] = {}
+    process = FootprintProcess()
+    try:
+        for asked in exercise.run:
+            try:
+                answers = list(process.ask(asked.starts_with(seed)))
+            except FootprintUnknown:
+                continue
+            found = next(each for each in answers if isinstance(each, Footprint))
+            peaks[asked.name] = texts.size(found.peak)
+    finally:
+        process.close()
+    return peaks
 
 
 def _bundled() -> list[Preset]:

@@ -3,14 +3,17 @@ self-contained HTML file or as a PDF. It needs neither Qt nor a screen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
+    from gradstudio.core.exercise import Exercise
     from gradstudio.core.presets import Preset
+    from gradstudio.session.course.worksheet import Worksheet
     from gradstudio.session.files.report.blocks import Document, Section
+    from gradstudio.session.files.report.worksheet_report import Handed
 
 
 def html(run: Run, note: str = "") -> str:
@@ -40,6 +43,22 @@ def handbook(presets: Sequence[Preset], suffix: str) -> str | bytes:
     from gradstudio.session.files.report.course_handbook import document
 
     return _format(suffix)(document(presets))
+
+
+def worksheet(
+    sheet: Worksheet, exercise: Exercise, runs: Mapping[str, Run], peaks: Mapping[str, str], suffix: str
+) -> str | bytes:
+    """Return a worksheet that was handed in, in this format; ValueError for an unknown one."""
+    from gradstudio.session.files.report.worksheet_report import document
+
+    return _format(suffix)(document(sheet, exercise, runs, peaks))
+
+
+def graded(handed: Sequence[Handed], exercises: Mapping[str, Exercise], suffix: str) -> str | bytes:
+    """Return the table of a class, in this format; ValueError for an unknown one."""
+    from gradstudio.session.files.report.worksheet_report import class_document
+
+    return _format(suffix)(class_document(handed, exercises))
 
 
 def _of_run(run: Run, note: str, more: Sequence[Section] = ()) -> Document:

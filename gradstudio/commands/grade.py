@@ -1,0 +1,126 @@
+"""`gradstudio grade` trains the runs of worksheets again, and writes a table of the class."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradstudio.commands import exit_codes
+from gradstudio.commands.options import Json
+from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
+
+if TYPE_CHECKING:
+    from gradstudio.core.exercise import Exercise
+    from gradstudio.session.files.report.worksheet_report import Handed
+    from gradstudio.session.record.run import Run
+
+MOST_SHEETS = 500
+HEAD = ("file", "name", "exercise", "verified", "reason", "score", "of")
+
+
+def grade(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder with the worksheets that were handed in.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for class.csv and class.html.")],
+    exercise: Annotated[
+        list[Path] | None,
+        typer.Option("--exercise", metavar="FILE.toml", help="An exercise of your own. Repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train the runs of worksheets again, say which ones repeat, and judge the answers. Exit code: 0 all are verified,
+    1 one is not, 2 wrong request, 130 interrupted."""
+    from gradstudio.core import exercise as exercises
+    from gradstudio.session.course.grading import Grader
+    from gradstudio.session.files import csv_table, output, report
+
+    own = {found.id: found for found in map(exercises.read, exercise or [])}
+    known: dict[str, Exercise] = own | {id: exercises.load(id) for id in exercises.available() if id not in own}
+    grader = Grader(_train)
+    handed = [_handed(path, known, grader) for path in _sheets(folder)]
+    rows = [(each["file"], *(each[name] for name in HEAD[1:])) for each in map(_as_json, handed)]
+    lines = b"".join(csv_table.line([_cell(value) for value in row]) for row in (HEAD, *rows))
+    page = report.graded(handed, known, "html")
+    written = output.write_together({out / "class.csv": lines, out / "class.html": page})
+    if as_json:
+        say_json({"worksheets": [_as_json(each) for each in handed]})
+    else:
+        table(("File", "Name", "Verified", "Score", "Why"), [_row(each) for each in map(_as_json, handed)])
+        for path in written:
+            say(str(path))
+    verified = all(each.grade is not None and each.grade.verified for each in handed)
+    raise typer.Exit(exit_codes.FINISHED if verified else exit_codes.FAILED)
+
+
+def _sheets(folder: Path) -> list[Path]:
+    """Return the files to grade, by name."""
+    from gradstudio.core.files import reason
+
+    try:
+        found = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+    except OSError as fault:
+        raise WrongRequest(f"{folder}: {reason(fault)}") from None
+    if not found:
+        raise WrongRequest(f"{folder} has no .toml file; a worksheet is written by gradstudio course hand-in")
+    if len(found) > MOST_SHEETS:
+        raise WrongRequest(f"{folder} has {len(found):,} worksheets; allowed: at most {MOST_SHEETS}")
+    return found
+
+
+def _handed(path: Path, known: dict[str, Exercise], grader: Any) -> Handed:
+    from gradstudio.core.text import clean, one_line, shortened
+    from gradstudio.session.course import worksheet
+    from gradstudio.session.files.report.worksheet_report import Handed
+
+    name = shortened(clean(path.name), 80)
+    try:
+        sheet = worksheet.read(path)
+    except worksheet.WorksheetError as fault:
+        return Handed(name, None, None, shortened(one_line(str(fault)), 300))
+    shown = sheet.model_copy(update={"name": clean(sheet.name), "exercise": clean(sheet.exercise)})
+    if sheet.exercise not in known:
+        return Handed(name, shown, None, f"no exercise {shown.exercise}; there are: {', '.join(known)}")
+    complain(f"{name}: its runs are trained again")
+    return Handed(name, shown, grader.grade(sheet, known[sheet.exercise]))
+
+
+def _train(run: Run) -> None:
+    from gradstudio.session.running import foreground
+
+    foreground.train(run, progress=sys.stderr.isatty())
+    if run.status not in ("finished", "nonfinite", "failed"):
+        raise KeyboardInterrupt
+
+
+def _as_json(handed: Handed) -> dict[str, Any]:
+    sheet, grade = handed.sheet, handed.grade
+    return {
+        "file": handed.file,
+        "name": sheet.name if sheet else None,
+        "exercise": sheet.exercise if sheet else None,
+        "verified": grade is not None and grade.verified,
+        "reason": grade.reason if grade else handed.fault,
+        "score": grade.score if grade else None,
+        "of": grade.most if grade else None,
+        "runs": [
+            {"name": verdict.name, "repeats": not verdict.fault, "exact": verdict.exact, "outcome": verdict.run.status}
+            for verdict in (grade.verdicts if grade else [])
+        ],
+        "answers": [
+            {"answer": each.answer, "points": each.points, "of": each.question.points}
+            for each in (grade.answers if grade else [])
+        ],
+    }
+
+
+def _row(told: dict[str, Any]) -> tuple[str, ...]:
+    score = "" if told["score"] is None else f"{told['score']} of {told['of']}"
+    return told["file"], told["name"] or "", "yes" if told["verified"] else "no", score, told["reason"]
+
+
+def _cell(value: object) -> object:
+    return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else value

@@ -1,0 +1,208 @@
+"""Worksheets: what a student hands in repeats when it is trained again, and what was forged does not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+from gradstudio.cli import app
+from gradstudio.core import exercise, files
+from gradstudio.session.course import worksheet
+
+EXERCISE = """
+schema = 1
+title = "Two rates"
+[[run]]
+name = "slow"
+text = "Slow."
+preset = "healthy-mlp"
+knobs = ["run.steps=12", "model.width=8"]
+[[run]]
+name = "changed"
+text = "Faster from some step on."
+preset = "healthy-mlp"
+knobs = ["run.steps=12", "model.width=8"]
+then = ["optimizer.lr=0.5"]
+[[study]]
+title = "Rates"
+x = "optimizer.lr"
+y = "loss.last"
+runs = ["slow", "changed"]
+[[curves]]
+title = "Loss"
+column = "loss"
+runs = ["slow", "changed"]
+[[pair]]
+runs = ["slow", "changed"]
+[[question]]
+text = "How many steps?"
+run = "slow"
+explain = {measure = "steps", tolerance = 0.0}
+points = 2
+[[question]]
+text = "How did it end?"
+run = "changed"
+predict = [{text = "NaN", outcome = "nonfinite"}, {text = "At its end", outcome = "finished"}]
+[[question]]
+text = "Why? <b>Say it</b>"
+"""
+
+
+def command(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an exercise and, in `in`, the worksheet of somebody who did it."""
+    home = tmp_path_factory.mktemp("lab")
+    library = ("--library", home / "runs.sqlite3")
+    (home / "two-rates.toml").write_text(EXERCISE)
+    sheet = home / "ada.toml"
+    command("course", "begin", home / "two-rates.toml", "--name", '=HYPERLINK("x") <i>Ada', "--out", sheet)
+    seed = tomllib.loads(sheet.read_text())["seed"]
+    knobs = ["--set", "run.steps=12", "--set", "model.width=8", "--seed", seed, "-q", *library]
+    command("run", "healthy-mlp", *knobs)
+    command("run", "healthy-mlp", *knobs, "--at", "5:optimizer.lr=0.5")
+    answers = {"q1": "12", "q2": " b ", "q3": "=1+1 <script>alert(1)</script>"}
+    filled = tomllib.loads(sheet.read_text()) | {"answers": answers}
+    sheet.write_text(tomli_w.dumps(filled))
+    command("course", "hand-in", sheet, "--exercise", home / "two-rates.toml", "--out", home / "in", *library)
+    return home
+
+
+def graded(home: Path, sheet: dict | None = None) -> dict:
+    """Grade the worksheet, or another in its place, and return what is said of it."""
+    folder = home / "in"
+    if sheet is not None:
+        folder = home / "forged"
+        folder.mkdir(exist_ok=True)
+        (folder / "ada.toml").write_text(tomli_w.dumps(sheet))
+    done = CliRunner().invoke(
+        app,
+        ["grade", str(folder), "--out", str(home / "class"), "--exercise", str(home / "two-rates.toml"), "--json"],
+    )
+    assert done.exit_code in (0, 1), (done.output, done.exception)
+    (found,) = json.loads(done.stdout)["worksheets"]
+    assert (done.exit_code == 0) == found["verified"]
+    return found
+
+
+def sealed(table: dict) -> dict:
+    """Return a worksheet with the seal that it would have, as a forger can work it out."""
+    sheet = worksheet.Worksheet.model_validate(table)
+    table["handed_in"]["seal"] = sheet.seal()
+    return table
+
+
+def test_runs_repeat_to_the_last_bit_and_answers_are_judged(handed_in: Path) -> None:
+    found = graded(handed_in)
+    assert found["verified"] and found["reason"] == "repeats to the last bit"
+    assert (found["score"], found["of"]) == (3, 3)
+    assert [each["points"] for each in found["answers"]] == [2, 1, None]
+    assert all(each["exact"] for each in found["runs"])
+
+
+def test_texts_of_a_student_are_texts_and_nothing_else(handed_in: Path) -> None:
+    graded(handed_in)
+    page = (handed_in / "class" / "class.html").read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page and "<i>Ada" not in page
+    (_, row) = csv.reader((handed_in / "class" / "class.csv").read_text().splitlines())
+    assert row[1].startswith("'=")
+    printed = (handed_in / "in" / "ada.html").read_text()
+    assert printed.count("<svg") >= 2 and "<b>Say it" not in printed and "differ by at most" in printed
+
+
+@pytest.mark.parametrize(
+    ("forge", "why"),
+    [
+        (lambda table: table["answers"].update(q1="13"), "changed after it was handed in"),
+        (lambda table: table.update(seed=table["seed"] + 1), "its rows are others"),
+        (lambda table: table["handed_in"]["run"][0].update(final_loss=0.01), "final_loss is not that of its rows"),
+        (lambda table: table["handed_in"]["run"][0].update(digest="0" * 64), "its rows are others"),
+        (lambda table: table["handed_in"]["run"][1]["changes"][0].update(step=6), "its rows are others"),
+        (lambda table: table["handed_in"]["run"][1]["changes"][0].update(value=0.4), "changed otherwise"),
+        (lambda table: table["handed_in"]["run"][0].update(changes=[{"step": 1, "knob": "optimizer.lr", "value": 1.0}]),
+         "changed otherwise"),
+        (lambda table: table["handed_in"]["run"].pop(), "the run changed is missing"),
+        (lambda table: table["handed_in"]["run"][0].update(processor="another", digest="0" * 64, beginning=[1.0]),
+         "first losses are others"),
+    ],
+)  # fmt: skip
+def test_a_forged_worksheet_is_found(handed_in: Path, forge, why: str) -> None:
+    table = tomllib.loads((handed_in / "in" / "ada.toml").read_text())
+    forge(table)
+    found = graded(handed_in, table if why.startswith("changed after") else sealed(table))
+    assert not found["verified"] and why in found["reason"] and not found["score"]
+
+
+def test_another_processor_repeats_within_a_tolerance(handed_in: Path) -> None:
+    table = tomllib.loads((handed_in / "in" / "ada.toml").read_text())
+    for run in table["handed_in"]["run"]:
+        run.update(processor="another", digest="0" * 64, beginning=[loss * (1 + 1e-5) for loss in run["beginning"]])
+    assert graded(handed_in, sealed(table))["reason"] == "repeats within the tolerance"
+
+
+def test_what_is_no_worksheet_gets_one_line_and_harms_nobody(handed_in: Path) -> None:
+    folder = handed_in / "bad"
+    folder.mkdir()
+    whole = tomllib.loads((handed_in / "in" / "ada.toml").read_text())
+    bad = {
+        "binary": b"\xff\x00", "huge": b"x = 1\n" * 100_000, "empty": b"", "list": b"x = [1]",
+        "long": tomli_w.dumps(whole | {"answers": {"q1": "x" * 5000}}).encode(),
+        "other": tomli_w.dumps(whole | {"exercise": "no-such"}).encode(),
+        "nested": b"a = " + b"[" * 5000,
+        "blank": tomli_w.dumps({key: value for key, value in whole.items() if key != "handed_in"}).encode(),
+    }  # fmt: skip
+    for name, content in bad.items():
+        (folder / f"{name}.toml").write_bytes(content)
+    told = command(
+        "grade", folder, "--out", handed_in / "c", "--exercise", handed_in / "two-rates.toml", "--json", code=1
+    )
+    found = json.loads(told)["worksheets"]
+    assert len(found) == len(bad) and not any(each["verified"] for each in found)
+    assert all(0 < len(each["reason"]) <= 400 and "\n" not in each["reason"] for each in found)
+
+
+def test_a_run_that_does_not_fit_is_named(handed_in: Path) -> None:
+    sheet = handed_in / "second.toml"
+    command("course", "begin", handed_in / "two-rates.toml", "--name", "Grace", "--out", sheet)
+    done = CliRunner().invoke(
+        app,
+        ["course", "hand-in", str(sheet), "--exercise", str(handed_in / "two-rates.toml"), "--library",
+         str(handed_in / "runs.sqlite3"), "--out", str(handed_in / "none")],
+    )  # fmt: skip
+    assert isinstance(done.exception, worksheet.WorksheetError) and "run.seed = " in str(done.exception)
+    assert not (handed_in / "none").exists()
+    command("course", "begin", 1, "--name", "Grace", "--out", sheet, code=1)  # no answers are lost
+
+
+@pytest.mark.parametrize("id", exercise.available())
+def test_the_bundled_exercises_are_whole(id: str, tmp_path: Path) -> None:
+    found = exercise.load(id)
+    assert found.run and found.question and any(question.judged for question in found.question)
+    tomllib.loads(worksheet.blank(found, "Ada"))
+
+
+def test_an_exercise_that_is_wrong_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    for old, new, why in [
+        ('preset = "healthy-mlp"', 'preset = "nope"', "nope"),
+        ("optimizer.lr=0.5", "model.width=9", "acts on restart"),
+        ('column = "loss"', 'column = "x"', "column"),
+        ('"steps"', '"stepz"', "stepz"),
+        ('run = "slow"', 'run = "fast"', "allowed: slow, changed"),
+        ('name = "slow"', 'name = "changed"', "same name"),
+    ]:
+        path.write_text(EXERCISE.replace(old, new, 1))
+        with pytest.raises(exercise.ExerciseError, match=why):
+            exercise.read(path)
+    assert exercise.FOLDER.is_relative_to(files.RESOURCES)
