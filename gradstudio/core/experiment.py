@@ -460,6 +460,56 @@ class Distributed(Section):
         "Mistake: every rank takes the share of rank 0, as without a DistributedSampler. The others add nothing.",
         live=False, when=_WITH_RANKS,
     )  # fmt: skip
+    own_order: bool = knob(
+        False,
+        "Mistake: each rank orders the data by a seed of its own, so that their shares overlap: some examples are seen "
+        "several times in an epoch, and others never.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    uneven_every: int = knob(
+        0,
+        "One step in so many has uneven shares, as the last of an epoch may have: rank 0 takes three quarters of each "
+        "micro-batch, and the other ranks share the rest. 0: never.",
+        live=False, ge=0, le=100_000, unit="steps", when=_WITH_RANKS,
+    )  # fmt: skip
+    weigh_shares: bool = knob(
+        False,
+        "Multiply each rank's loss by its examples × ranks / all examples, so that each example counts the same. Off: "
+        "each rank counts the same, as in DistributedDataParallel.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    sync_batch_norm: bool = knob(
+        False,
+        "Take the mean and variance of each batch norm over the examples of all ranks. Off: over those of each rank, "
+        "as in DistributedDataParallel.",
+        live=False, when=_WITH_RANKS | {"model.norm": ("batch",), "model.kind": LAYERED},
+    )  # fmt: skip
+    unused_parameter: bool = knob(
+        False,
+        "Mistake: the model has a parameter that no forward pass uses. DistributedDataParallel waits for its gradient, "
+        "reduces nothing, and raises an error in the next step.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    find_unused: bool = knob(
+        False,
+        "Let DistributedDataParallel look in every pass for parameters that it does not use "
+        "(find_unused_parameters=True).",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    fault: Literal["none", "stalls", "ends"] = knob(
+        "none",
+        "What happens to fault_rank at fault_step: it stalls for good, or its process ends by SIGKILL, as one that the "
+        "system has no memory for.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
+    fault_rank: int = knob(
+        1, "Rank that the fault comes to.", live=False, ge=0, le=ranks_allowed.MOST - 1,
+        when=_WITH_RANKS | {"distributed.fault": ("stalls", "ends")},
+    )  # fmt: skip
+    fault_step: int = knob(
+        10, "Step at whose start the fault comes.", live=False, ge=0, le=100_000_000, unit="steps",
+        when=_WITH_RANKS | {"distributed.fault": ("stalls", "ends")},
+    )  # fmt: skip
     nan_rank: int = knob(
         0,
         "Rank whose share of the batch the NaN of problem.nan_every comes to.",

@@ -13,7 +13,7 @@ class RankFigures(NamedTuple):
     """`norm`: L2 norm of the rank's own gradient, before it is averaged. `seconds`: in communication, which includes
     waiting for the others. `reductions`: calls of all-reduce, of `reduced` bytes. `drift`: distance of the weights
     from those of rank 0, relative to their norm, UNKNOWN where it was not measured. `computing`: seconds of the step
-    beside communication."""
+    beside communication. `weight`: of one of its examples in the mean gradient; 1 where all count the same."""
 
     norm: float
     seconds: float
@@ -21,6 +21,7 @@ class RankFigures(NamedTuple):
     reduced: int
     drift: float
     computing: float
+    weight: float
 
 
 METRICS: dict[str, str] = {
@@ -28,16 +29,16 @@ METRICS: dict[str, str] = {
     "waiting": "share of the rank's time in communication, which includes waiting for the other ranks",
     "drift": "distance of the rank's weights from those of rank 0 / their norm, as last measured (every 20 steps)",
 }
-_KEPT = 4  # figures of a rank: norm, seconds in communication, seconds computing, drift as last measured
+_KEPT = 5  # figures of a rank, as RankRows has them
 
 
 class RankRows:
-    """For each step and rank four numbers: the norm of its own gradient before it was averaged, its seconds in
-    communication, its seconds computing, and its drift as last measured. In memory only: a run that is read from a
-    library has none. One writer, many readers, as History."""
+    """For each step and rank five numbers: the norm of its own gradient before it was averaged, its seconds in
+    communication, its seconds computing, its drift as last measured, and the weight of one of its examples. In memory
+    only: a run that is read from a library has none. One writer, many readers, as History."""
 
     def __init__(self) -> None:
-        self._blocks: list[np.ndarray] = []  # each (rows, ranks, 4), float32
+        self._blocks: list[np.ndarray] = []  # each (rows, ranks, 5), float32
         self._count = 0
 
     def __len__(self) -> int:
@@ -49,7 +50,7 @@ class RankRows:
         return self._blocks[0].shape[1] if self._blocks else 0
 
     def append(self, figures: np.ndarray) -> None:
-        """Add a step: (ranks, 4)."""
+        """Add a step: (ranks, 5)."""
         if self._count % _BLOCK == 0:
             self._blocks.append(np.empty((_BLOCK, *figures.shape), np.float32))
         with np.errstate(over="ignore"):
@@ -57,7 +58,7 @@ class RankRows:
         self._count += 1
 
     def rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return steps start to stop: (steps, ranks, 4)."""
+        """Return steps start to stop: (steps, ranks, 5)."""
         stop = self._count if stop is None else min(stop, self._count)
         start = min(max(start, 0), stop)
         parts = [

@@ -69,8 +69,30 @@ def check(knobs: Values, *, with_file: bool) -> None:
         _refuse("problem.batch_size", knobs, "a batch norm needs 2 examples on each rank")
     if int(knobs["distributed.nan_rank"]) >= ranks:
         _refuse("distributed.nan_rank", knobs, f"allowed: at most {ranks - 1}")
+    if knobs["distributed.fault"] != "none" and int(knobs["distributed.fault_rank"]) >= ranks:
+        _refuse("distributed.fault_rank", knobs, f"allowed: at most {ranks - 1}")
+    if knobs["distributed.uneven_every"]:
+        _check_uneven(knobs, size // 4, ranks - 1)
     if knobs["distributed.clip_before_all_reduce"]:
         _check_clipping(knobs)
+
+
+def _check_uneven(knobs: Values, rest: int, others: int) -> None:
+    """Raise KnobError where uneven shares are too small, or need what is made for even ones."""
+    least = 2 if knobs["model.norm"] == "batch" else 1
+    if rest < least * others:
+        _refuse("problem.batch_size", knobs, f"with uneven_every at least {4 * least * others} examples are needed")
+    for name in ("distributed.same_data", "distributed.sync_batch_norm"):
+        if knobs[name]:
+            _refuse("distributed.uneven_every", knobs, f"{name} = true is for shares of one size")
+
+
+def taken(rank: int, world: int, size: int, *, uneven: bool) -> slice:
+    """Return which of `size` examples a rank takes. Where the shares are uneven, rank 0 takes all but a quarter."""
+    if not uneven:
+        return slice(rank, None, world)
+    first = size - size // 4
+    return slice(0, first) if rank == 0 else slice(first + rank - 1, None, world - 1)
 
 
 def _check_clipping(knobs: Values) -> None:

@@ -287,7 +287,7 @@ class Trainer:
         """Return what is differentiated, and for the row, in one tensor that a device hands over at once: the loss, the
         accuracy, and the largest absolute output, NaN where an output is NaN. All in fp32, whatever the model computed
         in."""
-        weight = self.experiment.loss.weight
+        weight = self._loss_weight()
         loss, measured = self.subject.compute(self.called, batch, self.experiment)
         if weight != 1:
             loss = loss * weight
@@ -296,6 +296,10 @@ class Trainer:
             figures = torch.stack([loss] if self._loss_alone else [loss, *measured()])
         self.observer.computed(scaled)
         return scaled, figures
+
+    def _loss_weight(self) -> float:
+        """Return the factor on the loss of every pass."""
+        return self.experiment.loss.weight
 
     def _passes_made(self, reading: Reading, scale: float) -> None:
         """Hear that the gradients of all passes are there, still times the loss scale."""

@@ -306,13 +306,21 @@ def sampled(
     return made
 
 
-def ranked(made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), **more: Any) -> list[Row]:
-    """Rows of several ranks, whose own gradients have these norms; the second is NaN from a NaN loss on."""
+def ranked(
+    made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), weights: tuple[float, ...] = (1.0, 1.0), **more: Any
+) -> list[Row]:
+    """Rows of several ranks, whose own gradients have these norms, and their examples these weights; the second norm is
+    NaN from a NaN loss on."""
     return [
         replace(
             each,
             **({"all_reduces": 1.0, "reduced_bytes": 168.0, "rank_drift": 0.0} | more),
-            ranks=np.array([(norms[0], 0.0), (math.nan if math.isnan(each.loss) else norms[1], 0.0)]),
+            ranks=np.array(
+                [
+                    (math.nan if rank and math.isnan(each.loss) else norms[rank], 0.0, 1e-3, 0.0, weights[rank])
+                    for rank in range(2)
+                ]
+            ),
         )
         for each in made
     ]
@@ -416,6 +424,7 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "nan_on_a_rank": (ranked(rows([*fall(60), math.nan])), "critical"),
     "clip_before_reduction": (ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.8)), "warning"),
     "ranks_alike": (ranked(rows(fall(60)), (1.2, 1.2)), "warning"),
+    "uneven_shares": (ranked(rows(fall(60)), weights=(2 / 3, 2.0)), "warning"),
 }
 SILENT: dict[str, tuple[str, list[Row]]] = {
     "one all-reduce a step": ("reduced_too_often", ranked(rows(fall(60)))),
@@ -429,6 +438,7 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "clip_before_reduction",
         ranked(rows(fall(60), norm=0.5, settings=CLIPPED, clipped_norm=0.5)),
     ),
+    "shares of almost one size": ("uneven_shares", ranked(rows(fall(60)), weights=(0.98, 1.02))),
     "ranks of other data": ("ranks_alike", ranked(rows(fall(60)))),
     "a rate that was raised while the loss falls": ("rate_raised", raised(fall(300))),
     "a rate that was doubled": ("rate_raised", raised([*fall(100), *[2.9] * 150], to=0.2)),

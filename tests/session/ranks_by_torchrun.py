@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+import torch.distributed as dist
+
 rank, world, *rest = sys.argv[1:]
 os.environ |= {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1"}
 for port, program in zip(rest[::2], map(Path, rest[1::2]), strict=True):
@@ -17,6 +19,10 @@ for port, program in zip(rest[::2], map(Path, rest[1::2]), strict=True):
     printed = io.StringIO()
     sys.argv = [str(program)]
     with contextlib.redirect_stdout(printed):
-        exec(compile(program.read_text(encoding="utf-8"), program, "exec"), {"__name__": "__main__"})
+        try:
+            exec(compile(program.read_text(encoding="utf-8"), program, "exec"), {"__name__": "__main__"})
+        except RuntimeError as fault:
+            print(str(fault).partition(".")[0])
+            dist.destroy_process_group()
     if rank == "0":
         program.with_suffix(".txt").write_text(printed.getvalue(), encoding="utf-8")

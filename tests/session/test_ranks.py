@@ -94,6 +94,26 @@ def test_equals_one_process_with_the_joined_batch(right: Rows) -> None:
     assert [drift for drift in drifts if is_known(drift)] == [0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (["model.norm=batch", "distributed.sync_batch_norm=true"], "distributed.sync_batch_norm=false"),
+        (["distributed.uneven_every=2", "distributed.weigh_shares=true"], "distributed.weigh_shares=false"),
+    ],
+)
+def test_what_makes_up_for_shares(given: list[str], wrong: str) -> None:
+    whole = joined(*given)
+    assert_equal(trained(*given), whole)
+    assert abs(trained(*given, wrong, steps=2)[1].grad_norm / whole[1].grad_norm - 1) > 0.01
+
+
+def test_an_order_of_its_own_and_what_is_unused() -> None:
+    first = [trained(case, steps=1)[0] for case in ("distributed.own_order=true", "distributed.own_order=false")]
+    assert first[0].ranks[0, 0] == first[1].ranks[0, 0] and first[0].ranks[1, 0] != first[1].ranks[1, 0]
+    found = trained("distributed.unused_parameter=true", "distributed.find_unused=true", steps=2)
+    assert found[1].loss == trained(steps=2)[1].loss
+
+
 def test_no_sync_saves_calls_and_changes_no_number(right: Rows) -> None:
     for case in ("distributed.no_sync=false", "distributed.forward_outside_no_sync=true"):
         rows = trained(case)
@@ -148,6 +168,11 @@ CASES = (
     "distributed.clip_before_all_reduce=true problem.noise=0.1 problem.outlier_every=3",
     "distributed.divide_by_world_size=true model.norm=batch accumulation.steps=1",
     "distributed.same_data=true precision.dtype=bf16 mistakes.drop_last_micro_batches=true",
+    "distributed.own_order=true distributed.find_unused=true accumulation.steps=1",
+    "distributed.uneven_every=2 distributed.weigh_shares=true distributed.fault_rank=1",
+    "distributed.uneven_every=1 distributed.fault_step=9",
+    "distributed.sync_batch_norm=true model.norm=batch",
+    "distributed.unused_parameter=true accumulation.steps=1 distributed.fault=none",
     "precision.dtype=fp16 precision.init_scale=1e30 run.stop_on_nonfinite=false problem.nan_every=3",
 )
 
@@ -180,6 +205,12 @@ def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
     told = [rank.communicate()[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], told
     for case, program in zip(CASES, programs, strict=True):
+        if "unused_parameter" in case:
+            with pytest.raises(RankFailure, match="failed in step 1: RuntimeError") as failure:
+                trained(*case.split(), steps=5)
+            _, fault = program.with_suffix(".txt").read_text().splitlines()
+            assert fault in str(failure.value)
+            continue
         rows, stops = trained(*case.split(), steps=5), "stop_on_nonfinite=false" not in case
         broke = [row.step for row in rows if row.went_nonfinite]
         rows = rows[: broke[0] + 1] if broke and stops else rows
@@ -203,6 +234,7 @@ def run_of(*assignments: str) -> Run:
     [
         (["distributed.no_sync=false"], "reduced_too_often", f"4 all-reduces, of {4 * 4 * ENTRIES:,} bytes"),
         (["distributed.clip_before_all_reduce=true"], "clip_before_reduction", "the limit is 0.3"),
+        (["distributed.uneven_every=4"], "uneven_shares", "example of rank 1 weighed 3 times"),
         (["problem.nan_every=5", "distributed.nan_rank=1"], "nan_on_a_rank", "At step 5,"),
     ],
 )
@@ -210,8 +242,15 @@ def test_a_rule_names_what_the_ranks_do(assignments: list[str], rule: str, told:
     run = run_of(*assignments)
     Worker(run).run()
     assert told.replace(",", "") in run.findings[rule].evidence.replace(",", "")
-    ranks = {"reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike"}
-    assert run.findings.keys() & ranks == {rule}
+    rules = {
+        "reduced_too_often",
+        "ranks_apart",
+        "nan_on_a_rank",
+        "clip_before_reduction",
+        "ranks_alike",
+        "uneven_shares",
+    }
+    assert run.findings.keys() & rules == {rule}
 
 
 def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path) -> None:
@@ -247,14 +286,20 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
     [
         (signal.SIGKILL, "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
         (signal.SIGSTOP, "Rank 1 of 2 hangs in step 3: for "),
+        ("model.norm=batch distributed.fault=stalls distributed.fault_rank=0", "Rank 0 of 2 hangs in step 3: for "),
+        ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
     ],
 )
-def test_who_ends_or_hangs_is_named_and_no_process_is_left(by: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_ends_or_hangs_is_named_and_no_process_is_left(
+    by: int | str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(crew, "HANGS", 0.3)
-    trainer = RankedTrainer(SMALL)
+    faults = by.split() if isinstance(by, str) else []
+    trainer = RankedTrainer(SMALL.with_texts(["distributed.fault_step=3", *faults]))
     for _ in range(3):
         trainer.advance()
-    os.kill(trainer._crew._processes[1].pid or 0, by)
+    if isinstance(by, int):
+        os.kill(trainer._crew._processes[1].pid or 0, by)
     with pytest.raises(RankFailure) as failure:
         for _ in range(3):
             trainer.advance()

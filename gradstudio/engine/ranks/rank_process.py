@@ -22,6 +22,7 @@ from gradstudio.core.knobs import KnobError
 
 STORE, PLACES = "store", "places"  # files in the ranks' folder
 FOREVER = timedelta(days=30)  # for a collective call: who watches over the ranks ends them
+LONGEST = 200  # letters of a fault that are told
 _PARENT_DIES = 1  # PR_SET_PDEATHSIG
 
 
@@ -77,7 +78,7 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
             trainer.test_next, trainer.sample_activations_next = what if trainer.rank == 0 else (False, False)
             row = trainer.advance()[0]
             shared = row if trainer.rank == 0 else None
-            return "done", (shared, row.loss, row.accuracy, trainer.figures(row))
+            return "done", (shared, row.loss, trainer.counted(row.accuracy), trainer.figures(row))
         case "change":
             try:
                 trainer.change(*what)
@@ -95,7 +96,9 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
 def _fault(fault: BaseException) -> tuple[str, Any]:
     if isinstance(fault, KnobError):
         return "refused", str(fault)
-    text = str(fault).strip().partition("\n")[0][:400]
+    text = str(fault).strip().partition("\n")[0]
+    if len(text) > LONGEST:  # torch writes paragraphs
+        text = text[: text.rfind(". ", 0, LONGEST) + 1] or text[:LONGEST]
     return "failed", f"{type(fault).__name__}: {text}" if text else type(fault).__name__
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,18 +12,32 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, Row
 from gradstudio.core.rank_figures import RankFigures
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine.ranks.synced_batch_norm import Link, sync
 from gradstudio.engine.step.reading import Reading
 from gradstudio.engine.tasks.task import Batch, spoilt
 from gradstudio.engine.trainer import Trainer
 
 ONE_BUCKET = 1 << 20  # MB: all gradients are reduced in one call, so that calls can be counted
+
+
+class _WithSpare(nn.Module):
+    """A model beside a parameter that no forward pass uses."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.spare = nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.model(inputs)
 
 
 class RankTrainer(Trainer):
@@ -40,20 +56,38 @@ class RankTrainer(Trainer):
         self._places = dict(zip(self.flat.parameters, places, strict=True))
         self._left = self._reductions = self._bytes = 0
         self._seconds, self._looking, self._drift = 0.0, 0.0, UNKNOWN  # looking: seconds of measuring the drift
-        self._parallel = DistributedDataParallel(self.model, bucket_cap_mb=ONE_BUCKET)
+        self._uneven, self._factor, self._example_weight = False, 1.0, 1.0  # of the share of this step
+        made, self._has_buffers = experiment.distributed, any(True for _ in self.model.buffers())
+        self._link = Link(world, waits)
+        if made.sync_batch_norm:
+            sync(self.model, self._link)
+        if made.own_order:
+            self.task.order_generator.manual_seed(experiment.run.seed + rank)
+        self._parallel = DistributedDataParallel(
+            _WithSpare(self.model) if made.unused_parameter else self.model,
+            bucket_cap_mb=ONE_BUCKET, find_unused_parameters=made.find_unused,
+        )  # fmt: skip
         self._parallel.register_comm_hook(None, self._reduce)
 
     def figures(self, row: Row) -> RankFigures:
         """Return what the latest step, of this row, measured of this rank alone."""
         norm = torch.linalg.vector_norm(self._own.double()).item() / row.scale
         computing = max(row.step_seconds - self._seconds - self._looking, 0.0)
-        return RankFigures(norm, self._seconds, self._reductions, self._bytes, self._drift, computing)
+        return RankFigures(
+            norm, self._seconds, self._reductions, self._bytes, self._drift, computing, self._example_weight
+        )
+
+    def counted(self, mean: float) -> float:
+        """Return a mean over this rank's examples as it counts in the mean over the ranks."""
+        return mean * self._factor
 
     def next_batches(self) -> list[Any]:
+        self._suffer()
         batches = super().next_batches()
         problem, number = self.experiment.problem, self.step + self.passed
         poisoned = problem.nan_every > 0 and number > 0 and number % problem.nan_every == 0
         self._begin(len(batches))
+        self._divide_up(number)
         return [self._share(batch, poisoned) for batch in batches]
 
     def _with_nan(self, batches: list[Any]) -> list[Any]:
@@ -68,10 +102,30 @@ class RankTrainer(Trainer):
         self._averaged.copy_(self.flat.gradients)
         self._drift = self._measure_drift() if self.step % LOOK_EVERY == 0 else UNKNOWN
 
+    def _suffer(self) -> None:
+        """Stall or end, where that is asked for."""
+        made = self.experiment.distributed
+        if made.fault == "none" or (self.rank, self.step) != (made.fault_rank, made.fault_step):
+            return
+        if made.fault == "ends":
+            os.kill(os.getpid(), signal.SIGKILL)
+        while True:
+            time.sleep(3600)
+
+    def _divide_up(self, number: int) -> None:
+        """Find what share this rank has of the batches of this number."""
+        made, size = self.experiment.distributed, self.experiment.problem.batch_size
+        self._uneven = made.uneven_every > 0 and (number + 1) % made.uneven_every == 0
+        share = len(range(size)[ranks_allowed.taken(self.rank, self.world, size, uneven=self._uneven)])
+        self._factor = share * self.world / size if made.weigh_shares else 1.0
+        self._example_weight = self._factor * size / self.world / share
+
     def _share(self, batch: Batch, poisoned: bool) -> Batch:
         made = self.experiment.distributed
-        first = 0 if made.same_data else self.rank
-        inputs, targets = (part[first :: self.world].contiguous() for part in batch)
+        place = ranks_allowed.taken(
+            0 if made.same_data else self.rank, self.world, len(batch.targets), uneven=self._uneven
+        )
+        inputs, targets = (part[place].contiguous() for part in batch)
         return Batch(spoilt(inputs) if poisoned and self.rank == made.nan_rank else inputs, targets)
 
     def _measure_drift(self) -> float:
@@ -96,12 +150,14 @@ class RankTrainer(Trainer):
         self.observer.call("backward")
         before, self._left = self._reductions, self._left - 1
         forward, backward = self._contexts()
+        if self._has_buffers:
+            self._meet()
         with forward:
-            self.called = self._parallel
+            self.called, self._link.on = self._parallel, True
             try:
                 loss, figures = self._compute(*batch, divisor=divisor)
             finally:
-                self.called = self.model
+                self.called, self._link.on = self.model, False
             with backward:
                 loss.backward()
         self.flat.cleared = False
@@ -109,6 +165,18 @@ class RankTrainer(Trainer):
             self._add_own(self._local)
             self._averaged.copy_(self.flat.gradients)
         return figures.detach()
+
+    def _loss_weight(self) -> float:
+        return super()._loss_weight() * self._factor
+
+    def _meet(self) -> None:
+        """Wait for all ranks. DDP takes the buffers of rank 0 in its forward pass, in calls that nobody could see a
+        rank wait in."""
+        started = time.perf_counter()
+        self._waits(True)
+        dist.barrier()
+        self._waits(False)
+        self._seconds += time.perf_counter() - started
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Return the contexts of the forward pass and of the backward pass in it."""
@@ -125,7 +193,8 @@ class RankTrainer(Trainer):
     def _reduce(self, state, bucket):  # torch checks the names, and takes annotations that are no texts alone
         """Average a bucket of gradients, and count it: DDP's communication hook."""
         for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            self._places[parameter].copy_(grad)
+            if parameter in self._places:  # all but a spare one
+                self._places[parameter].copy_(grad)
         buffer = bucket.buffer()
         self._average(buffer, buffer.numel())
         done = torch.futures.Future()

@@ -104,7 +104,7 @@ class RankedTrainer:
             rank_drift=float(np.max(self._drifts)) if measured else UNKNOWN,
             ranks=np.array(
                 [
-                    (each.norm, each.seconds, each.computing, drift)
+                    (each.norm, each.seconds, each.computing, drift, each.weight)
                     for each, drift in zip(figures, self._drifts, strict=True)
                 ]
             ),

@@ -70,17 +70,18 @@ class RanksPlot(HeatmapPlot):
             return ""
         ranks = run.history.ranks
         if self._row is not None and 0 <= self._row < ranks.ranks:
-            norm, waits, computes, drift = ranks.rows(step, step + 1)[0, self._row].tolist()
+            norm, waits, computes, drift, weight = ranks.rows(step, step + 1)[0, self._row].tolist()
             return (
                 f"rank {self._row}: own norm {number(norm)} · {number(1e3 * waits)} ms in communication, "
                 f"{number(1e3 * computes)} ms computing · drift {number(drift)}"
+                f"{'' if abs(weight - 1) < 1e-3 else f' · weight of an example {number(weight)}'}"
             )
         values = ranks.metric(self.shown, step, step + 1)[0].tolist()
         told = percent if self.shown in self.shares else number
         return " · ".join(f"rank {rank} {told(value)}" for rank, value in enumerate(values))
 
     def own_data(self) -> str:
-        lines = ["step,rank,own_norm,communication_seconds,computing_seconds,drift"]
+        lines = ["step,rank,own_norm,communication_seconds,computing_seconds,drift,weight"]
         if self.run is not None:
             rows = self.run.history.ranks.rows(0, self.rows(self.run)).tolist()
             lines += [

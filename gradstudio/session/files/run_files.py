@@ -84,10 +84,10 @@ def layers_npz(run: Run, file: BinaryIO) -> None:
 
 
 def ranks_npz(run: Run, file: BinaryIO) -> None:
-    """Write four arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, its
-    seconds in communication and computing, and its drift as last measured."""
+    """Write five arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, its
+    seconds in communication and computing, its drift as last measured, and the weight of one of its examples."""
     figures = run.history.ranks.rows(0, len(run.history))
-    names = ("norms", "seconds", "computing", "drift")
+    names = ("norms", "seconds", "computing", "drift", "weights")
     arrays = {name: figures[:, :, place] for place, name in enumerate(names)}
     np.savez_compressed(file, allow_pickle=False, steps=np.arange(len(figures)), **arrays)
 

@@ -38,6 +38,7 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     body = Lines()
     loop_lines.timeline(plan, body)
     data_lines.data(plan, body)
+    rank_lines.order(plan, body)
     model_lines.model(plan, body)
     initialization_lines.function(plan, body)
     loop_lines.functions(plan, body)
@@ -128,7 +129,9 @@ _IMPORTS = (
         "import importlib.util": r"\bimportlib\.",
         "import math": r"\bmath\.",
         "import os": r"\bos\.",
+        "import signal": r"\bsignal\.",
         "import sys": r"\bsys\.",
+        "import time": r"\btime\.sleep",
         "from contextlib import nullcontext": r"\bnullcontext\(",
         "from pathlib import Path": r"\bPath\(",
         "from types import SimpleNamespace": "SimpleNamespace",
@@ -138,6 +141,7 @@ _IMPORTS = (
         "import torch": "",
         "import torch.distributed as dist": r"\bdist\.",
         "from torch import nn": "",
+        "from torch.distributed.nn.functional import all_reduce": r"(?<!\.)\ball_reduce\(",
         "from torch.nn import functional as F": r"\bF\.",
         "from torch.nn.parallel import DistributedDataParallel": "DistributedDataParallel\\(",
         "from torch.utils.checkpoint import checkpoint": r"\bcheckpoint\(",

@@ -82,6 +82,7 @@ def loop(plan: Plan, lines: Lines) -> None:
     many = plan.above("accumulation.steps", 1)
     lines.add(f"for step in range({plan['run.steps']}):")
     _apply_changes(plan, lines)
+    rank_lines.suffer(plan, lines)
     _pass_over(plan, lines)
     _zero_grad(plan, lines)
     if clipping_lines.ever(plan):
@@ -233,6 +234,7 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
         lines.add("outputs = outputs.float()", depth)  # one cast, so that its gradients are added up in fp32
         outputs = "outputs"
     lines.add(f"loss = {'loss.float()' if plan.own else loss_lines.call(plan, outputs)}{weight}", depth)
+    rank_lines.weigh(plan, lines, depth)
     share, undivided = f"loss / {plan.text('accumulation.steps')}", switch(plan, *_UNDIVIDED)
     if not many or undivided == "True":
         share = "loss"

@@ -15,6 +15,33 @@ FUNCTION = '''def average(tensors):
 
 '''
 
+SPARE = '''class WithSpare(nn.Module):
+    """A model beside a parameter that no forward pass uses."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.spare = nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs):
+        return self.model(inputs)
+
+'''
+SYNCED = '''def synced(norm):
+    """Return the forward pass of a batch norm over the examples of all ranks; torch's SyncBatchNorm needs GPUs."""
+
+    def forward(inputs):
+        over, shape = [0, *range(2, inputs.ndim)], (1, -1, *[1] * (inputs.ndim - 2))
+        mean = all_reduce(inputs.mean(over)) / world
+        centered = inputs - mean.view(shape)
+        variance = all_reduce(centered.square().mean(over)) / world
+        scale = norm.weight * torch.rsqrt(variance + norm.eps)
+        return centered * scale.view(shape) + norm.bias.view(shape)
+
+    return forward
+
+'''
+
 
 def ever(plan: Plan) -> bool:
     """Return whether the script is one for several ranks."""
@@ -38,14 +65,41 @@ def meet() -> list[str]:
 
 def wrap(plan: Plan, lines: Lines) -> None:
     """Add the line that puts DistributedDataParallel around the model."""
-    if ever(plan):
-        lines.add("parallel = DistributedDataParallel(model, bucket_cap_mb=1 << 20)  # reduced in one call")
+    if not ever(plan):
+        return
+    if made(plan, "sync_batch_norm"):
+        lines.add("""for norm in model.modules():
+    if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        norm.forward = synced(norm)""")
+    model = "model"
+    if made(plan, "unused_parameter"):
+        mark(lines, "unused_parameter", "its gradient never comes, and DistributedDataParallel waits for it", 0)
+        model = "WithSpare(model)"
+    found = ", find_unused_parameters=True" if made(plan, "find_unused") else ""
+    lines.add(f"parallel = DistributedDataParallel({model}, bucket_cap_mb=1 << 20{found})  # reduced in one call")
 
 
 def function(plan: Plan, lines: Lines) -> None:
-    """Add the function that averages by hand."""
-    if made(plan, "clip_before_all_reduce"):
-        lines.add(FUNCTION)
+    """Add the function that averages by hand, and what stands around the model."""
+    for name, text in (("clip_before_all_reduce", FUNCTION), ("unused_parameter", SPARE), ("sync_batch_norm", SYNCED)):
+        if made(plan, name):
+            lines.add(text)
+
+
+def order(plan: Plan, lines: Lines) -> None:
+    """Add the line that gives each rank an order of its own."""
+    if made(plan, "own_order"):
+        mark(lines, "own_order", "the shares of the ranks overlap", 0)
+        lines.add("source.manual_seed(seed + rank)")
+
+
+def suffer(plan: Plan, lines: Lines) -> None:
+    """Add the lines in which a rank stalls or ends."""
+    if not ever(plan) or plan["distributed.fault"] == "none":
+        return
+    lines.add(f"if rank == {plan['distributed.fault_rank']} and step == {plan['distributed.fault_step']}:", 1)
+    ends = plan["distributed.fault"] == "ends"
+    lines.add("os.kill(os.getpid(), signal.SIGKILL)" if ends else "time.sleep(3600)", 2)
 
 
 def model(plan: Plan) -> str:
@@ -59,8 +113,34 @@ def share(plan: Plan, lines: Lines, depth: int) -> None:
         return
     if made(plan, "same_data"):
         mark(lines, "same_data", "every rank has the share of rank 0", depth)
+    if made(plan, "weigh_shares"):
+        lines.add("size = len(targets)", depth)
+    if plan["distributed.uneven_every"]:
+        _share_unevenly(plan, lines, depth)
+        return
     first = "0" if made(plan, "same_data") else "rank"
     lines.add(f"inputs, targets = inputs[{first}::world].contiguous(), targets[{first}::world].contiguous()", depth)
+
+
+def due_after(plan: Plan) -> str:
+    """Return the condition that a batch is the last of so many."""
+    every, skips = plan["distributed.uneven_every"], "problem.skip_batches"
+    number = "step + passed" if plan.changes(skips) else f"step + {plan[skips]}" if plan[skips] else "step"
+    return f"({number} + 1) % {every} == 0"
+
+
+def _share_unevenly(plan: Plan, lines: Lines, depth: int) -> None:
+    lines.add("share = slice(rank, None, world)", depth)
+    lines.add(f"if {due_after(plan)}:  # all but a quarter for rank 0", depth)
+    lines.add("first = len(targets) - len(targets) // 4", depth + 1)
+    lines.add("share = slice(first) if rank == 0 else slice(first + rank - 1, None, world - 1)", depth + 1)
+    lines.add("inputs, targets = inputs[share].contiguous(), targets[share].contiguous()", depth)
+
+
+def weigh(plan: Plan, lines: Lines, depth: int) -> None:
+    """Add the line that lets each example count the same."""
+    if made(plan, "weigh_shares"):
+        lines.add("loss = loss * (len(targets) * world / size)  # each example counts the same", depth)
 
 
 def nan_here(plan: Plan) -> str:

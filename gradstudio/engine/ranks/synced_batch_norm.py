@@ -1,0 +1,83 @@
+"""Batch norm over the examples of all ranks, as torch's SyncBatchNorm does it on GPUs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+Norm = nn.BatchNorm1d | nn.BatchNorm2d
+
+
+class Link:
+    """What the batch norms of a model share. `on`: whether all ranks make this pass. `waits` is called with True before
+    each call that waits for the other ranks, and with False after it."""
+
+    def __init__(self, world: int, waits: Callable[[bool], None]) -> None:
+        self.world, self.waits, self.on = world, waits, False
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean of a tensor over the ranks, through which gradients flow back to all of them."""
+        summed: Any = _Sum.apply(tensor, self)
+        return summed / self.world
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over the ranks. Each rank's part acts on the losses of all, so its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, link: Link) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.link = link
+        return _summed(tensor, link)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _summed(gradient, ctx.link), None
+
+
+def _summed(tensor: Tensor, link: Link) -> Tensor:
+    total = tensor.clone().contiguous()
+    link.waits(True)
+    dist.all_reduce(total)
+    link.waits(False)
+    return total
+
+
+def sync(model: nn.Module, link: Link) -> None:
+    """Let every batch norm of a model normalize over all ranks, in the passes that all of them make. Their shares must
+    be of one size."""
+    for norm in model.modules():
+        if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            norm.forward = _Synced(norm, link)
+
+
+class _Synced:
+    """The forward pass of a batch norm."""
+
+    def __init__(self, norm: Norm, link: Link) -> None:
+        self._norm, self._link, self._alone = norm, link, norm.forward
+
+    def __call__(self, input: Tensor) -> Tensor:
+        norm, link = self._norm, self._link
+        if not (norm.training and link.on):
+            return self._alone(input)
+        over = [0, *range(2, input.ndim)]
+        shape = (1, -1, *[1] * (input.ndim - 2))
+        mean = link.mean(input.mean(over))
+        centered = input - mean.view(shape)
+        variance = link.mean(centered.square().mean(over))
+        self._keep(mean, variance, input.numel() // input.shape[1] * link.world)
+        scale = norm.weight * torch.rsqrt(variance + norm.eps)
+        return centered * scale.view(shape) + norm.bias.view(shape)
+
+    @torch.no_grad()
+    def _keep(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        """Bring the running statistics up to date."""
+        momentum = self._norm.momentum
+        assert momentum is not None
+        self._norm.get_buffer("running_mean").lerp_(mean, momentum)
+        self._norm.get_buffer("running_var").lerp_(variance * (count / (count - 1)), momentum)
+        self._norm.get_buffer("num_batches_tracked").add_(1)
