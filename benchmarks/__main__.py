@@ -1,4 +1,4 @@
-"""python -m benchmarks [step watch window stalls drawing startup memory rewind map faults]: measure, and print a table in
+"""python -m benchmarks [step watch window stalls drawing startup memory rewind ranks map faults]: measure, and print a table in
 Markdown. On an otherwise quiet machine.
 
 map and faults take some minutes, and come only where they are asked for. Alone faults has options: python -m benchmarks faults -h."""
@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.table import machine, markdown
 
-PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "map", "faults")
+PARTS = ("step", "watch", "window", "stalls", "drawing", "startup", "memory", "rewind", "ranks", "map", "faults")
 
 
 def main(asked: list[str]) -> int:
