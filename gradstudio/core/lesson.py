@@ -1,5 +1,5 @@
 """The lesson of a preset as it stands in its file: steps to do, questions to answer before a run or about its numbers,
-hints, formulas and papers."""
+hints, formulas and papers; and notes for the teacher."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, quote
 
 MOST_CHOICES = 6
+MOST_NOTES = 12  # of a kind
 
 Outcome = Literal["finished", "nonfinite", "failed"]
 MapStep = Literal["made", "opened"]
@@ -49,6 +50,22 @@ class Explain(_Part):
 class Paper(_Part):
     text: Line
     url: Annotated[str, Field(max_length=300, pattern=r"^https://[A-Za-z0-9.-]+/[!-~]*$")]
+
+
+class AskedOften(_Part):
+    """A question that students ask, and what to answer."""
+
+    ask: Line
+    answer: Text
+
+
+class Notes(_Part):
+    """What a teacher needs for a lesson. `minutes`: in class, with talking; `point_at`: what to show the class."""
+
+    needs: Text = ""  # what students should know before
+    minutes: Annotated[int, Field(ge=1, le=480)] | None = None
+    point_at: Annotated[list[Text], Field(max_length=MOST_NOTES)] = []
+    questions: Annotated[list[AskedOften], Field(max_length=MOST_NOTES)] = []
 
 
 class LessonStep(_Part):

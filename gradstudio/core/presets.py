@@ -19,7 +19,7 @@ from gradstudio.core import files, strict_toml, studio_file
 from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, check_passed, experiment_from, find_knob, of_today
 from gradstudio.core.knobs import KnobError, quote
-from gradstudio.core.lesson import TABLE, LessonStep, Outcome, Text, check_rule
+from gradstudio.core.lesson import TABLE, LessonStep, Notes, Outcome, Text, check_rule
 from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import clean, one_line
 
@@ -94,6 +94,7 @@ class _File(_Part):
     lesson: list[LessonStep] = []
     promise: Promise | None = None
     map: MapProposal | None = None
+    notes: Notes | None = None
     timeline: list[dict] = []
 
 
@@ -108,6 +109,7 @@ class Preset(_Part):
     lesson: list[LessonStep] = []
     promise: Promise | None = None
     map: MapProposal | None = None
+    notes: Notes | None = None  # for the teacher
     timeline: tuple[Change, ...] = ()
     path: Path | None = None
     bundled: bool = False
@@ -198,8 +200,9 @@ def parse(text: str, path: Path) -> Preset:
     name = clean(path.stem)
     return Preset(
         id=name, group=about.group, level=about.level, after=about.after, title=about.title or name,
-        summary=about.summary, lesson=about.lesson, promise=about.promise, map=about.map, experiment=experiment,
-        timeline=timeline, path=path, bundled=path.parent == files.PRESETS, written_in=about.schema_,
+        summary=about.summary, lesson=about.lesson, promise=about.promise, map=about.map, notes=about.notes,
+        experiment=experiment, timeline=timeline, path=path, bundled=path.parent == files.PRESETS,
+        written_in=about.schema_,
     )  # fmt: skip
 
 
@@ -295,6 +298,8 @@ def to_toml(preset: Preset) -> str:
         table["lesson"] = [step.model_dump(exclude_defaults=True) for step in preset.lesson]
     if preset.map:
         table["map"] = preset.map.model_dump(exclude_defaults=True)
+    if preset.notes:
+        table["notes"] = preset.notes.model_dump(exclude_defaults=True)
     if preset.timeline:
         table["timeline"] = [
             {"step": change.step, "knob": change.knob, "value": change.value} for change in preset.timeline
@@ -325,7 +330,7 @@ def save_user_preset(preset: Preset) -> Path:
     return path
 
 
-_KEYS = {"schema", "group", "level", "after", "title", "summary", "lesson", "promise", "map", "timeline"}
+_KEYS = {"schema", "group", "level", "after", "title", "summary", "lesson", "promise", "map", "notes", "timeline"}
 
 
 def _as_declared(change: Change) -> float | int | str | bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from gradstudio.cli import app
 from gradstudio.core import files
+from gradstudio.core.presets import PresetError, load, parse, to_toml
 
 
 def run(*arguments: str) -> str:
@@ -41,3 +44,18 @@ def test_an_unknown_lesson_or_format_writes_nothing(tmp_path: Path) -> None:
     for wrong in (["--only", "nope"], ["--format", "docx"], ["--format", ","]):
         done = CliRunner().invoke(app, ["course", "handbook", "--out", str(tmp_path / "new"), *wrong])
         assert done.exit_code != 0 and not (tmp_path / "new").exists()
+
+
+def test_the_handbook_has_the_notes_of_a_teacher_and_a_copy_keeps_them(tmp_path: Path) -> None:
+    preset = load("rate-too-high")
+    assert preset.notes is not None and preset.notes.questions
+    run("handbook", "--only", preset.id, "--only", "unscale-twice", "--format", "html", "--out", str(tmp_path))
+    page = unescape((tmp_path / "handbook.html").read_text())
+    told = [f"{preset.notes.minutes} min in class", f"Needs: {preset.notes.needs}"]
+    told += [f"Point at: {each}" for each in preset.notes.point_at]
+    told += [text for each in preset.notes.questions for text in (each.ask, each.answer)]
+    places = [page.index(text) for text in told]
+    assert places == sorted(places) and page.count("For the teacher") == 1  # the other has none
+    assert parse(to_toml(preset), tmp_path / "copy.toml").notes == preset.notes
+    with pytest.raises(PresetError, match=r"notes\.minutes = 0 is not allowed"):
+        parse(to_toml(preset).replace(f"minutes = {preset.notes.minutes}", "minutes = 0"), tmp_path / "copy.toml")

@@ -47,6 +47,7 @@ def _lesson(number: int, preset: Preset, titles: dict[str, str]) -> Section:
     blocks: list[Block] = [Prose(about, dim=True), Prose(preset.summary), *_figure(preset), *_knobs(preset)]
     blocks += [_step(place, step) for place, step in enumerate(preset.lesson, 1)]
     blocks += _promise(preset)
+    blocks += _notes(preset)
     return Section(preset.id, f"{number}. {preset.title}", tuple(blocks))
 
 
@@ -111,6 +112,20 @@ def _promise(preset: Preset) -> Iterator[Block]:
         yield Prose(f"Heals it: {', '.join(promise.fix)}.")
     if promise.wrong_fixes:
         yield Prose(f"Does not help: {'; '.join(' with '.join(each) for each in promise.wrong_fixes)}.", dim=True)
+
+
+def _notes(preset: Preset) -> Iterator[Block]:
+    """Yield what the teacher needs, as one card."""
+    notes = preset.notes
+    if notes is None:
+        return
+    lines = [f"Needs: {notes.needs}"] if notes.needs else []
+    lines += [f"Point at: {each}" for each in notes.point_at]
+    for each in notes.questions:
+        lines += [f"“{each.ask}”", each.answer]
+    yield Card(
+        "dim", "For the teacher", "Notes", f"{notes.minutes} min in class" if notes.minutes else "", tuple(lines), ()
+    )
 
 
 def _ended(status: str) -> str:
