@@ -450,6 +450,12 @@ class Distributed(Section):
         "Mistake: each rank clips its own gradient, and the mean is taken after that.",
         live=False, when=_WITH_RANKS,
     )  # fmt: skip
+    clip_shards: bool = knob(
+        False,
+        "Mistake: clip each rank's shard of the gradient (its part of the rows, as fully_shard gives it) by the norm "
+        "of that shard alone. In the run every rank does so with all shards, in the program each with its own.",
+        live=False, when=_WITH_RANKS | {"clipping.kind": ("norm",)},
+    )  # fmt: skip
     divide_by_world_size: bool = knob(
         False,
         "Mistake: divide the gradients by the number of ranks, though DistributedDataParallel has taken their mean.",

@@ -24,6 +24,10 @@ NOT_WITH_RANKS: Mapping[str, tuple[tuple[Value, ...], str]] = {
     "mistakes.clip_each_micro_batch": ((True,), "DistributedDataParallel reduces what is in the gradients by then"),
     "mistakes.unscale_twice": ((True,), "each rank would fail by itself"),
 }
+_OF_REPLICAS = (
+    "forward_outside_no_sync", "never_synced", "clip_before_all_reduce", "unused_parameter", "find_unused",
+    "sync_batch_norm",
+)  # fmt: skip
 _CLIP_ELSEWHERE = ("mistakes.clip_before_backward", "mistakes.clip_before_unscale", "mistakes.clip_after_step")
 
 
@@ -75,6 +79,8 @@ def check(knobs: Values, *, with_file: bool) -> None:
         _check_uneven(knobs, size // 4, ranks - 1)
     if knobs["distributed.clip_before_all_reduce"]:
         _check_clipping(knobs)
+    if knobs["distributed.clip_shards"]:
+        _check_shards(knobs)
 
 
 def _check_uneven(knobs: Values, rest: int, others: int) -> None:
@@ -93,6 +99,21 @@ def taken(rank: int, world: int, size: int, *, uneven: bool) -> slice:
         return slice(rank, None, world)
     first = size - size // 4
     return slice(0, first) if rank == 0 else slice(first + rank - 1, None, world - 1)
+
+
+def _check_shards(knobs: Values) -> None:
+    """Raise KnobError for what is not the same where each rank holds its shard alone."""
+    others: dict[str, Value] = {
+        **dict.fromkeys((f"distributed.{name}" for name in _OF_REPLICAS), True),
+        **dict.fromkeys(_CLIP_ELSEWHERE, True),
+        "precision.dtype": "fp16",
+        "gradients.centralize": True,
+    }
+    for name, value in (*others.items(), *(("clipping.kind", kind) for kind in ("value", "per_tensor", "agc"))):
+        if knobs[name] == value:
+            raise KnobError(f"distributed.clip_shards = true is not allowed with {name} = {format_value(value)}")
+    if knobs["gradients.noise_std"]:
+        raise KnobError("distributed.clip_shards = true is not allowed with gradients.noise_std above 0")
 
 
 def _check_clipping(knobs: Values) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,10 @@ class ClipWithoutEffect(Looking):
             return
         self._count += len(beyond)
         self._peak = max(self._peak, float(reached[beyond].max()))
+        ranks = history.ranks.ranks
+        if ranks > 1 and self._peak <= self.times * limit * math.sqrt(ranks):
+            self._tell_of_shards(history, limit, ranks, start + int(beyond[0]))
+            return
         self.tell(
             history, "warning", "Clipping has no effect",
             f"Clipping should leave a norm of at most {number(limit)}, but a norm of {number(self._peak)} reached the "
@@ -54,4 +59,16 @@ class ClipWithoutEffect(Looking):
                 for name in ("clip_after_step", "clip_before_backward", "clip_each_micro_batch")
             ),
             first=start + int(beyond[0]),
+        )  # fmt: skip
+
+    def _tell_of_shards(self, history: History, limit: float, ranks: int, first: int) -> None:
+        """Tell of norms that are no larger than those of shards that each have the limit."""
+        self.tell(
+            history, "warning", "Clipping leaves too large a norm",
+            f"Clipping should leave a norm of at most {number(limit)}, but a norm of {number(self._peak)} reached the "
+                f"optimizer ({plural(self._count, 'step was', 'steps were')} above the limit). {ranks} shards that "
+                f"each have the limit have a norm of {number(limit * math.sqrt(ranks))} together.",
+            "It looks as if each rank clips its shard of the gradient by the norm of that shard alone. The norm of the "
+                "gradient is the root of the sum of their squares, over all ranks.",
+            ("distributed.clip_shards=false",), first=first,
         )  # fmt: skip

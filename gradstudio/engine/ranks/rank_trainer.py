@@ -238,5 +238,22 @@ class RankTrainer(Trainer):
             reading.clipped(true, gradients)
 
     def _clip(self, reading: Reading, *, measured: bool = True) -> None:
-        if not self.experiment.distributed.clip_before_all_reduce:
+        knobs = self.experiment
+        if knobs.distributed.clip_before_all_reduce:
+            return
+        if not knobs.applies("distributed.clip_shards") or not knobs.distributed.clip_shards:
             super()._clip(reading, measured=measured)
+            return
+        self.observer.call("clip")
+        before = self._unclipped.copy_(self.flat.gradients)
+        for rank in range(self.world):
+            self._clip_shard(rank, knobs.clipping.max_norm)
+        reading.clipped(before, self.flat.gradients)
+
+    def _clip_shard(self, rank: int, limit: float) -> None:
+        """Clip the rows that a rank would hold under fully_shard, by their own norm."""
+        chunks = [grad.chunk(self.world) for grad in self.flat.grads]
+        shard = [parts[rank] for parts in chunks if rank < len(parts)]
+        norm = nn.utils.get_total_norm(shard)
+        for part in shard:
+            part.mul_((limit / (norm + 1e-6)).clamp(max=1.0))

@@ -141,6 +141,8 @@ _IMPORTS = (
         "import torch": "",
         "import torch.distributed as dist": r"\bdist\.",
         "from torch import nn": "",
+        "from torch.distributed.device_mesh import init_device_mesh": r"\binit_device_mesh\(",
+        "from torch.distributed.fsdp import fully_shard": r"\bfully_shard\(",
         "from torch.distributed.nn.functional import all_reduce": r"(?<!\.)\ball_reduce\(",
         "from torch.nn import functional as F": r"\bF\.",
         "from torch.nn.parallel import DistributedDataParallel": "DistributedDataParallel\\(",

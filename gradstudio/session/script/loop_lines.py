@@ -283,6 +283,8 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
         lines.add(call, 1)
     if not (_keeps_unclipped(plan) or early or clips_first):
         _measure(lines, _grads(plan))
+        if rank_lines.sharded(plan):
+            lines.add("grad_norm = grad_norm.full_tensor()  # of the shards of all ranks", 1)
     for call in loss_scale_lines.unscales(plan):
         wrong(plan, lines, "unscale_twice", call, "GradScaler raises an error, a fixed scale is divided out twice", 1)
     if plan.ever("gradients.centralize", True):
@@ -302,7 +304,9 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
         lines.add(f"for parameter in {plan.parameters}:", 1 + some)
         noise = "torch.randn(parameter.shape, generator=gradient_noise).to(device)"
         lines.add(f"parameter.grad.add_({noise}, alpha={plan.text('gradients.noise_std')})", 2 + some)
-    if clipping_lines.ever(plan) and not clips_first:
+    if rank_lines.sharded(plan):
+        rank_lines.clip_shards(plan, lines)
+    elif clipping_lines.ever(plan) and not clips_first:
         right(plan, lines, _CLIP_ELSEWHERE, clipping_lines.call(plan), 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradstudio.core.ranks_allowed import several
+from gradstudio.session.script import clipping_lines
 from gradstudio.session.script.mistake_lines import MARK, always, switch
 from gradstudio.session.script.plan import Lines, Plan
 
@@ -75,6 +76,11 @@ def wrap(plan: Plan, lines: Lines) -> None:
     if made(plan, "unused_parameter"):
         mark(lines, "unused_parameter", "its gradient never comes, and DistributedDataParallel waits for it", 0)
         model = "WithSpare(model)"
+    if sharded(plan):
+        lines.add(
+            'fully_shard(model, mesh=init_device_mesh("cpu", (world,)))  # each rank holds its rows of each weight'
+        )
+        return
     found = ", find_unused_parameters=True" if made(plan, "find_unused") else ""
     lines.add(f"parallel = DistributedDataParallel({model}, bucket_cap_mb=1 << 20{found})  # reduced in one call")
 
@@ -102,9 +108,25 @@ def suffer(plan: Plan, lines: Lines) -> None:
     lines.add("os.kill(os.getpid(), signal.SIGKILL)" if ends else "time.sleep(3600)", 2)
 
 
+def sharded(plan: Plan) -> bool:
+    """Return whether each rank holds its shard of the weights and gradients alone."""
+    return made(plan, "clip_shards") and clipping_lines.ever(plan)
+
+
+def clip_shards(plan: Plan, lines: Lines) -> None:
+    """Add the lines that clip a shard by its own norm."""
+    mark(lines, "clip_shards", "the norm of a shard is not that of the gradient", 1)
+    lines.add("shards = [parameter.grad.to_local() for parameter in model.parameters()]", 1)
+    limit, live = plan.text("clipping.max_norm"), plan.changes("clipping.kind")
+    lines.add(f"factor = ({limit} / (nn.utils.get_total_norm(shards) + 1e-6)).clamp(max=1.0)", 1)
+    if live:
+        lines.add(f'if {plan.text("clipping.kind")} == "norm":', 1)
+    lines.add("for shard in shards:\n    shard.mul_(factor)", 1 + live)
+
+
 def model(plan: Plan) -> str:
     """Return what a forward pass calls."""
-    return "parallel" if ever(plan) else "model"
+    return "parallel" if ever(plan) and not sharded(plan) else "model"
 
 
 def share(plan: Plan, lines: Lines, depth: int) -> None:
@@ -150,7 +172,7 @@ def nan_here(plan: Plan) -> str:
 
 def pass_depth(plan: Plan, lines: Lines, depth: int, *, many: bool) -> int:
     """Add the context of a whole pass, where it has one, and return the depth in it."""
-    if ever(plan) and many and not made(plan, "no_sync"):
+    if ever(plan) and many and not made(plan, "no_sync") and not sharded(plan):
         mark(lines, "no_sync", "forgotten, so every micro-batch is reduced", depth)
     if made(plan, "forward_outside_no_sync") or not (context := _context(plan, many=many)):
         return depth
@@ -176,7 +198,7 @@ def indexed(plan: Plan) -> bool:
 
 
 def _context(plan: Plan, *, many: bool) -> str:
-    if not ever(plan):
+    if not ever(plan) or sharded(plan):
         return ""
     if made(plan, "never_synced") or made(plan, "clip_before_all_reduce"):
         return "parallel.no_sync()"
