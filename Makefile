@@ -1,9 +1,10 @@
 # make run    installs GradStudio into .venv and opens it
-# make test   installs what the tests need, then lints, checks the types and tests
+# make test   installs what the tests need, then lints, checks the types, builds the documentation and tests
 # make types  checks the types alone, with basedpyright, whose wheel brings all of it
 # make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
 # make presets-check  trains what every preset promises, over five seeds, and prints the table of docs/presets.md; takes an hour
 # make release-check  builds wheel and sdist, installs each into a fresh environment, and opens the window there
+# make docs     builds the documentation site into build/site; make pictures takes its pictures anew
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first
 
 SHELL := /bin/bash
@@ -14,7 +15,7 @@ RUN   := .venv/.installed-run-$(KEY)
 TEST  := .venv/.installed-test-$(KEY)
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test torture presets-check release-check test-under-load types qt
+.PHONY: run test docs pictures torture presets-check release-check test-under-load types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -24,7 +25,14 @@ test: $(TEST) qt
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m basedpyright
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
+
+docs: $(TEST)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
+pictures: $(TEST) qt
+	@$(PY) docs/take_pictures.py
 
 SEEDS := 1 2 3
 ACTIONS := 20000

@@ -73,7 +73,7 @@ def test_what_presets_propose_can_be_mapped() -> None:
     for preset in found:
         assert preset.map
         plan = read_plan(preset, preset.map.x, preset.map.y, preset.map.cells, preset.map.by, 1, full=False)
-        assert plan.x.log and plan.cells >= 144
+        assert plan.x.log and plan.cells >= 49
 
 
 def test_equal_whole_numbers_become_one_cell() -> None:

@@ -1,0 +1,161 @@
+"""Pages of the documentation that are made from the program itself, so that none of them goes stale: lessons, knobs,
+thresholds, commands, and what Python can call. MkDocs calls `on_files`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    pages = {
+        "lessons.md": lessons, "knobs.md": knobs, "thresholds.md": thresholds, "commands.md": commands, "api.md": api,
+        "contributing.md": lambda: beside("CONTRIBUTING.md"), "changes.md": lambda: beside("CHANGELOG.md"),
+    }  # fmt: skip
+    for name, make in pages.items():
+        files.append(File.generated(config, name, content=make()))
+    return files
+
+
+def beside(name: str) -> str:
+    """Return a page that lies beside the folder docs, with its links turned."""
+    return (ROOT / name).read_text(encoding="utf-8").replace("(docs/", "(")
+
+
+def lessons() -> str:
+    from gradstudio.core import files, gallery, presets
+
+    found = [presets.read(path) for path in sorted(files.PRESETS.glob("*.toml"))]
+    lines = [
+        "# All lessons", "",
+        "In the order in which they are best taken. `gradstudio --preset ID` opens one, `gradstudio course handbook` "
+        "prints all of them with the curves of real runs.", "",
+    ]  # fmt: skip
+    for preset in gallery.in_order(found):
+        lines += [f"## {plain(preset.title)}", "", f"`{preset.id}` · {preset.group} · {preset.level} · about "
+                  f"{gallery.minutes(preset)} min", "", plain(preset.summary), ""]  # fmt: skip
+        for place, step in enumerate(preset.lesson, 1):
+            lines.append(f"{place}. {plain(step.text)}")
+            lines += [f"    - {plain(choice.text)}" for choice in step.predict]
+            if step.paper:
+                lines.append(f"    - [{plain(step.paper.text)}]({step.paper.url})")
+        lines.append("")
+        if preset.promise and preset.promise.fix:
+            lines += [f"Heals it: `{' '.join(preset.promise.fix)}`.", ""]
+        if preset.promise and preset.promise.wrong_fixes:
+            wrong = ", ".join(f"`{' '.join(each)}`" for each in preset.promise.wrong_fixes)
+            lines += [f"Does not help: {wrong}.", ""]
+    return "\n".join(lines)
+
+
+def knobs() -> str:
+    from gradstudio.core.experiment import KNOBS, TITLES
+    from gradstudio.core.knobs import format_value
+
+    lines = [
+        "# Knobs", "",
+        "Every value of an experiment that a person can set. *Live* knobs act at the next optimizer step, the others "
+        "when a run is started again.", "",
+    ]  # fmt: skip
+    for section, title in TITLES.items():
+        lines += [f"## {title}", "", "| knob | what it does | allowed | default | acts |", "|---|---|---|---|---|"]
+        for knob in KNOBS.values():
+            if knob.section == section:
+                default = format_value(knob.default)
+                acts = "live" if knob.live else "on restart"
+                lines.append(f"| `{knob.name}` | {cell(knob.help)} | {cell(knob.allowed)} | `{default}` | {acts} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def thresholds() -> str:
+    from gradstudio.core import rule_thresholds
+    from gradstudio.core.rules import makers
+
+    lines = [
+        "# Thresholds of the rules", "",
+        "What each rule looks at, and the numbers that `rules.toml` can set ([where it lies](diagnosis.md)). Sources "
+        "are in the table of [how a run is diagnosed](diagnosis.md#the-rules).", "",
+    ]  # fmt: skip
+    for name, maker in makers().items():
+        about = inspect.cleandoc(inspect.getdoc(maker) or "")
+        lines += [f"## {name}", "", re.sub(r"\s*\n(?!\n)", " ", about).replace("<", "&lt;"), ""]
+        found = rule_thresholds.thresholds(name)
+        if found:
+            lines += ["| threshold | default |", "|---|---:|"]
+            lines += [f"| `{threshold}` | {value:g} |" for threshold, value in found.items()] + [""]
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    from gradstudio.cli import app
+
+    lines = ["# Commands", "", "What `--help` says of each.", ""]
+    for words, command in _leaves(typer.main.get_command(app), ("gradstudio",)):
+        context = click.Context(command, info_name=" ".join(words))
+        lines += [f"## {' '.join(words)}", "", plain(command.help or command.short_help or ""), "", "```text"]
+        lines += [command.get_usage(context), "```", ""]
+        found = (each.get_help_record(context) for each in command.params if each.name != "help")
+        rows = [record for record in found if record is not None]
+        if rows:
+            lines += ["| option | meaning |", "|---|---|"]
+            lines += [f"| `{' '.join(option.split())}` | {cell(meaning)} |" for option, meaning in rows] + [""]
+    return "\n".join(lines)
+
+
+def _leaves(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield the command and those below it."""
+    yield words, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from _leaves(each, (*words, name))
+
+
+def api() -> str:
+    """Return what a script can call. Only its source is read: torch need not be there to make the pages."""
+    lines = ["# From Python", "", "    import gradstudio", ""]
+    for path, names in (
+        ("gradstudio/watching/watched.py", ("watch", "Watched")),
+        ("gradstudio/watching/frameworks.py", None),
+    ):
+        module = ".".join(Path(path).with_suffix("").parts)
+        lines += [f"## {module if names is None else 'gradstudio.watch'}", ""]
+        for signature, about in _documented((ROOT / path).read_text(encoding="utf-8"), names):
+            lines += ["```python", signature, "```", "", plain(about), ""]
+    return "\n".join(lines)
+
+
+def _documented(source: str, names: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+    """Yield the signature and the docstring of each public function, class and property in a source."""
+    import ast
+
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        if names is not None and node.name not in names:
+            continue
+        inner = node.body if isinstance(node, ast.ClassDef) else []
+        for each in (node, *(part for part in inner if isinstance(part, ast.FunctionDef))):
+            about = ast.get_docstring(each)
+            if about and not each.name.startswith("_"):
+                head = ast.unparse(each).split('"""')[0].split("\n    '''")[0]
+                told = re.split(r":\n", head, maxsplit=1)[0].replace("@property\n", "")
+                yield told if each is node else f"{node.name}.{told.removeprefix('def ')}", " ".join(about.split())
+
+
+def cell(text: str) -> str:
+    """Return a text for a cell of a table."""
+    return plain(" ".join(text.split())).replace("|", "\\|")
+
+
+def plain(text: str) -> str:
+    """Return a text in which nothing is taken for Markdown or HTML."""
+    return re.sub(r"([\\*_<>\[\]])", r"\\\1", text)
