@@ -18,13 +18,15 @@ from gradstudio.session.words.run_state import Tone
 
 _TONES = {"idle": "dim", "busy": "dim", "good": "accent", "warning": "warning", "bad": "bad"}
 REWIND, REWIND_TO = "Rewind…", "Rewind to {:,}"
+SEPARATOR = " · "  # between the parts of a state
 SIZES = (1.0, 0.9, 0.8)  # of the state's text, the largest that fits
 ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
 LONGEST_TITLE = 26  # characters of a preset's title
 
 
 class StatePill(QWidget):
-    """The state of the run in one line, with a dot in its colour; elided where there is no room."""
+    """The state of the run, with a dot in its colour: in one line where there is room, or else in two. What is still
+    too long is elided in the middle, so that its end is seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,13 +48,13 @@ class StatePill(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         with QPainter(self) as painter:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            fonts = [theme.font(size, QFont.Weight.DemiBold) for size in SIZES]
             room = self.width() - 44
-            fitting = (font for font in fonts if QFontMetrics(font).horizontalAdvance(self._text) <= room)
-            painter.setFont(next(fitting, fonts[-1]))
+            lines, font = self._laid_out(room)
+            painter.setFont(font)
             metrics = painter.fontMetrics()
-            text = metrics.elidedText(self._text, Qt.TextElideMode.ElideRight, room)
-            width, height = metrics.horizontalAdvance(text) + 44, metrics.height() + 9
+            told = "\n".join(metrics.elidedText(line, Qt.TextElideMode.ElideMiddle, room) for line in lines)
+            width = max(metrics.horizontalAdvance(line) for line in told.split("\n")) + 44
+            height = len(lines) * metrics.height() + (9 if len(lines) == 1 else 4)
             pill = QRectF((self.width() - width) / 2, (self.height() - height) / 2, width, height)
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(theme.color(self._role, 28))
@@ -60,7 +62,15 @@ class StatePill(QWidget):
             painter.setBrush(theme.color(self._role))
             painter.drawEllipse(QRectF(pill.left() + 13, pill.center().y() - 4, 8, 8))
             painter.setPen(theme.color("text" if self._role == "dim" else self._role))
-            painter.drawText(pill.adjusted(28, 0, -10, 0), Qt.AlignmentFlag.AlignVCenter, text)
+            painter.drawText(pill.adjusted(28, 0, -10, 0), Qt.AlignmentFlag.AlignVCenter, told)
+
+    def _laid_out(self, room: int) -> tuple[list[str], QFont]:
+        """Return the text in one line, or its first part in a line of its own, and its font."""
+        fonts = [theme.font(size, QFont.Weight.DemiBold) for size in SIZES]
+        for font in fonts:
+            if QFontMetrics(font).horizontalAdvance(self._text) <= room:
+                return [self._text], font
+        return self._text.split(SEPARATOR, 1), fonts[-1]
 
 
 class TopBar(QWidget):
