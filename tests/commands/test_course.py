@@ -37,6 +37,7 @@ def test_the_handbook_has_lesson_curve_and_answers(tmp_path: Path) -> None:
     assert page.index("1. RNN explosion") < page.index("2. The poisoned rank")
     assert "Heals it: clipping.kind=norm." in page and "problem.nan_every" in page and "weight_hh_l0" in page
     assert page.count("<svg") >= 2 and "http://" not in page.replace("http://www.w3.org", "")
+    assert page.count('class="formula"') == 2 and "Formula:" not in page  # drawn, and not as it is typed
     assert (tmp_path / "handbook.pdf").read_bytes().startswith(b"%PDF")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
 
 from gradstudio.session.files.report.palette import LIGHT
 from gradstudio.session.files.report.typesetting import font, wrap
@@ -99,6 +101,12 @@ class Sheets:
         if dashes:
             line.set_dashes(dashes)
         figure.add_artist(line)
+
+    def outline(self, x: float, y: float, points: np.ndarray, codes: np.ndarray, scale: float) -> None:
+        """Fill a path whose lower left corner is at (x, y), `scale` points of the page for one of its own."""
+        figure = self.pages[-1]
+        path = Path((points - points.min(axis=0)) * scale / INCH + (x / INCH, (PAGE[1] - y) / INCH), codes)
+        figure.add_artist(PathPatch(path, facecolor=LIGHT["text"], linewidth=0, transform=figure.dpi_scale_trans))
 
     def rule(self, y: float) -> None:
         figure = self.pages[-1]

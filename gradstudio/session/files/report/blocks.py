@@ -105,7 +105,15 @@ class Key:
     kind: ClassVar[str] = "key"
 
 
-Block = Key | Prose | Tiles | Table | Plot | Card | Code | Fold
+@dataclass(frozen=True)
+class Formula:
+    """A formula in matplotlib's mathtext, without dollar signs, which can be read."""
+
+    text: str
+    kind: ClassVar[str] = "formula"
+
+
+Block = Key | Prose | Tiles | Table | Plot | Card | Code | Fold | Formula
 
 
 @dataclass(frozen=True)

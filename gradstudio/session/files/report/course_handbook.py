@@ -14,7 +14,8 @@ from gradstudio.core.knobs import format_value
 from gradstudio.core.lesson import LessonStep
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import plural
-from gradstudio.session.files.report.blocks import Block, Card, Document, Plot, Prose, Section, Table
+from gradstudio.session.course.formula import why_not_drawn
+from gradstudio.session.files.report.blocks import Block, Card, Document, Formula, Plot, Prose, Section, Table
 from gradstudio.session.files.report.figure_axis import log_axis
 from gradstudio.session.files.report.figures import Colours, frame, key
 from gradstudio.session.files.report.palette import DASHES, SERIES
@@ -45,7 +46,8 @@ def _lesson(number: int, preset: Preset, titles: dict[str, str]) -> Section:
     if before := [titles[each] for each in preset.after if each in titles]:
         about += f" · after {', '.join(before)}"
     blocks: list[Block] = [Prose(about, dim=True), Prose(preset.summary), *_figure(preset), *_knobs(preset)]
-    blocks += [_step(place, step) for place, step in enumerate(preset.lesson, 1)]
+    for place, step in enumerate(preset.lesson, 1):
+        blocks += _step(place, step)
     blocks += _promise(preset)
     blocks += _notes(preset)
     return Section(preset.id, f"{number}. {preset.title}", tuple(blocks))
@@ -86,7 +88,7 @@ def _knobs(preset: Preset) -> Iterator[Block]:
         yield Table(("Knob", "Value"), tuple(rows), (0.6, 0.4), code=(0, 1))
 
 
-def _step(place: int, step: LessonStep) -> Card:
+def _step(place: int, step: LessonStep) -> Iterator[Block]:
     lines = [step.text]
     if step.predict:
         lines += [f"{letter}. {choice.text}" for letter, choice in zip("ABCDEF", step.predict, strict=False)]
@@ -94,14 +96,17 @@ def _step(place: int, step: LessonStep) -> Card:
     if step.explain:
         asked = step.explain
         lines.append(f"Read off: {measure.measure(asked.measure).words}, within {100 * asked.tolerance:g} %.")
-    if step.formula:
+    drawn = bool(step.formula) and not why_not_drawn(step.formula)
+    if step.formula and not drawn:
         lines.append(f"Formula: {step.formula}")
     if step.paper:
         lines.append(f"{step.paper.text}: {step.paper.url}")
     if step.hint:
         lines.append(f"Hint: {step.hint}")
     kind = "Predict" if step.predict else "Explain" if step.explain else "Do"
-    return Card("dim", kind, f"Step {place}", ", ".join(step.knobs), tuple(lines), ())
+    yield Card("dim", kind, f"Step {place}", ", ".join(step.knobs), tuple(lines), ())
+    if drawn:
+        yield Formula(step.formula)
 
 
 def _promise(preset: Preset) -> Iterator[Block]:

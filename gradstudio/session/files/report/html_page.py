@@ -12,12 +12,15 @@ from matplotlib.figure import Figure
 
 import gradstudio
 from gradstudio.core import files
+from gradstudio.session.course.formula import outline
 from gradstudio.session.files.report import figures
-from gradstudio.session.files.report.blocks import Document, Plot
+from gradstudio.session.files.report.blocks import Document, Formula, Plot
 from gradstudio.session.files.report.palette import DARK, LIGHT, SENTINELS, VARIABLES
 from gradstudio.session.files.report.typesetting import fonts_closed, shown
 
 TOP, BOTTOM = 0.24, 0.26  # inches above and below the axes
+FORMULA = 16  # pixels of a letter of a formula
+_LETTERS = {1: ("M", 1), 2: ("L", 1), 3: ("Q", 2), 4: ("C", 3), 79: ("Z", 0)}  # of SVG, and points, for each code
 
 
 @fonts_closed()
@@ -33,6 +36,7 @@ def render(document: Document) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["svg"] = svg
+    environment.filters["formula"] = formula
     template = environment.get_template("report.html.j2")
     return template.render(document=document, light=LIGHT, dark=DARK, version=gradstudio.__version__)
 
@@ -64,6 +68,26 @@ def svg(plot: Plot) -> Markup:
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
     return Markup(_inline(buffer.getvalue(), plot))
+
+
+def formula(block: Formula) -> Markup:
+    """Return a formula as an inline SVG in the colour of the text around it."""
+    drawn = outline(block.text)
+    (left, bottom), (right, top) = drawn.points.min(axis=0), drawn.points.max(axis=0)
+    places = iter([f"{x - left:.1f} {top - y:.1f}" for x, y in drawn.points.tolist()])
+    parts, codes = [], iter(drawn.codes.tolist())
+    for code in codes:
+        letter, points = _LETTERS[code]
+        parts.append(letter + " ".join(next(places) for _ in range(points)))
+        for _ in range(points - 1):  # matplotlib gives each point of a curve a code
+            next(codes)
+        if letter == "Z":
+            next(places)  # where it closes, which has no meaning
+    wide, high = right - left, top - bottom
+    return Markup(
+        '<svg class="formula" viewBox="0 0 {:.1f} {:.1f}" width="{:.0f}" role="img" aria-label="{}">'
+        '<path d="{}" fill="currentColor"/></svg>'
+    ).format(wide, high, wide * FORMULA / 100, block.text, "".join(parts))
 
 
 def _inline(text: str, plot: Plot) -> str:

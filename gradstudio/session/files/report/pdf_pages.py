@@ -9,14 +9,28 @@ from collections.abc import Sequence
 from matplotlib.backends.backend_pdf import PdfPages
 
 import gradstudio
+from gradstudio.session.course.formula import outline
 from gradstudio.session.files.report import figures
 from gradstudio.session.files.report.a4_sheet import INCH, MARGIN, PAGE, Sheets
-from gradstudio.session.files.report.blocks import Block, Card, Code, Document, Fold, Key, Plot, Prose, Table, Tiles
+from gradstudio.session.files.report.blocks import (
+    Block,
+    Card,
+    Code,
+    Document,
+    Fold,
+    Formula,
+    Key,
+    Plot,
+    Prose,
+    Table,
+    Tiles,
+)
 from gradstudio.session.files.report.palette import LIGHT
 from gradstudio.session.files.report.typesetting import fonts_closed, wrap
 
 _GAP = 10  # points between two blocks
 _LEADING_UP = 120  # letters of a line that belongs to what follows it
+_FORMULA = 10  # points of a letter of a formula
 _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
 _ACROSS = PAGE[0] - 2 * MARGIN
 
@@ -148,6 +162,16 @@ def _card(sheets: Sheets, block: Card) -> None:
     sheets.skip(_GAP)
 
 
+def _formula(sheets: Sheets, block: Formula) -> None:
+    drawn = outline(block.text)
+    wide, high = (drawn.points.max(axis=0) - drawn.points.min(axis=0)).tolist()
+    scale = min(_FORMULA / 100, (_ACROSS - 14) / wide)
+    sheets.room(high * scale + _GAP)
+    sheets.skip(high * scale)
+    sheets.outline(MARGIN + 12, sheets.y, drawn.points, drawn.codes, scale)
+    sheets.skip(_GAP)
+
+
 def _code(sheets: Sheets, block: Code, size: float = 8) -> None:
     leading = 1.375 * size
     for raw in block.text.splitlines() or [""]:
@@ -188,6 +212,7 @@ _SET = {
     "table": _table,
     "plot": _plot,
     "card": _card,
+    "formula": _formula,
     "code": _code,
     "fold": _fold,
 }
