@@ -62,6 +62,7 @@ def test_a_lesson_is_done_by_hand(qtbot: QtBot, make_window: Callable[..., Windo
     assert explain.hint.isVisible() and not explain.hint_text.isVisible()
     explain.hint.click()
     assert explain.hint_text.isVisible() and "arxiv.org/abs/1211.5063" in explain.paper.text()
+    assert explain.paper.textFormat() is Qt.TextFormat.RichText  # a link, and not its source
     assert explain.formula is not None
     qtbot.waitUntil(lambda: not explain.formula.path.isEmpty(), timeout=1000 * PATIENCE)
     assert explain.formula.sizeHint().height() > 15

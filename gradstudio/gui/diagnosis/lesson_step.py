@@ -48,6 +48,7 @@ class LessonStepRow(QWidget):
         self.skip = _flat("Leave out", "Goes on without an answer, and tells it where it is known")
         self.formula = FormulaPicture(step.formula, formulas) if step.formula else None
         self.paper = _label("")
+        self.paper.setTextFormat(Qt.TextFormat.RichText)  # a link; its parts are escaped
         self.choices: list[QRadioButton] = []
         self.answer, self.check = QLineEdit(), QPushButton("Check")
         self._column = QVBoxLayout(self)
