@@ -614,7 +614,7 @@ def test_the_ranks_have_rows_of_their_own_where_there_are_several(shown: tuple[P
     assert plot.image.image[:, 0].tolist() == pytest.approx([TOP / 4, 3 * TOP / 4], abs=1)
     assert plot.reading(run, 0) == "rank 0 25 % · rank 1 75 %"
     plot._row = 1
-    assert plot.reading(run, 3) == "rank 1: own norm 2 · 3 ms in communication, 1 ms computing · drift 3e-4"
+    assert plot.reading(run, 3) == "rank 1: own norm 2 · 3 of 4 ms in communication · drift 3e-4"
     assert plot.own_data().splitlines()[2].startswith("0,1,2.0,0.003") and len(plot.own_data().splitlines()) == 61
     simulator.run = run_of([{}] * 3)
     stack.refresh(simulator)

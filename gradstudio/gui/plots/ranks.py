@@ -71,11 +71,15 @@ class RanksPlot(HeatmapPlot):
         ranks = run.history.ranks
         if self._row is not None and 0 <= self._row < ranks.ranks:
             norm, waits, computes, drift, weight = ranks.rows(step, step + 1)[0, self._row].tolist()
-            return (
-                f"rank {self._row}: own norm {number(norm)} · {number(1e3 * waits)} ms in communication, "
-                f"{number(1e3 * computes)} ms computing · drift {number(drift)}"
-                f"{'' if abs(weight - 1) < 1e-3 else f' · weight of an example {number(weight)}'}"
-            )
+            parts = [
+                f"rank {self._row}: own norm {number(norm)}",
+                f"{number(1e3 * waits)} of {number(1e3 * (waits + computes))} ms in communication",
+                f"drift {number(drift)}",
+                *([] if abs(weight - 1) < 1e-3 else [f"weight of an example {number(weight)}"]),
+            ]
+            while len(parts) > 1 and not self.header.fits(f"<b>step {step:,}</b> · {' · '.join(parts)}"):
+                parts.pop()
+            return " · ".join(parts)
         values = ranks.metric(self.shown, step, step + 1)[0].tolist()
         told = percent if self.shown in self.shares else number
         return " · ".join(f"rank {rank} {told(value)}" for rank, value in enumerate(values))
