@@ -65,6 +65,32 @@ def test_the_menu_opens_by_mouse_and_by_key(qtbot: QtBot, window: Window, reason
         assert QApplication.activePopupWidget() is None
 
 
+def test_a_plot_is_shown_alone_until_the_run_changes(qtbot: QtBot, trained: Window) -> None:
+    def choose_in_menu(plot: StepPlot, text: str) -> None:
+        place = QPoint(40, 20)
+        QApplication.sendEvent(
+            plot.widget,
+            QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, place, plot.widget.mapToGlobal(place)),
+        )
+        qtbot.waitUntil(lambda: isinstance(QApplication.activePopupWidget(), QMenu), timeout=LONG)
+        menu = QApplication.activePopupWidget()
+        next(entry for entry in menu.actions() if entry.text() == text).trigger()
+        menu.close()
+
+    plots, height = trained.plots, trained.plots.layers.height()
+    before = plots.plots
+    choose_in_menu(plots.layers, "Show alone")
+    assert plots.plots == (plots.layers, plots.timeline)
+    trained.refresh()
+    qtbot.waitUntil(lambda: plots.layers.height() > 2 * height, timeout=LONG)
+    choose_in_menu(plots.layers, "Show all plots")
+    assert plots.plots == before
+    choose_in_menu(plots.loss, "Show alone")
+    trained.controls.restart()
+    trained.refresh()
+    assert plots.plots == before and not plots.one_alone
+
+
 def test_a_figure_is_copied_at_twice_the_size(trained: Window) -> None:
     plot = trained.plots.loss
     action(trained, plot, "Copy figure").trigger()

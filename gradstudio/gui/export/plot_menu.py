@@ -48,6 +48,11 @@ def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> 
     if step is not None and 0 <= step < plots.timeline.reach:
         menu.addAction(f"Rewind to step {step:,}", lambda: context.controls.rewind(step))
         menu.addSeparator()
+    if plots.one_alone:
+        menu.addAction("Show all plots", plots.show_all)
+    elif plot is not plots.timeline:
+        menu.addAction("Show alone", lambda: plots.show_alone(plot))
+    menu.addSeparator()
     fill(context, plots.overlays, plot, menu)
     menu.popup(place)
 

@@ -41,6 +41,7 @@ class PlotStack(QWidget):
         self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
         self._run: Run | None = None
+        self._aside: tuple[StepPlot, ...] = ()  # plots that are hidden while one is shown alone
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(12, 10, 12, 8)
         self._layout.setSpacing(8)
@@ -88,6 +89,7 @@ class PlotStack(QWidget):
         """Show the simulator's run as it is now."""
         run, parent = simulator.run, simulator.family.parent(simulator.run)
         if run is not self._run:
+            self.show_all()
             self._run = run
             self._make_room()
             self.fit()
@@ -127,6 +129,26 @@ class PlotStack(QWidget):
             self.rewind.offer(step, plot.widget, plot.widget.mapTo(self, plot.widget.mapFromScene(place)))
         else:
             self.rewind.hide()
+
+    @property
+    def one_alone(self) -> bool:
+        """Whether one plot has the room of all."""
+        return bool(self._aside)
+
+    def show_alone(self, plot: StepPlot) -> None:
+        """Give a plot the room of all, but for the timeline, until the run changes."""
+        self.show_all()
+        self._aside = tuple(other for other in self.plots if other not in (plot, self.timeline))
+        for other in self._aside:
+            other.hide()
+        self.rewind.hide()
+
+    def show_all(self) -> None:
+        """Show what was hidden for one plot."""
+        for other in self._aside:
+            other.show()
+            other.look_again()
+        self._aside = ()
 
     def fit(self) -> None:
         """Show the whole run and follow it again."""
