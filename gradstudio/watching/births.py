@@ -82,7 +82,8 @@ class Births:
     def explain(self) -> Provenance | None:
         """Return where the first value of this step's gradients was born that is not finite; None where that is
         unknown, or was returned in this step already. The weights must be those that made the gradients."""
-        return None if self._told or self._busy else self._search(self._of_the_gradients)
+        found = None if self._told or self._busy else self._search(self._of_the_gradients)
+        return _without_line_at_work(found)  # which is that of the update
 
     def at_the_end(self) -> tuple[float, Provenance | None] | None:
         """Look at the latest pass, where the script ends before its backward pass. Return its loss, UNKNOWN where that
@@ -98,9 +99,7 @@ class Births:
         if not losses and not broken:
             return None
         search = (lambda: self._of_the_loss(losses[:1])) if losses else (lambda: self._made_again(kept, 0, 1))
-        found = self._search(search)
-        if found is not None and found.source.startswith(loss_code.BEGAN):
-            found = replace(found, source="")  # it has not begun
+        found = _without_line_at_work(self._search(search))  # the backward pass has not begun
         known = next((each for each in (*losses[:1], *broken) if each.numel() == 1), None)
         return UNKNOWN if known is None else float(known.detach()), found
 
@@ -212,6 +211,11 @@ class Births:
 
 
 _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
+
+
+def _without_line_at_work(found: Provenance | None) -> Provenance | None:
+    """Return what was found without the line at work, where that is not the one of the backward pass."""
+    return replace(found, source="") if found is not None and found.source.startswith(loss_code.BEGAN) else found
 
 
 def _is_finite(root: Tensor) -> bool:

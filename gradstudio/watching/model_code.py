@@ -83,7 +83,9 @@ def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
     table = dict(model.named_parameters()) if kind == "weight" else dict(model.named_buffers())
     broken = values_of(table[name]) if name in table else None
     held = "values that are not finite" if broken is None else _count(broken.nan, broken.inf)
-    cause = f"{name} holds {held} before the pass" + (", so an earlier update made them" if kind == "weight" else "")
+    cause = f"{name} holds {held} before the pass" + (
+        ", so an earlier update or the script made them" if kind == "weight" else ""
+    )
     return _Given("update" if kind == "weight" else "forward", name.rpartition(".")[0], name, cause)
 
 

@@ -192,6 +192,19 @@ def test_of_a_derivative_in_the_loss_code_those_are_named_that_it_can_be() -> No
     assert (found.phase, found.module) == ("backward", "") and "SqrtBackward0" in found.operation
 
 
+def test_the_line_of_the_update_is_not_taken_for_that_of_the_backward_pass() -> None:
+    model = nn.Linear(4, 2)
+    births = Births(model)
+    outputs = model(torch.randn(8, 4))
+    loss = torch.sqrt(outputs - outputs.detach()).mean()
+    loss = loss + torch.sqrt(outputs - outputs.detach()).mean()  # one of two lines, so neither is named
+    births.before_backward([loss])
+    loss.backward()
+    found = births.explain()
+    assert found is not None, births.unknown
+    assert (found.phase, found.source) == ("backward", "") and "sqrt" in found.operation.lower()
+
+
 # ---- in what the model was given
 
 
@@ -210,7 +223,7 @@ def test_weights_that_an_update_has_broken_are_named() -> None:
     optimizer.zero_grad()
     found = known(model, torch.randn(8, 4))
     assert (found.phase, found.module, found.operation) == ("update", "0", "0.weight")
-    assert "so an earlier update made them" in found.cause
+    assert "so an earlier update or the script made them" in found.cause
 
 
 # ---- several forward passes in a step
