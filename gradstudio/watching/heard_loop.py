@@ -27,6 +27,7 @@ class HeardLoop:
         self._kept = False  # whether the gradients of the step before are in this one's
         self._clipped = self._clipped_late = self._clipped_early = False
         self._scheduled: set[int] = set()  # micro-batches after which the schedule moved
+        self._clips: set[int] = set()  # micro-batches after which the gradient was clipped
 
     # ---- what is heard
 
@@ -34,6 +35,7 @@ class HeardLoop:
         """Hear that a backward pass finds every gradient gone or 0."""
         self._first = self._kept = False
         self._scheduled.clear()
+        self._clips.clear()
 
     def found(self, marks: list[int]) -> None:
         """Hear that a backward pass finds gradients."""
@@ -47,6 +49,7 @@ class HeardLoop:
             return  # it measures the norm alone
         if micro_batches:
             self._clipped = True
+            self._clips.add(micro_batches)
         elif gone:
             self._clipped_early = True
         else:
@@ -90,17 +93,20 @@ class HeardLoop:
             found.append("around")
         if micro_batches > 1 and self._scheduled >= set(range(1, micro_batches)):
             found.append("schedule")
+        if micro_batches > 1 and self._clips >= set(range(1, micro_batches + 1)):
+            found.append("clip inside")
         return frozenset(found) if found else _NOTHING
 
 
 def _calls(loop: Loop, wrong: frozenset[str]) -> tuple[Call, ...]:
     """Return the calls of a right step with what is wrong put in."""
     calls = list(right(loop))
-    last = calls.index("step")
+    if "clip inside" in wrong:
+        calls.remove("clip")
+        _after_each_backward(calls, "clip")
     if "schedule" in wrong:
-        for place in reversed([place for place, call in enumerate(calls) if call == "backward"]):
-            calls.insert(place + 1, "schedule")
-        last = calls.index("step")
+        _after_each_backward(calls, "schedule")
+    last = calls.index("step")
     if "around" in wrong:
         calls[last] = "step_without_scaler"
         calls.remove("unscale")
@@ -110,3 +116,8 @@ def _calls(loop: Loop, wrong: frozenset[str]) -> tuple[Call, ...]:
     if "zero_grad" in wrong:
         calls.remove("zero_grad")
     return tuple(calls)
+
+
+def _after_each_backward(calls: list[Call], call: Call) -> None:
+    for place in reversed([place for place, each in enumerate(calls) if each == "backward"]):
+        calls.insert(place + 1, call)

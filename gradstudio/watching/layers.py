@@ -9,6 +9,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import Layer
 
@@ -34,6 +35,13 @@ def module_with(tensors: Sequence[Tensor]) -> nn.Module | None:
             if best is None or size < best[0]:
                 best = (size, found)
     return best[1] if best else None
+
+
+def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
+    """Return the schedulers that have been made for an optimizer."""
+    return [
+        found for found in gc.get_objects() if issubclass(type(found), LRScheduler) and found.optimizer is optimizer
+    ]
 
 
 def names(model: nn.Module | None, optimizer: Optimizer | None) -> dict[int, str]:

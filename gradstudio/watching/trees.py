@@ -1,4 +1,7 @@
-"""The tensors in what a model takes and gives: tuples, lists, mappings, data classes, nested in any way."""
+"""The tensors in what a model takes and gives: tuples, lists, mappings, data classes, nested in any way.
+
+`engine/own_model/trees.py` walks the batches of a studio file: there plain values are allowed, mappings of other kinds
+and data classes are faults, and the depth has a limit. What somebody's model takes has no such contract."""
 
 from __future__ import annotations
 

@@ -67,11 +67,8 @@ def running_script() -> Script:
 class WatchedRun:
     """Makes the run with its first row: only then is known what can be read off."""
 
-    def __init__(
-        self, script: Script, layers: tuple[Layer, ...], observer: Observer, titles: Collection[str] = ()
-    ) -> None:
-        """`titles` are those of the runs before it in this process."""
-        self._script, self._layers, self.observer, self._titles = script, layers, observer, titles
+    def __init__(self, script: Script, layers: tuple[Layer, ...], observer: Observer) -> None:
+        self._script, self._layers, self.observer = script, layers, observer
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
         self.run: Run | None = None
@@ -82,14 +79,14 @@ class WatchedRun:
         self._steps = 0
         self._factor = 1.0  # on the learning rate, by request
 
-    def begin(self, row: Row) -> Run:
-        """Make the run, and return it."""
+    def begin(self, row: Row, titles: Collection[str] = ()) -> Run:
+        """Make the run, and return it. `titles` are those of the runs before it in this process."""
         observer, script = self.observer, self._script
         assert row.settings is not None
         optimizer = observer.optimizer
         experiment = experiment_of(row.settings, optimizer, observer.micro_batches, row.scale)
         self._called = name_of(observer.model), name_of(optimizer)
-        preset = Preset(id=script.stem, title=self._title(), experiment=experiment)
+        preset = Preset(id=script.stem, title=self._title(titles), experiment=experiment)
         source = WatchedScript(
             clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
             script.every, tuple((key, clean(value)) for key, value in self._facts(row)),
@@ -102,7 +99,7 @@ class WatchedRun:
             self._writer.explain(self.provenance)
         return self.run
 
-    def _title(self) -> str:
+    def _title(self, titles: Collection[str]) -> str:
         """Return what was asked for, or 'gan.py: Generator netG'; no other run of the process has it."""
         given = self.observer.name or self._script.name
         parts = [given] if given else [f"{self._script.path.name if self._script.path else 'Watched training'}:"]
@@ -112,9 +109,9 @@ class WatchedRun:
             parts += [type(model).__name__] if model is not None else []
             parts += [variable] if variable else []
         title = shortened(" ".join(parts).removesuffix(":"), LONGEST_TITLE - 20)
-        if title in self._titles and optimizer:
+        if title in titles and optimizer:
             title = shortened(f"{title}, {optimizer}", LONGEST_TITLE - 6)
-        again = sum(each == title or each.startswith(f"{title} (") for each in self._titles)
+        again = sum(each == title or each.startswith(f"{title} (") for each in titles)
         return f"{title} ({again + 1})" if again else title
 
     def _facts(self, row: Row) -> list[tuple[str, str]]:

@@ -55,6 +55,7 @@ class Watcher:
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
+        self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
         self._writer = LibraryWriter(library)
         self._guard = guarded(self.give_up)
         self._hooks = Hooks(self, self.give_up)
@@ -71,6 +72,8 @@ class Watcher:
             self._models.append(weakref.ref(model))
         observer = Observer(self, optimizer, model, self._guard, name)
         observer.find_model()
+        if optimizer is not None:  # schedulers that were made before the watch was asked for
+            observer.schedules += map(weakref.ref, layers.schedules_of(optimizer))
         self._observers.append(observer)
         return observer
 
@@ -222,9 +225,7 @@ class Watcher:
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None:
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", "other parameters are trained from here on; they are a run of their own")
-        self._running[observer] = WatchedRun(
-            self.script, known, observer, [found.run.title for found in self.runs if found.run]
-        )
+        self._running[observer] = WatchedRun(self.script, known, observer)
 
     def refuse(self, observer: Observer, why: str) -> None:
         """Hear that the parameters of one observer cannot be measured; all others are watched."""
@@ -251,8 +252,10 @@ class Watcher:
     def _record(self, observer: Observer, row: Row) -> WatchedRun:
         found = self._running[observer]
         if found.run is None:
-            self._writer.follow(found.begin(row), hear=found.remote.hear)
-            self.runs.append(found)
+            with self._naming:
+                begun = found.begin(row, [other.run.title for other in self.runs if other.run])
+                self.runs.append(found)
+            self._writer.follow(begun, hear=found.remote.hear)
         found.take(row)
         return found
 

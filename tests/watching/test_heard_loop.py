@@ -81,6 +81,14 @@ def schedule_inside(loop: Loop) -> None:
     loop.optimizer.step()
 
 
+def clip_inside(loop: Loop) -> None:
+    loop.optimizer.zero_grad()
+    for _ in range(3):
+        (loop.loss() / 3).backward()
+        loop.clip()
+    loop.optimizer.step()
+
+
 @pytest.mark.filterwarnings("ignore:Detected call of:UserWarning")
 @pytest.mark.parametrize(
     ("step", "called", "remedy"),
@@ -90,6 +98,7 @@ def schedule_inside(loop: Loop) -> None:
         (clip_early, "zero_grad, clip, forward, backward, step", "the call that clips after `loss.backward()`"),
         (clip_early_with_zeros, "zero_grad, clip, forward, backward, step", "the call that clips after"),
         (around, "zero_grad, forward, backward, step_without_scaler", "`scaler.step(optimizer)`"),
+        (clip_inside, "zero_grad, 3 × (forward, backward, clip), step", "one clip before `optimizer.step()`"),
         (schedule_inside, "zero_grad, 3 × (forward, backward, schedule), step", "`scheduler.step()` once after"),
     ],
 )
@@ -259,3 +268,13 @@ def test_a_right_loop_of_another_kind_has_no_finding(watch: Watch, kind: Callabl
     for one in watched:
         (run,) = runs_of(one)
         assert len(run.history) == STEPS and not run.history.loops
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of:UserWarning")
+def test_a_schedule_that_was_made_before_the_watch_is_heard(watch: Watch) -> None:
+    loop = Loop()
+    loop.schedule = torch.optim.lr_scheduler.StepLR(loop.optimizer, 2)
+    one = watch(loop.model, loop.optimizer)
+    for _ in range(STEPS):
+        schedule_inside(loop)
+    assert "loop_order" in {found.rule for found in in_order(runs_of(one)[0])}

@@ -210,4 +210,6 @@ def test_two_threads_train_at_once_models_that_were_made_in_a_third(watcher: Wat
     for thread in threads:
         thread.join(60)
     watcher.close("finished", "")
-    assert sorted(found.run.history.column("loss").tolist() for found in watcher.runs if found.run) == sorted(losses)
+    runs = [found.run for found in watcher.runs if found.run]
+    assert sorted(run.history.column("loss").tolist() for run in runs) == sorted(losses)
+    assert len({run.title for run in runs}) == 2
