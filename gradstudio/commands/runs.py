@@ -216,7 +216,7 @@ def _about(run: Run, entry: Entry) -> list[tuple[str, str]]:
     lines = [("run", run.id), ("started", _when(entry.started, "seconds").replace("T", " "))]
     if run.watched is not None:
         lines += [("script", shlex.join((run.watched.script, *run.watched.arguments))), *run.watched.facts]
-        lines += _under("recorded", [f"one of {run.watched.every} steps"] if run.watched.every > 1 else [])
+        lines += _under("recorded", [run.watched.recorded] if run.watched.every > 1 else [])
     else:
         if file := run.experiment.studio_file:
             lines += [("file", f"{file.name}, SHA-256 {file.sha256}")]

@@ -265,8 +265,12 @@ class Watcher:
     def _lines(self, found: WatchedRun, step: int, row: Row | None) -> list[str]:
         """Return what is said of a run that has diverged."""
         if found.provenance is not None:
-            return birth_lines(found.provenance, step, row)
-        return unknown_lines(found.unknown or "no pass of a model was seen", step, row)
+            lines = birth_lines(found.provenance, step, row)
+        else:
+            lines = unknown_lines(found.unknown or "no pass of a model was seen", step, row)
+        if self.script.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
+            lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
+        return lines
 
     # ---- the end
 

@@ -213,3 +213,21 @@ def test_two_threads_train_at_once_models_that_were_made_in_a_third(watcher: Wat
     runs = [found.run for found in watcher.runs if found.run]
     assert sorted(run.history.column("loss").tolist() for run in runs) == sorted(losses)
     assert len({run.title for run in runs}) == 2
+
+
+def test_a_nan_between_two_rows_is_kept_and_said_with_both_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = Watcher(tmp_path / "runs.db", Script(None, every=4), every_optimizer=True)
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(7):
+        inputs = torch.full((4, 6), math.nan if step == 6 else 1.0)
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+    one.close("finished", "")
+    (found,) = one.runs
+    assert found.run is not None and found.run.first_nonfinite_step == 2 and len(found.run.history) == 3
+    first = capsys.readouterr().err.splitlines()[0]
+    assert "step 6 is not finite" in first and first.endswith("step 2 of the run, which counts rows")

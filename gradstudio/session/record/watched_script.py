@@ -24,4 +24,9 @@ class WatchedScript:
         command = shlex.join((self.script, *self.arguments)) if self.script else "not known"
         digest = " ".join(re.findall(".{1,16}", self.sha256)) or "not known"  # in parts, so that a line can break
         found = [("script", command), ("SHA-256", digest), *self.facts]
-        return [*found, ("recorded", f"one of {self.every} steps")] if self.every > 1 else found
+        return [*found, ("recorded", self.recorded)] if self.every > 1 else found
+
+    @property
+    def recorded(self) -> str:
+        """Which steps of the script are rows, and how they are counted."""
+        return f"one of {self.every} steps, and each that is not finite; steps are counted in rows"

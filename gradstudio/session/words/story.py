@@ -74,7 +74,7 @@ def _setup(run: Run) -> str:
 def _watched(script: WatchedScript) -> str:
     """Return what was watched."""
     facts = "; ".join(f"{name}: {text}" for name, text in script.facts)
-    every = f" One of {script.every} steps is recorded." if script.every > 1 else ""
+    every = f" One of {script.every} steps is recorded, and steps are counted in rows." if script.every > 1 else ""
     return f"The training of {script.script or 'a program'} was watched ({facts}).{every}"
 
 

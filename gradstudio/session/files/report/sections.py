@@ -162,7 +162,7 @@ def watched(run: Run) -> Section | None:
     script = run.watched
     if script is None:
         return None
-    every = [("recorded", f"one of {script.every} steps")] if script.every > 1 else []
+    every = [("recorded", script.recorded)] if script.every > 1 else []
     rows = [("script", script.script), ("arguments", shlex.join(script.arguments)), ("sha256", script.sha256)]
     told = tuple(row for row in (*rows, *every, *script.facts) if row[1])
     return Section("watched", "The script", (Table(("fact", "value"), told, (0.25, 0.75), code=(1,)),))
