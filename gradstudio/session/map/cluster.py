@@ -4,6 +4,7 @@ itself gives an order to another worker where one dies, and tells which order ki
 from __future__ import annotations
 
 import contextlib
+import logging
 from concurrent.futures import Executor
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,7 @@ class Cluster:
             self._dask: Any = import_module("distributed")
         except ImportError:
             raise CrewError("--on needs Dask: pip install 'gradstudio[cluster]'") from None
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would say is said here, in one line
         self._where = where
         is_file = "://" not in where
         if is_file and not Path(where).is_file():
