@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
@@ -19,34 +21,29 @@ def desktop(context: typer.Context) -> None:
 
 @app.command("install", help="Write a menu entry and the icon into your own folders (Linux). Needs no rights.")
 def install() -> None:
-    from gradstudio.core.files import reason
     from gradstudio.session.machine import menu_entry
 
-    _check_platform()
-    try:
-        written = menu_entry.install()
-    except OSError as fault:
-        raise WrongRequest(f"{fault.filename or 'the menu entry'}: {reason(fault)}") from None
-    for path in written:
-        say(f"wrote {path}")
+    _carry_out("wrote", menu_entry.install)
 
 
 @app.command("uninstall", help="Delete the menu entry and the icon.")
 def uninstall() -> None:
-    from gradstudio.core.files import reason
     from gradstudio.session.machine import menu_entry
 
-    _check_platform()
-    try:
-        deleted = menu_entry.uninstall()
-    except OSError as fault:
-        raise WrongRequest(f"{fault.filename or 'the menu entry'}: {reason(fault)}") from None
-    for path in deleted:
-        say(f"deleted {path}")
-    if not deleted:
-        say("there is no menu entry")
+    _carry_out("deleted", menu_entry.uninstall)
 
 
-def _check_platform() -> None:
+def _carry_out(done: str, act: Callable[[], list[Path]]) -> None:
+    """Do it, and name each file."""
+    from gradstudio.core.files import reason
+
     if not sys.platform.startswith("linux"):
         raise WrongRequest("menu entries are made on Linux only; start the app with: gradstudio")
+    try:
+        found = act()
+    except OSError as fault:
+        raise WrongRequest(f"{fault.filename or 'the menu entry'}: {reason(fault)}") from None
+    for path in found:
+        say(f"{done} {path}")
+    if not found:
+        say("there is no menu entry")
