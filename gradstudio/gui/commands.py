@@ -215,10 +215,10 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
                 enabled=lambda: controls.led_elsewhere),
         None,
         Command("rewind", "Rewind to step…", ask_step, "Ctrl+G", "Sets the run back to the start of a step you choose",
-                lambda: controls.started),
+                lambda: controls.can_rewind),
         Command("rewind_to_healthy", "Rewind to healthy step", rewind_to_healthy, "Ctrl+Shift+G",
                 "Rewinds a run that diverged to its last healthy step, and any other run to a step you choose; "
-                "dragging the timeline rewinds too", lambda: controls.started),
+                "dragging the timeline rewinds too", lambda: controls.can_rewind),
         Command("skip", "Skip next batches…", partial(rewind_dialogs.ask_skip, context),
                 help="Skips batches from the next step on, for example those that caused a loss spike",
                 enabled=lambda: controls.led_here),
@@ -226,7 +226,7 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         None,
         Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
                 "Starts two runs with the same seed and batches, side by side; they differ in one knob",
-                lambda: controls.led_here),
+                lambda: controls.can_twin),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
                 lambda: controls.led_here and not simulator.run.over),
     )  # fmt: skip

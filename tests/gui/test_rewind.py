@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 from waiting import LONG, hold
 
+from gradstudio.core import ranks_allowed
 from gradstudio.core.text import number
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.drawing.overlay import PARENT, TWIN
@@ -282,3 +283,18 @@ def test_a_run_that_was_stopped_goes_on_with_run_and_is_what_it_would_have_been(
         "resumed",
         "finished",
     ]
+
+
+def test_rewinding_and_twins_are_greyed_on_several_ranks(ran: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+    top, commands = ran.top, ran.commands.commands
+    assert top.rewind.isEnabled() and commands["rewind"].enabled() and commands["twins"].enabled()
+    told = top.rewind.toolTip()
+    monkeypatch.setattr(ranks_allowed, "several", lambda _: True)
+    ran.simulator.set("optimizer.lr", 0.123)
+    ran.refresh()
+    assert not top.rewind.isEnabled() and "several ranks" in top.rewind.toolTip()
+    assert not commands["rewind"].enabled() and not commands["twins"].enabled()
+    monkeypatch.undo()
+    ran.simulator.set("optimizer.lr", 0.1)
+    ran.refresh()
+    assert top.rewind.isEnabled() and top.rewind.toolTip() == told

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from gradstudio.core import presets
+from gradstudio.core import presets, ranks_allowed
 from gradstudio.core.experiment import parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import plural, storable
@@ -62,8 +62,22 @@ class SimulatorController(QObject):
 
     @property
     def started(self) -> bool:
-        """Whether the run has begun, so that it can be restarted and rewound."""
+        """Whether the run has begun, so that it can be restarted."""
         return self.led_here and self._simulator.started
+
+    @property
+    def can_rewind(self) -> bool:
+        return self.started and self._simulator.rewinds
+
+    @property
+    def why_no_rewinding(self) -> str:
+        """Why a run that has begun is not rewound, as a sentence; "" where it is."""
+        on_ranks = self.started and ranks_allowed.several(self._simulator.run.experiment)
+        return "Not on several ranks: model and optimizer are in their processes" if on_ranks else ""
+
+    @property
+    def can_twin(self) -> bool:
+        return self.led_here and not ranks_allowed.several(self._simulator.requested)
 
     @property
     def can_stop(self) -> bool:

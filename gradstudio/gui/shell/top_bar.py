@@ -102,6 +102,7 @@ class TopBar(QWidget):
                 Qt.FocusPolicy.TabFocus
             )  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
+        self._rewinds_as = ""  # what the table of commands says of rewinding
         self._alone = False  # whether only the state of the run is shown
         self._watch = ChangeWatch()
         self._lay_out()
@@ -127,7 +128,9 @@ class TopBar(QWidget):
         self.restart.setEnabled(controls.started)
         waiting = sum(run.over or not simulator.requested.find_knob(name).live for name in simulator.waiting())
         self.restart.setText(f"Restart ({waiting})" if waiting else "Restart")
-        self.rewind.setEnabled(controls.started)
+        self.rewind.setEnabled(controls.can_rewind)
+        self._rewinds_as = self._rewinds_as or self.rewind.toolTip()
+        self.rewind.setToolTip(controls.why_no_rewinding or self._rewinds_as)
         self.rewind.setText(REWIND if healthy is None or not run.over else REWIND_TO.format(healthy))
         over = self.restart if healthy is None else self.rewind
         self._make_primary((self.play if not run.over else over) if controls.can_run or controls.led_here else None)
