@@ -15,6 +15,7 @@ from gradstudio.commands import (
     check_presets,
     course,
     desktop,
+    exam,
     exit_codes,
     grade,
     map,
@@ -49,6 +50,7 @@ app.command("memory")(memory.memory)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(course.app, name="course")
+app.add_typer(exam.app, name="exam")
 app.command("grade")(grade.grade)
 app.add_typer(desktop.app, name="desktop")
 

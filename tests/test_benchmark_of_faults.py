@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.faults import KINDS
 from benchmarks.faults.judgement import Outcome, Result, case, changed, experiment, timeline
-from benchmarks.faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
 from benchmarks.faults.repeat_line import repeat_line
 from gradstudio.core import files, presets
 from gradstudio.core.diagnosis.finding import NAMES, Finding, Severity

@@ -21,11 +21,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from benchmarks.faults import from_mid_run, larger_nets, looks_ill, one_fault, two_faults
+from benchmarks.faults import larger_nets, looks_ill, two_faults
 from benchmarks.faults.judgement import Result, cases
-from benchmarks.faults.kinds import Kind
 from benchmarks.faults.tables import faulty, misses, sound
 from benchmarks.table import Figure
+from gradstudio.session.course.drawn_faults import from_mid_run, one_fault
+from gradstudio.session.course.drawn_faults.kinds import Kind
 
 HELD = 9000
 CASES = 2  # of each kind

@@ -13,22 +13,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.faults.drawing_runs import Texts
-from benchmarks.faults.kinds import Drawn, Kind, Part
 from gradstudio.commands import exit_codes
 from gradstudio.core import presets
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED, Texts
+from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
 
 KEPT = 0.8  # of the healthy twin's accuracy: that much is healthy or healed, and less is harm
 NO_BETTER = 0.03  # above the accuracy of guessing: of no use
-# By task: the accuracy of a run that may be called healthy, and the best that can be had without looking at the input.
-LEARNED = {
-    "digits": 0.75, "sequential_digits": 0.4, "spirals": 0.75, "ring": 0.6, "pole": 0.2, "characters": 0.25,
-    "adding": 0.3, "copy": 0.3,
-}  # fmt: skip
+# By task: the best that can be had without looking at the input.
 GUESSED = {
     "digits": 0.1, "sequential_digits": 0.1, "spirals": 0.5, "ring": 0.125, "pole": 0.05, "characters": 0.18,
     "adding": 0.08, "copy": 0.125,

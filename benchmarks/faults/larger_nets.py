@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.faults.drawing_runs import Random, Texts, between, lr_of, one_of
-from benchmarks.faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.drawing_runs import Random, Texts, between, lr_of, one_of
+from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 

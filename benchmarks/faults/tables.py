@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from benchmarks.faults.judgement import Result, changed
-from benchmarks.faults.kinds import Kind
 from benchmarks.faults.repeat_line import repeat_line
+from gradstudio.session.course.drawn_faults.kinds import Kind
 
 
 def faulty(results: Sequence[Result], kinds: Sequence[Kind]) -> Iterator[str]:

@@ -13,7 +13,9 @@ from gradstudio.commands.options import Json
 from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, table
 
 if TYPE_CHECKING:
+    from gradstudio.core.exam import Exam
     from gradstudio.core.exercise import Exercise
+    from gradstudio.session.course.grading import Grader
     from gradstudio.session.files.report.worksheet_report import Handed
     from gradstudio.session.record.run import Run
 
@@ -30,16 +32,21 @@ def grade(
         list[Path] | None,
         typer.Option("--exercise", metavar="FILE.toml", help="An exercise of your own. Repeatable."),
     ] = None,
+    exam: Annotated[
+        list[Path] | None, typer.Option("--exam", metavar="FILE", help="An exam that was taken. Repeatable.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train the runs of worksheets again, say which ones repeat, and judge the answers. Exit code: 0 all are verified,
-    1 one is not, 2 wrong request, 130 interrupted."""
+    """Train the runs of worksheets and of answer sheets again, say which ones repeat, and judge the answers. Exit code:
+    0 all are verified, 1 one is not, 2 wrong request, 130 interrupted."""
+    from gradstudio.core import exam as exams
     from gradstudio.core import exercise as exercises
     from gradstudio.session.course.grading import Grader
     from gradstudio.session.files import csv_table, output, report
 
     own = {found.id: found for found in map(exercises.read, exercise or [])}
-    known: dict[str, Exercise] = own | {id: exercises.load(id) for id in exercises.available() if id not in own}
+    known: dict[str, Exercise | Exam] = {**{id: exercises.load(id) for id in exercises.available()}, **own}
+    known |= {f"exam {found.id}": found for found in map(exams.read, exam or [])}
     grader = Grader(_train)
     handed = [_handed(path, known, grader) for path in _sheets(folder)]
     rows = [(each["file"], *(each[name] for name in HEAD[1:])) for each in map(_as_json, handed)]
@@ -71,21 +78,29 @@ def _sheets(folder: Path) -> list[Path]:
     return found
 
 
-def _handed(path: Path, known: dict[str, Exercise], grader: Any) -> Handed:
+def _handed(path: Path, known: dict[str, Exercise | Exam], grader: Grader) -> Handed:
+    from gradstudio.core.exam import Exam
     from gradstudio.core.text import clean, one_line, shortened
-    from gradstudio.session.course import worksheet
+    from gradstudio.session.course import exam_taking, worksheet
     from gradstudio.session.files.report.worksheet_report import Handed
 
     name = shortened(clean(path.name), 80)
     try:
-        sheet = worksheet.read(path)
+        sheet = worksheet.read(path) if not exam_taking.is_answers(path) else exam_taking.read(path)
     except worksheet.WorksheetError as fault:
         return Handed(name, None, None, shortened(one_line(str(fault)), 300))
-    shown = sheet.model_copy(update={"name": clean(sheet.name), "exercise": clean(sheet.exercise)})
-    if sheet.exercise not in known:
-        return Handed(name, shown, None, f"no exercise {shown.exercise}; there are: {', '.join(known)}")
+    shown = sheet.model_copy(update={"name": clean(sheet.name)})
+    if isinstance(shown, worksheet.Worksheet):
+        shown = shown.model_copy(update={"exercise": clean(shown.exercise)})
+    asked = known.get(sheet.exercise)
+    if asked is None:
+        return Handed(name, shown, None, f"no {shown.what} is known; there are: {', '.join(known)}")
     complain(f"{name}: its runs are trained again")
-    return Handed(name, shown, grader.grade(sheet, known[sheet.exercise]))
+    if isinstance(sheet, exam_taking.AnswerSheet):
+        assert isinstance(asked, Exam)
+        return Handed(name, shown, exam_taking.grade(sheet, asked, _train))
+    assert not isinstance(asked, Exam)
+    return Handed(name, shown, grader.grade(sheet, asked))
 
 
 def _train(run: Run) -> None:

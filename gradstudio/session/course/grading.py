@@ -57,7 +57,7 @@ class Grade(NamedTuple):
 
     @property
     def most(self) -> int:
-        return sum(each.question.points for each in self.answers if each.question.judged)
+        return sum(each.question.points for each in self.answers if each.points is not None)
 
 
 class Grader:
@@ -99,7 +99,7 @@ class Grader:
         here = evidence_of(run, asked)
         exact = told.digest == here.digest
         alike = all(getattr(told, name) == getattr(here, name) for name in SAME)
-        return Verdict(asked.name, exact, _why_not(told, here, exact=exact, alike=alike), run)
+        return Verdict(asked.name, exact, why_not_repeated(told, here, exact=exact, alike=alike), run)
 
     def _again(self, asked: ExerciseRun, told: Evidence, exercise: Exercise, seed: int) -> Run:
         entries = [{"step": each.step, "knob": each.knob, "value": each.value} for each in told.changes]
@@ -113,7 +113,7 @@ class Grader:
         return self._trained[key]
 
 
-def _why_not(told: Evidence, here: Evidence, *, exact: bool, alike: bool) -> str:
+def why_not_repeated(told: Evidence, here: Evidence, *, exact: bool, alike: bool) -> str:
     """Return why a run does not repeat, "" where it does."""
     claims = ("outcome", "steps", "nonfinite_step", "final_loss", "accuracy", "beginning", "knobs")
     if exact:

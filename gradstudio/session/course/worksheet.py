@@ -17,7 +17,7 @@ from gradstudio.core import strict_toml
 from gradstudio.core.events import Change
 from gradstudio.core.exercise import MOST_RUNS, Exercise, ExerciseRun, Name, told
 from gradstudio.core.experiment import differing
-from gradstudio.core.knobs import format_value
+from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.lesson import TABLE
 from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import clean
@@ -82,6 +82,11 @@ class Worksheet(_Part):
     answers: dict[str, Answer] = {}
     runs: dict[str, Annotated[str, Field(max_length=200)]] = {}
     handed_in: HandedIn | None = None
+
+    @property
+    def what(self) -> str:
+        """What it is a sheet of, in words."""
+        return f"exercise {self.exercise}"
 
     def sealed(self, evidence: Sequence[Evidence]) -> Worksheet:
         """Return the worksheet with what its runs were."""
@@ -162,13 +167,16 @@ def own_changes(run: Run, asked: ExerciseRun) -> list[Change]:
 
 
 def evidence_of(run: Run, asked: ExerciseRun) -> Evidence:
-    """Return what is kept of a run."""
+    """Return what is kept of a run of an exercise."""
+    made = [ChangeMade(step=change.step, knob=change.knob, value=change.value) for change in own_changes(run, asked)]
+    return evidence(run, asked.name, run.experiment.changed(), made)
+
+
+def evidence(run: Run, name: str, knobs: Mapping[str, Value], made: Sequence[ChangeMade] = ()) -> Evidence:
+    """Return what is kept of a run that has ended, with the knobs that are told of it."""
     history, facts = run.history, run.environment
     return Evidence(
-        name=asked.name, run=run.id, knobs=dict(run.experiment.changed()),
-        changes=[
-            ChangeMade(step=change.step, knob=change.knob, value=change.value) for change in own_changes(run, asked)
-        ],
+        name=name, run=run.id, knobs=dict(knobs), changes=list(made),
         outcome=run.status if run.status in ("finished", "nonfinite") else "failed",
         steps=len(history), nonfinite_step=-1 if run.first_nonfinite_step is None else run.first_nonfinite_step,
         final_loss=number(history.value("loss", len(history) - 1)) if len(history) else None,

@@ -11,11 +11,13 @@ from matplotlib.axes import Axes
 
 import gradstudio
 from gradstudio.core import measure
+from gradstudio.core.exam import Exam
 from gradstudio.core.exercise import Curves, Exercise, Question, Study
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import number, percent, plural, shortened
 from gradstudio.core.unknown import known
 from gradstudio.session.course import questions
+from gradstudio.session.course.exam_taking import AnswerSheet
 from gradstudio.session.course.grading import Grade, Judged
 from gradstudio.session.course.worksheet import Worksheet
 from gradstudio.session.files.report.blocks import Block, Card, Document, Plot, Prose, Section, Table
@@ -32,7 +34,7 @@ class Handed(NamedTuple):
     """A worksheet of a class. `fault`: why it could not be read, "" where it could."""
 
     file: str
-    sheet: Worksheet | None
+    sheet: Worksheet | AnswerSheet | None
     grade: Grade | None
     fault: str = ""
 
@@ -157,7 +159,7 @@ def _answers(asked: Sequence[Question], answers: Sequence[str]) -> Iterator[Bloc
         yield Prose(answer.strip() or "No answer.", dim=not answer.strip())
 
 
-def class_document(handed: Sequence[Handed], exercises: Mapping[str, Exercise]) -> Document:
+def class_document(handed: Sequence[Handed], exercises: Mapping[str, Exercise | Exam]) -> Document:
     """Return the table of a class, and what each has answered."""
     verified = sum(each.grade is not None and each.grade.verified for each in handed)
     rows = [
@@ -185,7 +187,7 @@ def verdict_of(handed: Handed) -> tuple[str, str, str]:
     return "yes" if grade.verified else "no", f"{grade.score} of {grade.most}", grade.reason
 
 
-def _of(handed: Handed, exercises: Mapping[str, Exercise]) -> Section:
+def _of(handed: Handed, exercises: Mapping[str, Exercise | Exam]) -> Section:
     assert handed.sheet is not None and handed.grade is not None
     blocks: list[Block] = [Prose(handed.grade.reason)]
     for place, each in enumerate(handed.grade.answers, 1):

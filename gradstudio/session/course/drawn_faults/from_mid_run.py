@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.faults.drawing_runs import (
+from gradstudio.session.course.drawn_faults.drawing_runs import (
     Random,
     Texts,
     between,
@@ -16,7 +16,7 @@ from benchmarks.faults.drawing_runs import (
     stack,
     trained_by,
 )
-from benchmarks.faults.kinds import Drawn, Kind, Part, since
+from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
 
 _RATE = ("rate_raised", "update_ratio_high", "exploding_gradient", "dead_units")
 _FREEZE = (3, 12)  # steps at which a run that stands still from then on has learned nothing

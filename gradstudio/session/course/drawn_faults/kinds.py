@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.faults.drawing_runs import Random, Texts
+from gradstudio.session.course.drawn_faults.drawing_runs import Random, Texts
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,11 @@ import numpy as np
 Random = np.random.Generator
 T = TypeVar("T")
 Texts = list[str]  # such as optimizer.lr=0.1
+# By task: the accuracy of a run that may be called healthy.
+LEARNED = {
+    "digits": 0.75, "sequential_digits": 0.4, "spirals": 0.75, "ring": 0.6, "pole": 0.2, "characters": 0.25,
+    "adding": 0.3, "copy": 0.3,
+}  # fmt: skip
 
 
 def between(random: Random, low: float, high: float) -> float:
@@ -91,7 +96,8 @@ def other_task(random: Random) -> Texts:
             cell = str(one_of(random, "transformer", "gru"))
             texts += [
                 f"problem.seq_len={one_of(random, 2, 3)}", f"model.kind={cell}", "run.steps=300",
-                f"model.depth={2 if cell == 'transformer' else 1}", f"model.width={32 if cell == 'transformer' else 64}",
+                f"model.depth={2 if cell == 'transformer' else 1}",
+                f"model.width={32 if cell == 'transformer' else 64}",
             ]  # fmt: skip
             low, high = (0.002, 0.004) if cell == "transformer" else (0.01, 0.02)
         case "characters":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.faults.drawing_runs import (
+from gradstudio.session.course.drawn_faults.drawing_runs import (
     Random,
     Texts,
     between,
@@ -17,7 +17,7 @@ from benchmarks.faults.drawing_runs import (
     stack,
     trained_by,
 )
-from benchmarks.faults.kinds import Drawn, Kind, Part
+from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part
 
 Draw = Callable[[Random], tuple[Texts, Texts]]  # the healthy run, and the fault
 

@@ -1,0 +1,175 @@
+"""An exam as it stands in its file: a run whose cause is hidden, what may be changed, and the causes to choose from.
+What is hidden is packed, so that nobody reads it by opening the file in an editor. It is no secret: whoever has this
+program and knows Python can unpack it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tomli_w
+from pydantic import BaseModel, Field, ValidationError
+
+from gradstudio.core import strict_toml
+from gradstudio.core.events import MOST_CHANGES, Change
+from gradstudio.core.exercise import ExerciseError, told
+from gradstudio.core.experiment import TITLES, Experiment, find_knob, parse_assignment
+from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.lesson import TABLE, Line, Text
+from gradstudio.core.presets import PresetError, read_timeline
+from gradstudio.core.strict_toml import TomlError
+
+LARGEST = 100_000  # bytes of the file, and of what is packed in it
+MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for
+SEEDS = 3  # in which a fix must hold
+LETTERS = "ABCDEFGH"
+TASK = (
+    "problem.task", "problem.seq_len", "problem.batch_size", "problem.skip_batches", "model.kind", "model.depth",
+    "model.width", "model.checkpointing", "run", "distributed",
+)  # fmt: skip
+
+Name = Annotated[str, Field(max_length=80)]
+
+
+class ExamError(ExerciseError):
+    """An exam that cannot be read or made. One line: which file, where, what is allowed."""
+
+
+class _Part(BaseModel):
+    model_config = TABLE
+
+
+class Hidden(_Part):
+    """What is packed: the run, what is wrong with it, and a fix that holds. `aims`: by seed, the share of the test set
+    that the run with the fix has right at its end."""
+
+    knobs: Annotated[dict[str, bool | int | float | str], Field(max_length=200)]
+    timeline: Annotated[list[tuple[int, str, bool | int | float | str]], Field(max_length=MOST_CHANGES)] = []
+    right: Annotated[int, Field(ge=0, lt=len(LETTERS))]  # the place of the right choice
+    fix: Annotated[list[Line], Field(min_length=1, max_length=20)]
+    aims: Annotated[dict[str, float], Field(min_length=SEEDS, max_length=SEEDS)]
+
+
+class Exam(_Part):
+    """`locked`: knobs, and sections of knobs, that may not be changed; `shown`: those whose values are told. `changes`:
+    how many knobs a fix may change; `tries`: how many runs may be made, besides the first, which has no change."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    title: Annotated[str, Field(max_length=60)]
+    text: Text = ""
+    changes: Annotated[int, Field(ge=1, le=20)]
+    tries: Annotated[int, Field(ge=1, le=50)]
+    choices: Annotated[list[Line], Field(min_length=2, max_length=len(LETTERS))]
+    locked: Annotated[list[Name], Field(max_length=200)] = []
+    shown: Annotated[list[Name], Field(max_length=200)] = []
+    packed: Annotated[str, Field(max_length=LARGEST)] = ""
+    sum: Annotated[str, Field(max_length=64)] = ""
+
+    @property
+    def id(self) -> str:
+        return self.sum[:12]
+
+    def is_locked(self, knob: str) -> bool:
+        return knob in self.locked or knob.partition(".")[0] in self.locked
+
+    def is_shown(self, knob: str) -> bool:
+        return knob in self.shown or knob.partition(".")[0] in self.shown
+
+    @property
+    def hidden(self) -> Hidden:
+        """What is packed. ValueError where that is damaged; the exam of `read` is not."""
+        data = _mixed(base64.b64decode(self.packed, validate=True))
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(data, LARGEST)
+        if unpacking.unconsumed_tail:
+            raise ValueError("too much is packed")
+        return Hidden.model_validate_json(text)
+
+    def with_hidden(self, hidden: Hidden) -> Exam:
+        packed = base64.b64encode(_mixed(zlib.compress(hidden.model_dump_json().encode(), 9))).decode()
+        found = self.model_copy(update={"packed": packed})
+        return found.model_copy(update={"sum": found.digest()})
+
+    def digest(self) -> str:
+        """Return the SHA-256 of everything but itself: it tells a file that was edited."""
+        table = self.model_dump(by_alias=True, exclude={"sum"})
+        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump(by_alias=True), multiline_strings=True)
+
+    def experiment(self, changed: Mapping[str, Value] | None = None) -> tuple[Experiment, tuple[Change, ...]]:
+        """Return the run with knobs changed, and its live changes: a knob that was changed stays as it was set."""
+        hidden, changed = self.hidden, changed or {}
+        made = Experiment().with_values(hidden.knobs).with_values(changed)
+        entries = [
+            {"step": step, "knob": knob, "value": value} for step, knob, value in hidden.timeline if knob not in changed
+        ]
+        return made, read_timeline(entries, made)
+
+    def allowed(self, texts: list[str]) -> dict[str, Value]:
+        """Return the changes in texts such as optimizer.lr=0.1; KnobError where one is not allowed."""
+        changed: dict[str, Value] = {}
+        for text in texts:
+            name, value = parse_assignment(text)
+            if self.is_locked(name):
+                raise KnobError(f"{name} is locked in this exam; allowed: all but {', '.join(self.locked)}")
+            changed[name] = value
+        if len(changed) > self.changes:
+            raise KnobError(f"{len(changed)} knobs are changed; allowed: at most {self.changes}")
+        self.experiment(changed)
+        return changed
+
+    def check(self) -> None:
+        """Raise KnobError or PresetError for what cannot be trained or answered."""
+        for name in (*self.locked, *self.shown):
+            check_name(name)
+        experiment, _ = self.experiment()
+        if experiment.run.steps > MOST_STEPS:
+            raise KnobError(f"run.steps = {experiment.run.steps:,} is not allowed; allowed: at most {MOST_STEPS:,}")
+        if experiment.distributed.ranks > 1:
+            raise KnobError("distributed.ranks is above 1; an exam has one process")
+        hidden = self.hidden
+        if hidden.right >= len(self.choices):
+            raise KnobError("the right choice is not among the choices")
+        self.allowed(hidden.fix)
+
+
+def read(path: Path) -> Exam:
+    """Return the exam in a file; ExamError where it is none, or was edited."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise ExamError(f"{path}: larger than {LARGEST // 1000} kB, which is the most that is read")
+        found = Exam.model_validate(strict_toml.parse(strict_toml.read(path)))
+        if found.digest() != found.sum:
+            raise ExamError(f"{path}: was changed after `gradstudio exam new` wrote it")
+        found.check()
+    except (OSError, TomlError) as fault:
+        raise ExamError(f"{path}{fault if isinstance(fault, TomlError) else ': cannot be read'}") from None
+    except ValidationError as fault:
+        raise ExamError(f"{path}: {told(fault)}") from None
+    except (KnobError, PresetError) as fault:
+        raise ExamError(f"{path}: {fault}") from None
+    except (zlib.error, binascii.Error, ValueError) as fault:
+        if isinstance(fault, ExamError):
+            raise
+        raise ExamError(f"{path}: what is packed in it is damaged") from None
+    return found
+
+
+def check_name(name: str) -> None:
+    """Raise KnobError where there is neither a knob nor a section of this name."""
+    if name not in TITLES:
+        find_knob(name)
+
+
+def _mixed(data: bytes) -> bytes:
+    """Return the bytes mixed with a fixed stream of others, or back: after that no text can be read in them."""
+    stream = hashlib.shake_256(b"GradStudio exam").digest(len(data))
+    return bytes(one ^ other for one, other in zip(data, stream, strict=True))

@@ -1,0 +1,126 @@
+"""The causes that an exam asks for, in plain words, and those that must not stand beside each other, as both could be
+called right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+CAUSES: Mapping[str, str] = {
+    "rate too high": "The learning rate is too high.",
+    "rate too low": "The learning rate is too low for the weights to move.",
+    "decay": "Weight decay pulls the weights to 0.",
+    "momentum": "Momentum does not fade, so that the steps add up.",
+    "drawn too large": "The first weights are drawn too large.",
+    "drawn too small": "The first weights are drawn too small for this depth.",
+    "drawn as zero": "The first weights are 0, so that the units stay alike.",
+    "vanishes": "The activation makes the gradient vanish on its way through the layers.",
+    "explodes": "The gradient explodes, and nothing clips it.",
+    "dead": "The biases keep the units off from the start.",
+    "saturated": "The inputs of the units are so large that these saturate.",
+    "outliers": "Now and then a batch of the data is noise of enormous size.",
+    "loss": "The loss is written so that it gives NaN or Inf for allowed outputs.",
+    "noise": "Noise is added to the gradient.",
+    "underflow": "fp16 has no room for gradients this small.",
+    "overflow": "fp16 has no room for numbers this large.",
+    "clipped": "The gradient is clipped to almost nothing.",
+    "not divided": "The loss is not divided by the number of micro-batches.",
+    "micro-batches": "Part of the micro-batches is lost.",
+    "not cleared": "The gradients are not cleared between the steps.",
+    "scaled clip": "The gradient is clipped while it still carries the loss scale.",
+    "late clip": "The clipping comes too late to act on the step.",
+    "schedule": "The schedule advances too fast.",
+    "no warmup": "The first updates are too long for post-norm without a warmup.",
+}
+
+# Of two in one of these groups, a run may show both.
+_ALIKE = (
+    {"explodes", "rate too high", "momentum", "no warmup", "noise"},
+    {"explodes", "drawn too large", "late clip"},
+    {"explodes", "outliers", "not cleared"},
+    {"rate too high", "not divided", "not cleared", "late clip"},
+    {"vanishes", "drawn too small", "saturated", "drawn as zero", "dead"},
+    {"drawn too large", "saturated"},
+    {"micro-batches", "not divided"},
+    {"loss", "overflow", "late clip"},
+    {"rate too low", "schedule", "clipped", "underflow", "decay"},
+    {"clipped", "scaled clip"},
+)
+
+# What each kind of the drawn faults is called.
+_OF_KIND: Mapping[str, str] = {
+    "rate too high": "rate too high",
+    "rate too high, RMSprop": "rate too high",
+    "rate too high, other tasks": "rate too high",
+    "rate too low": "rate too low",
+    "rate too low, other tasks": "rate too low",
+    "weight decay too strong": "decay",
+    "drawn too large": "drawn too large",
+    "drawn too small": "drawn too small",
+    "drawn as zero": "drawn as zero",
+    "deep sigmoid": "vanishes",
+    "deep, torch's own init": "drawn too small",
+    "units born dead": "dead",
+    "recurrent explosion": "explodes",
+    "outlier batch": "outliers",
+    "NaN of the loss itself": "loss",
+    "0 / 0 in the loss": "loss",
+    "fp16 underflow": "underflow",
+    "fp16, scale too high": "overflow",
+    "fp16, forward overflow": "overflow",
+    "clipped too low": "clipped",
+    "never cleared": "not cleared",
+    "clip before unscale": "scaled clip",
+    "post-norm, no warmup": "no warmup",
+    "rate raised, SGD": "rate too high",
+    "rate raised, Adam and RMSprop": "rate too high",
+    "rate lowered to nothing": "rate too low",
+    "outliers begin": "outliers",
+    "clipping limit to nothing": "clipped",
+    "to fp16, scale too high": "overflow",
+    "weight decay to 1 / lr": "decay",
+    "gradient noise": "noise",
+    "momentum to 1": "momentum",
+}
+
+# What a finding's rule says of the cause, for an exam that is made of anybody's experiment.
+OF_RULE: Mapping[str, str] = {
+    "nonfinite_loss": "loss",
+    "exploding_gradient": "explodes",
+    "vanishing_gradient": "vanishes",
+    "dead_units": "dead",
+    "saturated_activation": "saturated",
+    "weight_decay_high": "decay",
+    "momentum_high": "momentum",
+    "rate_raised": "rate too high",
+    "update_ratio_high": "rate too high",
+    "update_ratio_low": "rate too low",
+    "gradient_noise": "noise",
+    "clipping_always": "clipped",
+    "fp16_underflow": "underflow",
+    "fp16_overflow": "overflow",
+    "scale_collapse": "overflow",
+    "clip_without_effect": "late clip",
+    "clip_on_scaled_gradients": "scaled clip",
+    "loss_spike": "outliers",
+}
+
+
+def kinds() -> Iterable[str]:
+    """Return the names of the drawn faults that an exam may have."""
+    return _OF_KIND
+
+
+def of_kind(kind: str) -> str:
+    return _OF_KIND[kind]
+
+
+def choices(right: str, random: np.random.Generator, count: int = 6) -> tuple[list[str], int]:
+    """Return so many causes to choose from, in words and in a random order, and the place of the right one: a name of
+    CAUSES, or a text of a teacher."""
+    alike = {right}.union(*(group for group in _ALIKE if right in group))
+    others = [name for name in CAUSES if name not in alike]
+    chosen = [right, *(others[place] for place in random.permutation(len(others))[: count - 1])]
+    order = [int(place) for place in random.permutation(len(chosen))]
+    return [CAUSES.get(chosen[place], chosen[place]) for place in order], order.index(0)

@@ -1,0 +1,203 @@
+"""Making an exam: of a drawn fault, or of anybody's experiment. Each is tried before it is written: with three seeds
+the run is broken as it stands, and a fix holds."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.exam import SEEDS, TASK, Exam, ExamError, Hidden
+from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.core.presets import Preset, read_timeline
+from gradstudio.session.course import causes
+from gradstudio.session.course.drawn_faults import from_mid_run, one_fault
+from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED
+from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind
+from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.record.run import Run
+
+KEPT = 0.8  # of the accuracy that the known fix reaches with the same seed: that much holds
+HARMED = 0.7  # likewise: the run as it stands reaches at most that much
+DRAWS = 60  # of faults until one makes an exam
+SPARE = 2  # knobs that a fix may change beyond the known one
+TEXT = (
+    "This run does not train as it should. Find out why from its measurements, say what the cause is, and change as "
+    "few knobs as you can so that it trains with any seed."
+)
+
+Training = Callable[[Run], None]
+Telling = Callable[[str], object]
+
+KINDS: tuple[Kind, ...] = tuple(
+    kind for kind in (*one_fault.KINDS, *from_mid_run.KINDS) if kind.name in set(causes.kinds())
+)
+
+
+def drawn(seed: int, train: Training, tell: Telling, *, tries: int = 6) -> Exam:
+    """Return the exam of a seed: a fault of a random kind, drawn until one harms the run with three seeds."""
+    random = np.random.default_rng([zlib.crc32(b"exam"), seed])
+    for place in range(DRAWS):
+        kind = KINDS[int(random.integers(len(KINDS)))]
+        fault = kind.draw(np.random.default_rng([zlib.crc32(kind.name.encode()), seed, place]))
+        tell(f"draw {place + 1} of at most {DRAWS}")
+        first = int(random.integers(1, 1_000_000))
+        broken, timeline, fix = _as_exam(fault, first)
+        aims = _aims(broken, timeline, fix, train, LEARNED[broken.problem.task])
+        if aims is None:
+            continue
+        right, cause = causes.choices(causes.of_kind(kind.name), random)
+        return _exam(f"Exam {seed}", broken, timeline, fix, aims, right, cause, tries=tries, changes=len(fix) + SPARE)
+    raise ExamError(f"--seed {seed} draws no run that breaks and heals with {SEEDS} seeds; allowed: another seed")
+
+
+def of(
+    preset: Preset,
+    seed: int,
+    train: Training,
+    tell: Telling,
+    *,
+    title: str = "",
+    cause: str = "",
+    fix: Sequence[str] = (),
+    changes: int = 0,
+    tries: int = 6,
+    locked: Sequence[str] = (),
+    shown: Sequence[str] = (),
+) -> Exam:
+    """Return the exam of an experiment. Without `cause` it is that of the first finding, and without `fix` the fix is
+    the preset's promise, or else the first remedy that holds. ExamError where there is none."""
+    experiment = preset.experiment
+    if experiment.studio_file is not None:
+        raise ExamError("an exam cannot have a studio file, whose text would tell what is wrong")
+    if experiment.distributed.ranks > 1:
+        raise ExamError("an exam has one process; allowed: distributed.ranks = 1")
+    timeline = tuple((change.step, change.knob, change.value) for change in preset.timeline)
+    tell("the run as it stands")
+    run = _trained(experiment, timeline, {}, experiment.run.seed, train)
+    found = [each for each in ranked(run) if each.severity != "info"]
+    right = cause or _cause_of(found, preset)
+    given = [list(fix)] if fix else list(_fixes(found, preset))
+    for texts in given:
+        tell(f"the fix {' '.join(texts)}")
+        values = dict(parse_assignment(text) for text in texts)
+        aims = _aims(experiment, timeline, values, train)
+        if aims is not None:
+            random = np.random.default_rng([zlib.crc32(b"exam"), seed])
+            text, place = causes.choices(right, random)
+            allowed = changes or len(values) + SPARE
+            if allowed < len(values):
+                raise ExamError(f"--changes {allowed} is fewer than the {len(values)} knobs of the fix")
+            return _exam(title or f"Exam {seed}", experiment, timeline, values, aims, text, place, tries=tries,
+                         changes=allowed, locked=locked, shown=shown)  # fmt: skip
+    tried = "; ".join(" ".join(texts) for texts in given[:3]) or "none is known"
+    raise ExamError(
+        f"no fix makes this run reach more than {1 / HARMED:.1f} times its accuracy with {SEEDS} seeds (tried: "
+        f"{tried}); name one with --fix KNOB=VALUE"
+    )
+
+
+def holds(run: Run, aim: float) -> bool:
+    """Return whether a run that has ended is as good as the known fix."""
+    return run.status == "finished" and run.accuracy is not None and run.accuracy >= KEPT * aim
+
+
+def of_seed(exam: Exam, changed: Mapping[str, Value], seed: int | None = None) -> Run:
+    """Return a run of an exam, not yet trained, that bears no name of what is hidden."""
+    experiment, timeline = exam.experiment(changed)
+    if seed is not None:
+        experiment = experiment.with_value("run.seed", seed)
+    return Run(Preset(id="exam", title=exam.title, experiment=experiment), experiment, timeline)
+
+
+def _as_exam(fault: Drawn, seed: int) -> tuple[Experiment, tuple[tuple[int, str, Value], ...], dict[str, Value]]:
+    """Return a drawn fault as a run, its live changes, and the values of the healthy run for the knobs in it."""
+    part = fault.parts[0]
+    healthy = Experiment().with_texts(["run.device=cpu", "run.steps=200", f"run.seed={seed}", *fault.base])
+    broken = healthy.with_texts(list(part.change))
+    timeline = []
+    for text in part.at:
+        step, _, assignment = text.partition(":")
+        timeline.append((int(step), *parse_assignment(assignment)))
+    names = [parse_assignment(text)[0] for text in part.change] + [knob for _, knob, _ in timeline]
+    return broken, tuple(timeline), {name: healthy[name] for name in names}
+
+
+def _aims(
+    experiment: Experiment,
+    timeline: Sequence[tuple[int, str, Value]],
+    fix: Mapping[str, Value],
+    train: Training,
+    least: float = 0.0,
+) -> dict[str, float] | None:
+    """Return what the fix reaches with each seed; None where it does not hold with one, or the run is not broken.
+    `least`: an accuracy that a run which has learned the task is above."""
+    aims: dict[str, float] = {}
+    for seed in range(experiment.run.seed, experiment.run.seed + SEEDS):
+        healed = _trained(experiment, timeline, fix, seed, train)
+        if healed.status != "finished" or healed.accuracy is None or not healed.accuracy > least:
+            return None
+        broken = _trained(experiment, timeline, {}, seed, train)
+        if broken.status == "finished" and broken.accuracy is not None:
+            if broken.accuracy > HARMED * healed.accuracy:
+                return None
+        elif broken.status != "nonfinite":
+            return None
+        aims[str(seed)] = healed.accuracy
+    return aims
+
+
+def _trained(
+    experiment: Experiment, timeline: Sequence[tuple[int, str, Value]], changed: Mapping[str, Value], seed: int,
+    train: Training,
+) -> Run:  # fmt: skip
+    made = experiment.with_values({**changed, "run.seed": seed})
+    entries = [{"step": step, "knob": knob, "value": value} for step, knob, value in timeline if knob not in changed]
+    run = Run(Preset(id="exam", title="exam", experiment=made), made, read_timeline(entries, made))
+    train(run)
+    return run
+
+
+def _cause_of(found: Sequence[Finding], preset: Preset) -> str:
+    if not found:
+        raise ExamError("nothing is wrong with this run as it stands; an exam needs one that breaks")
+    rules = [each.rule for each in found]
+    if preset.promise is not None and preset.promise.rule:
+        rules.insert(0, preset.promise.rule)
+    for rule in rules:
+        if rule in causes.OF_RULE:
+            return causes.OF_RULE[rule]
+    raise ExamError("what is wrong with this run is not known by name; say it with --cause TEXT")
+
+
+def _fixes(found: Sequence[Finding], preset: Preset) -> Iterator[list[str]]:
+    if preset.promise is not None and preset.promise.fix:
+        yield list(preset.promise.fix)
+    for finding in found[:3]:
+        for remedy in finding.remedies[:3]:
+            texts = remedy.split()
+            try:
+                preset.experiment.with_texts(texts)
+            except KnobError:
+                continue
+            yield texts
+
+
+def _exam(
+    title: str, experiment: Experiment, timeline: Sequence[tuple[int, str, Value]], fix: Mapping[str, Value],
+    aims: dict[str, float], choices: list[str], right: int, *, tries: int, changes: int, locked: Sequence[str] = (),
+    shown: Sequence[str] = (),
+) -> Exam:  # fmt: skip
+    used = {*fix, *(name.partition(".")[0] for name in fix)}
+    held = [name for name in dict.fromkeys((*TASK, *locked)) if name not in used]
+    hidden = Hidden(
+        knobs=experiment.changed(), timeline=list(timeline), right=right, aims=aims,
+        fix=[f"{name}={format_value(value)}" for name, value in fix.items()],
+    )  # fmt: skip
+    told = [name for name in dict.fromkeys((*held, *shown)) if name not in used]
+    exam = Exam(schema=1, title=title, text=TEXT, changes=changes, tries=tries, choices=choices, locked=held,
+                shown=told)  # fmt: skip
+    return exam.with_hidden(hidden)

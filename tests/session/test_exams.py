@@ -1,0 +1,193 @@
+"""Exams: what is hidden cannot be read, the budgets hold, and grading believes nothing on an answer sheet."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gradstudio.cli import app
+from gradstudio.core import exam as exams
+from gradstudio.core.exam import LETTERS, Exam, ExamError
+from gradstudio.core.knobs import KnobError
+from gradstudio.session.course import causes, exam_making, exam_taking
+from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
+from gradstudio.session.course.worksheet import WorksheetError
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.worker import Worker
+
+SEED = 1  # a rate that is raised at step 114
+
+
+def train(run: Run) -> None:
+    Worker(run).run()
+
+
+@pytest.fixture(scope="module")
+def exam(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Exam]:
+    path = tmp_path_factory.mktemp("exam") / "one.exam"
+    path.write_text(exam_making.drawn(SEED, train, lambda _: None).to_toml())
+    return path, exams.read(path)
+
+
+@pytest.fixture(scope="module")
+def taken(exam: tuple[Path, Exam], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An exam that was taken in a terminal, with the known fix."""
+    path, found = exam
+    sheet = tmp_path_factory.mktemp("class") / "ada.toml"
+    fix, right = found.hidden.fix, LETTERS[found.hidden.right]
+    lines = ["try optimizer.lr=1", "hand in 1", "run", "look", "knobs optimizer", "layers", "try run.steps=5"]
+    lines += [f"try {' '.join(fix)}", f"diagnose {right}", "diagnose A", "hand in 0", "hand in 1", "run"]
+    done = CliRunner().invoke(
+        app, ["exam", "take", str(path), "--name", "Ada", "--out", str(sheet)], input="\n".join(lines)
+    )
+    assert done.exit_code == 0, (done.output, done.exception)
+    return sheet, done.stdout
+
+
+def test_the_file_tells_nothing_of_the_run(exam: tuple[Path, Exam]) -> None:
+    text, hidden = exam[0].read_text(), exam[1].hidden
+    for name, value in hidden.knobs.items():
+        if not exam[1].is_shown(name):
+            assert name not in text and (not isinstance(value, float) or repr(value) not in text)
+    assert not exam[1].is_shown("optimizer.lr") and "optimizer.lr" in hidden.knobs
+    assert exam_making.drawn(SEED, train, lambda _: None).to_toml() == text  # the same seed is the same exam
+
+
+def test_the_known_fix_holds_and_the_run_as_it_stands_does_not(exam: tuple[Path, Exam]) -> None:
+    for texts, heals in (([], False), (exam[1].hidden.fix, True)):
+        for seed, aim in exam[1].hidden.aims.items():
+            run = exam_making.of_seed(exam[1], exam[1].allowed(texts), int(seed))
+            train(run)
+            assert exam_making.holds(run, aim) is heals
+
+
+def test_it_is_taken_in_a_terminal(exam: tuple[Path, Exam], taken: tuple[Path, str]) -> None:
+    sheet, told = taken
+    assert "the first run has no change" in told and "there is no diagnosis yet" in told
+    assert re.search(r"^optimizer\.lr +\?", told, re.MULTILINE)  # covered
+    assert "run.steps is locked" in told and "the first one counts" in told and "try 0 cannot be the fix" in told
+    assert "5 tries are left" in told and "100 of 100 points" in told
+    for name, value in exam[1].hidden.knobs.items():  # but for the fix, which is told when all is over
+        if not exam[1].is_shown(name) and isinstance(value, float):
+            assert repr(value) not in told.partition("Handed in")[0].replace(" ".join(exam[1].hidden.fix), "")
+    again = CliRunner().invoke(app, ["exam", "take", str(exam[0]), "--out", str(sheet)])
+    assert again.exit_code != 0 and "handed in already" in str(again.exception)
+
+
+def resealed(sheet: AnswerSheet, **values: object) -> AnswerSheet:
+    return sheet.model_copy(update={"tries": [sheet.tries[0], sheet.tries[1].model_copy(update=values)]}).sealed()
+
+
+def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, str], tmp_path: Path) -> None:
+    sheet = exam_taking.read(taken[0])
+    wrong = "B" if sheet.diagnosis == "A" else "A"
+    forged: dict[str, tuple[AnswerSheet, str]] = {
+        "edited": (sheet.model_copy(update={"diagnosis": wrong}), "changed by another program"),
+        "better": (resealed(sheet, accuracy=1.0), "accuracy is not that of its rows"),
+        "rows": (resealed(sheet, digest="0" * 64), "its rows are others"),
+        "locked": (resealed(sheet, knobs={"problem.task": "pole"}), "problem.task is locked"),
+        "many": (resealed(sheet, knobs={"a.b": 1}), "unknown knob"),
+        "tries": (sheet.model_copy(update={"tries": [*sheet.tries] * 10}).sealed(), "19 tries were made; allowed: 6"),
+    }
+    for name, (each, _) in forged.items():
+        (tmp_path / f"{name}.toml").write_text(each.to_toml())
+    (tmp_path / "sound.toml").write_bytes(taken[0].read_bytes())
+    (tmp_path / "wrong.toml").write_text(sheet.model_copy(update={"diagnosis": wrong}).sealed().to_toml())
+    (tmp_path / "nonsense.toml").write_text("exam = 3")
+    asked = ["grade", str(tmp_path), "--exam", str(exam[0]), "--out", str(tmp_path / "out"), "--json"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1, done.output
+    told = {each["file"]: each for each in json.loads(done.stdout)["worksheets"]}
+    for name, (_, why) in forged.items():
+        found = told[f"{name}.toml"]
+        assert not found["verified"] and not found["score"] and why in found["reason"].lower(), found
+    assert (told["sound.toml"]["verified"], told["sound.toml"]["score"], told["sound.toml"]["of"]) == (True, 100, 100)
+    assert (told["wrong.toml"]["verified"], told["wrong.toml"]["score"]) == (True, 60)
+    assert "nonsense.toml" in told["nonsense.toml"]["reason"]
+    assert "What is the cause?" in (tmp_path / "out" / "class.html").read_text()
+
+
+def test_the_budgets_hold(exam: tuple[Path, Exam]) -> None:
+    found = exam[1].model_copy(update={"tries": 1, "changes": 1})
+    attempt = Attempt(found, "Ada")
+    for texts in ([], ["optimizer.lr=0.01"]):
+        run = attempt.run(texts)
+        run.__dict__["status"] = "finished"  # not trained: only the count matters here
+        attempt.made(run, texts)
+    with pytest.raises(KnobError, match="all 1 tries are made"):
+        attempt.run(["optimizer.lr=0.02"])
+    with pytest.raises(KnobError, match="2 knobs are changed; allowed: at most 1"):
+        attempt.run(["optimizer.lr=0.01", "clipping.kind=norm"])
+    with pytest.raises(WorksheetError, match="is no choice"):
+        attempt.diagnose("Z")
+    edited = attempt.sheet.model_copy(update={"tries": []})
+    with pytest.raises(WorksheetError, match="changed by another program"):
+        Attempt(found, "Ada", edited)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda text: text.replace("tries = 6", "tries = 50"), "was changed after"),
+        (lambda text: text.replace('packed = "', 'packed = "AAAA'), "was changed after"),
+        (lambda text: "schema = 2", "is not allowed"),
+        (lambda text: text + "x" * 200_000, "larger than"),
+    ],
+)
+def test_a_damaged_exam_gets_one_line(
+    exam: tuple[Path, Exam], tmp_path: Path, change: Callable[[str], str], why: str
+) -> None:
+    path = tmp_path / "bad.exam"
+    path.write_text(change(exam[0].read_text()))
+    with pytest.raises(ExamError, match=why) as told:
+        exams.read(path)
+    assert "\n" not in str(told.value)
+
+
+def test_what_is_packed_is_bounded(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    hidden = exam[1].hidden
+    path = tmp_path / "bad.exam"
+    for bad, why in (
+        (hidden.model_copy(update={"knobs": {**hidden.knobs, "run.steps": 10_000_000}}), "run.steps"),
+        (hidden.model_copy(update={"right": 7}), "not among the choices"),
+        (hidden.model_copy(update={"fix": ["x" * 300] * 2_000}), "damaged"),
+    ):
+        path.write_text(exam[1].with_hidden(bad).to_toml())
+        with pytest.raises(ExamError, match=why):
+            exams.read(path)
+
+
+def test_an_exam_of_a_preset_and_of_a_run_that_is_fine(tmp_path: Path) -> None:
+    out = tmp_path / "a.exam"
+    small = ["--cause", "The rate is too high.", "--fix", "optimizer.lr=0.05", "--tries", "3"]
+    source = tmp_path / "broken.toml"
+    source.write_text(
+        "[optimizer]\nlr = 60.0\n[model]\nwidth = 32\n[run]\nsteps = 150\ndevice = 'cpu'\n[problem]\ntask = 'digits'\n"
+    )
+    done = CliRunner().invoke(app, ["exam", "new", str(source), "--out", str(out), *small])
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = exams.read(out)
+    assert found.choices[found.hidden.right] == "The rate is too high." and found.tries == 3
+    for arguments, why in (
+        ([str(source), "--out", str(out)], "is there already"),
+        (["random", "--out", str(tmp_path / "b.exam"), "--title", "x"], "--title does not go with"),
+        ([str(source), "--out", str(tmp_path / "c.exam"), "--cause", "x", "--fix", "optimizer.lr=50"], "no fix makes"),
+        ([str(source), "--out", str(tmp_path / "d.exam"), "--lock", "nonsense"], "nonsense"),
+    ):
+        refused = CliRunner().invoke(app, ["exam", "new", *arguments])
+        assert refused.exit_code != 0 and why in str(refused.exception), refused.exception
+
+
+def test_of_the_choices_one_alone_is_right() -> None:
+    for seed in range(40):
+        right = list(causes.CAUSES)[seed % len(causes.CAUSES)]
+        texts, place = causes.choices(right, np.random.default_rng(seed))
+        assert texts[place] == causes.CAUSES[right] and len(set(texts)) == 6
+    assert {kind.name for kind in exam_making.KINDS} == set(causes.kinds())  # each name is that of a drawn fault
+    assert {causes.of_kind(name) for name in causes.kinds()} <= set(causes.CAUSES)
