@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.faults import KINDS
 from benchmarks.faults.judgement import Outcome, Result, case, changed, experiment, timeline
-from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
 from benchmarks.faults.repeat_line import repeat_line
 from gradstudio.core import files, presets
 from gradstudio.core.diagnosis.finding import NAMES, Finding, Severity
 from gradstudio.core.experiment import parse_assignment
+from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part, since
 
 GROUPS = ("one fault", "two faults", "from mid-run", "larger nets", "healthy")
 NET = ["model.depth=1", "model.width=32", "model.init=he", "run.steps=60", "optimizer.lr=0.1"]
