@@ -11,7 +11,7 @@ from gradstudio.core.knobs import KnobError, Value
 _WAYS_OUT: tuple[tuple[str, Value], ...] = (
     ("loss.kind", "auto"), ("problem.seq_len", 64), ("model.kind", "gan"), ("model.kind", "policy"),
     ("model.kind", "mlp"), ("problem.task", "ring"), ("problem.task", "pole"), ("problem.task", "digits"),
-    ("problem.batch_size", 2),
+    ("problem.batch_size", 2), ("model.residual_scaling", "none"), ("model.kind", "transformer"),
 )  # fmt: skip
 
 

@@ -296,6 +296,16 @@ class Model(Section):
         live=False,
         when={"model.kind": LAYERED},
     )
+    residual_scaling: Literal["none", "rezero", "fixup", "deepnorm"] = knob(
+        "none",
+        "What keeps a sum x + f(x) from growing from layer to layer. rezero: x + a f(x) with a learned a, 0 at first "
+        "(Bachlechner 2020). fixup: the weights inside a branch / sqrt(number of sums), its last layer and the head "
+        "drawn as 0, and a learned factor on f (Zhang 2019); for a transformer, whose branches have two layers. "
+        "deepnorm: alpha x + f(x) with alpha = sums^(1/4), and the weights of f x (4 sums)^(-1/4); made for "
+        "norm_position = post (Wang 2022).",
+        live=False,
+        when=({"model.kind": LAYERED, "model.residual": (True,)}, {"model.kind": ("transformer",)}),
+    )
     checkpointing: bool = knob(
         False,
         "Discard activations in the forward pass and compute them again in the backward pass: less memory, more time.",
@@ -571,7 +581,7 @@ BROUGHT = frozenset(
         "model.kind", "model.depth", "model.width", "model.activation", "model.norm", "model.norm_position",
         "model.residual", "model.checkpointing", "problem.task", "problem.seq_len", "problem.scaling",
         "problem.input_scale", "loss.kind", "loss.eps", "loss.z_loss", "model.norm_momentum", "model.qk_norm",
-        "problem.label_noise", "problem.baseline", "optimizer.discriminator_factor",
+        "model.residual_scaling", "problem.label_noise", "problem.baseline", "optimizer.discriminator_factor",
     }
 )  # fmt: skip
 # Values that need to know the layers of a network, which a studio file does not tell.
@@ -624,7 +634,7 @@ class Experiment(BaseModel):
         problem, model = self.problem, self.model
         combinations.check(
             task=problem.task, seq_len=problem.seq_len, batch_size=problem.batch_size, model=model.kind,
-            norm=model.norm, loss=self.loss.kind,
+            norm=model.norm, loss=self.loss.kind, residual_scaling=model.residual_scaling,
         )  # fmt: skip
         ranks_allowed.check(self, with_file=self.studio_file is not None)
         device = self.run.device

@@ -36,7 +36,7 @@ class Layer(NamedTuple):
     """One parameter tensor: its name in the model, what it is, how many entries it has. In forward order."""
 
     name: str
-    role: Literal["weight", "recurrent", "bias", "norm"]
+    role: Literal["weight", "recurrent", "bias", "norm", "factor"]
     size: int
 
 

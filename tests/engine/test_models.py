@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import islice, product
 
 import numpy as np
@@ -17,6 +18,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.engine.models import MODELS, cnn, mlp, named_parameters, role
 from gradstudio.engine.models.freezing import frozen
 from gradstudio.engine.models.gated import one_layer
+from gradstudio.engine.models.initialization import initialize
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
 from gradstudio.engine.models.rnn import RNN, RecurrentStack, run_layer, weights_of
 from gradstudio.engine.models.transformer import sinusoids
@@ -404,3 +406,61 @@ def test_a_policy_s_batch_norm_sees_every_step():
     model, same, states = make("policy", norm="batch"), make("mlp", Shape(1, 4, 2), norm="batch"), inputs_for(POLE)
     assert torch.equal(model(states).flatten(0, 1), same(states.flatten(0, 1)))
     assert all(map(torch.equal, model.buffers(), same.buffers()))
+
+
+@pytest.mark.parametrize("kind", ["rezero", "fixup", "deepnorm"])
+def test_residual_scaling_is_the_formula_of_its_paper(kind):
+    """The first sum of a block of a post-norm transformer of 3 layers, and what the weights were multiplied by."""
+    knobs = {"depth": 3, "norm_position": "post", "init": "xavier"}
+    drawn = {}
+    for scaling in ("none", kind):
+        network = make("transformer", residual_scaling=scaling, **knobs)
+        initialize(network, Model(kind="transformer", width=16, residual_scaling=scaling, **knobs), inputs_for(DIGITS))
+        drawn[scaling] = dict(network.named_parameters())
+    block, layers = network.blocks[0], 3
+    shares = {  # of query, value, output, expand, contract and the head
+        "rezero": (1, 1, 1, 1, 1, 1),
+        "fixup": (1, (2 * layers) ** (-1 / (2 * 2 - 2)), 0, (2 * layers) ** (-1 / (2 * 2 - 2)), 0, 0),
+        "deepnorm": (1, *4 * [(8 * layers) ** -0.25], 1),
+    }[kind]
+    parts = ("attention.query", "attention.value", "attention.output", "mlp.expand", "mlp.contract")
+    for name, share in zip([*(f"blocks.0.{part}.weight" for part in parts), "head.weight"], shares, strict=True):
+        assert torch.allclose(drawn[kind][name], share * drawn["none"][name], rtol=1e-6), name
+    state = torch.randn(2, 8, 16)
+    torch.nn.init.normal_(block.attention.output.weight)
+    branch = block.attention(state)
+    expected = {"rezero": state, "fixup": state + branch, "deepnorm": (2 * layers) ** 0.25 * state + branch}[kind]
+    assert torch.allclose(block.attend(state), F.layer_norm(expected, (16,)), atol=1e-6)
+    if kind == "rezero":
+        block.attention_residual.factor.data.fill_(0.5)
+        assert torch.allclose(block.attend(state), F.layer_norm(state + 0.5 * branch, (16,)), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "rnn", "cnn"])
+def test_a_branch_of_one_layer_is_scaled_from_the_second_layer_on(kind):
+    """Four layers have three sums: alpha = 3^(1/4), beta = 12^(-1/4); ReZero begins as what goes around."""
+    inputs, knobs = inputs_for(DIGITS), {"depth": 4, "residual": True, "init": "orthogonal", "activation": "gelu"}
+    plain, deep, zero = (make(kind, residual_scaling=scaling, **knobs) for scaling in ("none", "deepnorm", "rezero"))
+    for network, scaling in ((plain, "none"), (deep, "deepnorm"), (zero, "rezero")):
+        torch.manual_seed(0)
+        initialize(network, Model(kind=kind, width=16, residual_scaling=scaling, **knobs), inputs)
+    others = dict(plain.named_parameters())
+    for name, parameter in deep.named_parameters():
+        scaled = re.search(r"hidden\.[123]\.weight|weight_ih_l[123]", name)
+        assert torch.allclose(parameter, others[name] * (12**-0.25 if scaled else 1)), name
+    state = torch.randn(5, 16, *[3, 3][: 2 * (kind == "cnn")])
+    if kind == "rnn":
+        through = deep.rnn.through(1, state[None])[0]
+        branch = run_layer(state[None], weights_of(deep.rnn, 1), F.gelu)[0]
+        assert torch.equal(zero.rnn.through(2, state[None])[0], state)
+    else:
+        layer = deep.hidden[1]
+        through, branch = layer(state), F.gelu(sums_of(layer, state))
+        assert torch.equal(zero.hidden[2](state), state)
+    assert torch.allclose(through, 3**0.25 * state + branch, atol=1e-6)
+
+
+def sums_of(layer, state):
+    if isinstance(layer, nn.Linear):
+        return F.linear(state, layer.weight, layer.bias)
+    return F.conv2d(state, layer.weight, layer.bias, padding=1)

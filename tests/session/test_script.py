@@ -69,6 +69,15 @@ model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
 model.kind=transformer
 model.kind=transformer model.qk_norm=true clipping.kind=agc
 model.kind=transformer model.qk_norm=true problem.task=characters model.norm_position=post model.init=lsuv precision.dtype=bf16
+model.kind=transformer model.residual_scaling=rezero clipping.kind=agc model.init=he
+model.kind=transformer model.residual_scaling=fixup problem.task=characters optimizer.lr=0.5 model.initial_bias=0.2
+model.kind=transformer model.residual_scaling=deepnorm model.norm_position=post model.init=xavier
+model.residual_scaling=rezero model.residual=true model.depth=4 model.init=he model.norm=batch model.checkpointing=true
+model.residual_scaling=deepnorm model.residual=true model.depth=4 model.norm=layer model.norm_position=post model.init=lsuv
+model.kind=rnn model.residual_scaling=rezero model.residual=true model.depth=3
+model.kind=rnn model.residual_scaling=deepnorm model.residual=true model.depth=3 model.init=lsuv
+model.kind=gan problem.task=ring model.residual_scaling=deepnorm model.residual=true model.depth=3 model.init=he
+model.kind=cnn model.residual_scaling=rezero model.residual=true precision.dtype=bf16
 model.norm=batch model.norm_momentum=0.01 problem.task=pole model.kind=policy problem.baseline=true problem.noise=0.01
 model.kind=rnn model.norm=batch model.norm_momentum=1 problem.label_noise=0.3 problem.task=sequential_digits
 model.kind=cnn model.norm=batch model.norm_momentum=0.5 problem.label_noise=0.5 accumulation.steps=2

@@ -45,12 +45,14 @@ def layers(model: nn.Module) -> tuple[Layer, ...]:
     return tuple(Layer(name, role(name), parameter.numel()) for name, parameter in named_parameters(model))
 
 
-def role(name: str) -> Literal["weight", "recurrent", "bias", "norm"]:
+def role(name: str) -> Literal["weight", "recurrent", "bias", "norm", "factor"]:
     """Return what a parameter of this name does."""
     if "norm" in name:
         return "norm"
     if "bias" in name:
         return "bias"
+    if name.endswith(".factor"):
+        return "factor"
     return "recurrent" if "weight_hh" in name else "weight"
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.experiment import Model
 from gradstudio.engine.models import Network, in_head, named_parameters, role
+from gradstudio.engine.models.residuals import scale_branches
 
 NORMAL_STD = 0.02  # as in BERT and GPT-2
 PLAIN = ("recurrent", "linear")  # instead of an activation, where the scheme's own gain is 1
@@ -86,15 +87,16 @@ INITIALIZERS: dict[str, Scheme] = {
 @torch.no_grad()
 def initialize(model: Network, knobs: Model, sample: Tensor) -> None:
     """Draw the weights and set the biases of a fresh model, on the CPU. `sample` is a batch of inputs, which
-    only lsuv looks at. Norm layers stay as torch makes them."""
+    only lsuv looks at. Norm layers stay as torch makes them, and factors of residuals as they are."""
     for name, parameter in named_parameters(model):
         kind = role(name)
         if kind == "bias":
             _set_bias(name, parameter, knobs)
-        elif kind != "norm":
+        elif kind not in ("norm", "factor"):
             INITIALIZERS[knobs.init](parameter, activation_after(name, knobs), knobs.init_gain)
     if knobs.init == "lsuv":
         unit_variance(model, sample, knobs.init_gain)
+    scale_branches(named_parameters(model), knobs)
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from gradstudio.core.experiment import Model
 from gradstudio.engine.models.checkpointing import checkpointed
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
+from gradstudio.engine.models.residuals import Residual
 from gradstudio.engine.shape import Shape
 
 # Each makes the norm of a hidden layer.
@@ -30,17 +31,17 @@ class Hidden(nn.Module):
     def prepare(self, knobs: Model, norms: Norms, residual: bool) -> None:
         """Choose the activation, the norm and the residual."""
         self.activation = ACTIVATIONS[knobs.activation]
+        self.residual = Residual(knobs) if residual else None
         self.norm = norms[knobs.norm](knobs)
         self.norm_first = knobs.norm_position == "pre"
-        self.residual = residual
 
     def forward(self, input: Tensor) -> Tensor:  # as torch calls it
         output = super().forward(input)
         if self.norm is not None and self.norm_first:
             output = self.norm(output)
         output = self.activation(output)
-        if self.residual:
-            output = output + input
+        if self.residual is not None:
+            output = self.residual(input, output)
         if self.norm is not None and not self.norm_first:
             output = self.norm(output)
         return output

@@ -14,6 +14,7 @@ from gradstudio.core.experiment import Model
 from gradstudio.engine.models.checkpointing import checkpointed
 from gradstudio.engine.models.mlp import NORMS
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
+from gradstudio.engine.models.residuals import Residual
 from gradstudio.engine.shape import Shape
 
 
@@ -60,13 +61,14 @@ class RecurrentStack(nn.Module):
     def __init__(self, features: int, knobs: Model) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[knobs.activation]
-        self.depth, self.residual, self.norm_first = knobs.depth, knobs.residual, knobs.norm_position == "pre"
+        self.depth, self.norm_first = knobs.depth, knobs.norm_position == "pre"
         bound = 1 / math.sqrt(knobs.width)
         for layer in range(knobs.depth):
             inputs = features if layer == 0 else knobs.width
             shapes = (knobs.width, inputs), (knobs.width, knobs.width), (knobs.width,), (knobs.width,)
             for name, shape in zip(Weights._fields, shapes, strict=True):
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
+            self.add_module(f"residual_l{layer}", Residual(knobs) if knobs.residual and layer > 0 else None)
             self.add_module(f"norm_l{layer}", NORMS[knobs.norm](knobs))
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,8 +81,9 @@ class RecurrentStack(nn.Module):
         """Return what one layer hands upward."""
         norm = getattr(self, f"norm_l{layer}")
         outputs = run_layer(inputs, weights_of(self, layer), self.activation, norm if self.norm_first else None)
-        if self.residual and layer > 0:
-            outputs = outputs + inputs
+        residual = getattr(self, f"residual_l{layer}")
+        if residual is not None:
+            outputs = residual(inputs, outputs)
         if norm is not None and not self.norm_first:
             outputs = norm(outputs.flatten(0, 1)).view_as(outputs)
         return outputs

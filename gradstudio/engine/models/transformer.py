@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from gradstudio.core.experiment import Model
 from gradstudio.engine.models.checkpointing import checkpointed
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
+from gradstudio.engine.models.residuals import Residual
 from gradstudio.engine.shape import Shape
 
 # The parts of a block in forward order.
@@ -71,6 +72,7 @@ class Block(nn.Module):
 
     def __init__(self, knobs: Model, causal: bool) -> None:
         super().__init__()
+        self.attention_residual, self.mlp_residual = Residual(knobs), Residual(knobs)
         made: dict[str, Callable[[], nn.Module]] = {
             "attention": lambda: Attention(knobs, causal),
             "attention_norm": lambda: nn.LayerNorm(knobs.width),
@@ -86,13 +88,13 @@ class Block(nn.Module):
 
     def attend(self, state: Tensor) -> Tensor:
         if self.norm_first:
-            return state + self.attention(self.attention_norm(state))
-        return self.attention_norm(state + self.attention(state))
+            return self.attention_residual(state, self.attention(self.attention_norm(state)))
+        return self.attention_norm(self.attention_residual(state, self.attention(state)))
 
     def think(self, state: Tensor) -> Tensor:
         if self.norm_first:
-            return state + self.mlp(self.mlp_norm(state))
-        return self.mlp_norm(state + self.mlp(state))
+            return self.mlp_residual(state, self.mlp(self.mlp_norm(state)))
+        return self.mlp_norm(self.mlp_residual(state, self.mlp(state)))
 
     def sums(self, state: Tensor) -> Iterator[Sum]:
         yield from self.attention.sums(self.attention_norm(state) if self.norm_first else state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradstudio.session.script import data_lines
-from gradstudio.session.script.layer_lines import has_layers
+from gradstudio.session.script.layer_lines import factor, has_layers, residual_sums
 from gradstudio.session.script.plan import Lines, Plan, literal
 from gradstudio.session.script.sequence_model_lines import is_own_rnn
 
@@ -36,12 +36,13 @@ def draw(plan: Plan, lines: Lines) -> None:
     """Add the lines that draw the weights, after the model is built, on the CPU."""
     scheme, gain, bias = str(plan["model.init"]), float(plan["model.init_gain"]), float(plan["model.initial_bias"])
     if scheme == "default" and gain == 1 and bias == 0:
+        _scale_branches(plan, lines)
         return
     weight, biases = _weight(plan, scheme, gain), _biases(plan, scheme, bias)
     lines.add(f"with torch.no_grad():  # model.init = {scheme}")
     lines.add("for name, parameter in model.named_parameters():", 1)
-    if _has_norms(plan):
-        lines.add('if "norm" in name:', 2)
+    if _has_norms(plan) or _factors(plan):
+        lines.add(f'if "norm" in name{_factors(plan)}:', 2)
         lines.add("continue", 3)
     if weight and biases:
         lines.add('if "bias" in name:', 2)
@@ -63,6 +64,46 @@ def draw(plan: Plan, lines: Lines) -> None:
         else:
             lines.add(_SUMS_OF_LAYERS if has_layers(plan) else _SUMS, 1)
         lines.add("model.train()")
+    _scale_branches(plan, lines)
+
+
+def _factors(plan: Plan) -> str:
+    """Return the condition that a parameter is the factor on a branch of a residual, behind another; "" without."""
+    return ' or "factor" in name' if residual_sums(plan) and factor(plan) else ""
+
+
+def _scale_branches(plan: Plan, lines: Lines) -> None:
+    """Add the lines that scale what the branches of the residuals begin with, for deepnorm and fixup."""
+    count, kind = residual_sums(plan), str(plan["model.residual_scaling"])
+    if not count or kind not in ("deepnorm", "fixup"):
+        return
+    lines.add(f"with torch.no_grad():  # model.residual_scaling = {kind}")
+    if kind == "fixup":
+        bias = float(plan["model.initial_bias"])
+        lines.add(
+            f"""for block in model.blocks:
+    block.attention.value.weight.mul_({count} ** -0.5)
+    block.expand.weight.mul_({count} ** -0.5)
+    for last in (block.attention.output, block.contract):
+        last.weight.zero_()
+        last.bias.{"zero_()" if bias == 0 else f"fill_({bias!r})"}
+model.head.weight.zero_()
+model.head.bias.zero_()""",
+            1,
+        )
+        return
+    match plan["model.kind"]:
+        case "transformer":
+            one = "block.attention.value, block.attention.output, block.expand, block.contract"
+            lines.add(f"for layer in (each for block in model.blocks for each in ({one})):", 1)
+        case "rnn":
+            lines.add("for layer in model.rnn[1:]:", 1)
+        case "gan":
+            lines.add("for layer in (*model.generator.hidden[1:], *model.discriminator.hidden[1:]):", 1)
+        case _:
+            lines.add("for layer in model.hidden[1:]:", 1)
+    weight = "weight_ih" if plan["model.kind"] == "rnn" else "weight"
+    lines.add(f"layer.{weight}.mul_({4 * count} ** -0.25)", 2)
 
 
 def _scaled(plan: Plan) -> bool:

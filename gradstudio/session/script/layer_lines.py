@@ -72,11 +72,37 @@ def layer_class(plan: Plan, base: str, arguments: str, norms: dict[str, str]) ->
         lines.append(f"        self.norm = {norms[norm]}")
     if residual:
         lines.append("        self.residual = residual")
+    if residual and factor(plan):
+        lines += ["        if residual:", f"            self.factor = {factor(plan)}"]
     lines += ["", "    def forward(self, x):", f"        y = {activation(plan)}({sums})"]
     if residual:
-        lines += ["        if self.residual:", "            y = y + x"]
+        lines += ["        if self.residual:", f"            y = {residual_sum(plan, 'x', 'y')}"]
     lines.append("        return self.norm(y)" if norm != "none" and not first else "        return y")
     return "\n".join(lines) + "\n\n\n"
+
+
+def factor(plan: Plan) -> str:
+    """Return the learned factor on a branch, as it is made; "" where there is none."""
+    makers = {"rezero": "nn.Parameter(torch.zeros(1))", "fixup": "nn.Parameter(torch.ones(1))"}
+    return makers.get(str(plan["model.residual_scaling"]), "")
+
+
+def residual_sum(plan: Plan, inputs: str, branch: str, factor: str = "self.factor") -> str:
+    """Return the sum of what goes around a branch and what comes out of it."""
+    match plan["model.residual_scaling"]:
+        case "rezero" | "fixup":
+            return f"{inputs} + {factor} * {branch}"
+        case "deepnorm" if residual_sums(plan) > 1:
+            return f"{branch} + {residual_sums(plan)} ** 0.25 * {inputs}"
+    return f"{inputs} + {branch}"
+
+
+def residual_sums(plan: Plan) -> int:
+    """Return the number of residual sums between input and output of the network."""
+    depth = int(plan["model.depth"])
+    if plan["model.kind"] == "transformer":
+        return 2 * depth
+    return depth - 1 if plan["model.kind"] in LAYERED and plan["model.residual"] else 0
 
 
 def stack(plan: Plan, bare: str, sizes: str) -> str:

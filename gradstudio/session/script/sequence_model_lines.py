@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import math
 
-from gradstudio.session.script.layer_lines import activation, answers, has_layers, norm_momentum, run, sizes, stack
+from gradstudio.session.script.layer_lines import (
+    activation,
+    answers,
+    factor,
+    has_layers,
+    norm_momentum,
+    residual_sum,
+    run,
+    sizes,
+    stack,
+)
 from gradstudio.session.script.model_shape import shape
 from gradstudio.session.script.plan import Plan, literal
 
@@ -41,7 +51,7 @@ def own_rnn(plan: Plan) -> str:
     total = "inputs[:, at] + F.linear(state, self.weight_hh, self.bias_hh)"
     after = "        states = torch.stack(states, 1)\n"
     if plan["model.residual"]:
-        after += "        if self.residual:\n            states = states + x\n"
+        after += f"        if self.residual:\n            states = {residual_sum(plan, 'x', 'states')}\n"
     if norm != "none" and not inside:
         after += "        states = self.norm(states.flatten(0, 1)).view_as(states)\n"
     norms = {
@@ -50,6 +60,9 @@ def own_rnn(plan: Plan) -> str:
         "none": "",
     }
     residual = bool(plan["model.residual"])
+    kept = "        self.residual = residual\n" if residual else ""
+    if residual and factor(plan):
+        kept += f"        if residual:\n            self.factor = {factor(plan)}\n"
     return f'''class Layer(nn.Module):
     """One layer of an nn.RNN, with what that does not have."""
 
@@ -60,7 +73,7 @@ def own_rnn(plan: Plan) -> str:
         self.weight_hh = nn.Parameter(torch.empty({width}, {width}).uniform_(-bound, bound))
         self.bias_ih = nn.Parameter(torch.empty({width}).uniform_(-bound, bound))
         self.bias_hh = nn.Parameter(torch.empty({width}).uniform_(-bound, bound))
-{norms[norm]}{"        self.residual = residual" + chr(10) if residual else ""}
+{norms[norm]}{kept}
     def forward(self, x):
         inputs = F.linear(x, self.weight_ih, self.bias_ih)
         state = inputs.new_zeros(len(inputs), {width})
@@ -98,17 +111,17 @@ def transformer(plan: Plan) -> str:
     )
     norms = ["self.attention_norm = nn.LayerNorm({w})"], ["self.mlp_norm = nn.LayerNorm({w})"]
     order = [*norms[0], *attention, *norms[1], *thinking] if first else [*attention, *norms[0], *thinking, *norms[1]]
+    if factor(plan):
+        order += [f"self.{part}_factor = {factor(plan)}" for part in ("attention", "mlp")]
     parts = "\n".join("        " + part.format(w=width, w4=4 * width) for part in order)
-    mlp_of = f"self.contract({activation(plan)}(self.expand({{}})))"
-    forward = (
-        "        x = x + self.attention(self.attention_norm(x))\n        return x + "
-        f"{mlp_of.format('self.mlp_norm(x)')}"
-        if first
-        else (
-            "        x = self.attention_norm(x + self.attention(x))\n        return self.mlp_norm(x + "
-            f"{mlp_of.format('x')})"
-        )
+    attended = residual_sum(
+        plan, "x", f"self.attention({'self.attention_norm(x)' if first else 'x'})", "self.attention_factor"
     )
+    thought = f"self.contract({activation(plan)}(self.expand({'self.mlp_norm(x)' if first else 'x'})))"
+    thought = residual_sum(plan, "x", thought, "self.mlp_factor")
+    if not first:
+        attended, thought = f"self.attention_norm({attended})", f"self.mlp_norm({thought})"
+    forward = f"        x = {attended}\n        return {thought}"
     final = f"        self.final_norm = nn.LayerNorm({width})\n" if first else ""
     read = "self.final_norm(x)" if first else "x"
     read = f"{read}.mean(1)" if goes.answers == 1 else f"{read}[:, -{goes.answers}:]"

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradstudio.core import mistakes
 from gradstudio.core.experiment import BROUGHT, KNOBS, Experiment
-from gradstudio.core.knobs import Condition, Knob
+from gradstudio.core.knobs import Condition, Knob, Value
 from gradstudio.core.text import number, plural
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.names import comparison
@@ -59,8 +59,12 @@ def _condition(knob: Knob, condition: Condition) -> str:
         said = f"{KNOBS[first[0]].field} {first[1][0]} to {first[1][-1]}"
     if first[0] == f"{knob.section}.kind" and knob.section not in said:
         said = f"kind {said}"
-    more = " and ".join(f"{KNOBS[name].label} {' or '.join(map(str, values))}" for name, values in others)
+    more = " and ".join(f"{KNOBS[name].label} {' or '.join(map(_written, values))}" for name, values in others)
     return f"{said} with {more}" if more else said
+
+
+def _written(value: Value) -> str:
+    return "on" if value is True else str(value)
 
 
 def _accumulation(requested: Experiment, run: Run) -> Hint:
