@@ -37,7 +37,7 @@ ONLY_IN_FUNCTIONS = {
 }  # so that the start is fast; for annotations, TYPE_CHECKING will do
 # The rooms of a layer, in order: each may import itself and what stands before it. Rooms in one group may import each
 # other, but for FEATURES, of which each knows itself alone.
-FEATURES = ("knobs", "diagnosis", "runs", "branches", "code", "gauges", "memory", "map", "export", "gallery")
+FEATURES = ("knobs", "diagnosis", "runs", "branches", "code", "gauges", "memory", "map", "export", "gallery", "exam")
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "session": tuple(
         (room,)
@@ -67,7 +67,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("app",),
     ),
 }
-BETWEEN_FEATURES = {("branches", "runs")}
+BETWEEN_FEATURES = {("branches", "runs"), ("exam", "knobs")}
 # Parts that work without the whole: no import of that module from there.
 APART = {
     **{f"gradstudio.engine.{room}.": "gradstudio.engine.trainer" for room in ("passes", "models", "tasks", "step")},

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QAbstractButton, QMenu, QWidget
 
 from gradstudio.gui import palette_choices
 from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.exam import exam_files
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.knobs import change_menu, preset_menu, preset_text
 from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
@@ -108,8 +109,9 @@ def table(
         "Shows every preset as a card, with a picture of its run, and which lessons are finished",
     )  # fmt: skip
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
+    quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
     menus: Menus = {
-        "&File": (*presets[:2], None, *export, None, Command("quit", "Quit", context.parent.close, StandardKey.Quit)),
+        "&File": (*presets[:2], None, *export, None, *_exams(context), None, quit_),
         "&Edit": edit,
         "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
         "&View": (
@@ -173,6 +175,16 @@ def _export(context: Context) -> tuple[Command, ...]:
         command("metrics.csv", "Export measurements (CSV)…", "Writes what was measured, one row for each step"),
         Command("export_events", "Export to TensorBoard…", partial(file_dialogs.export_events, context),
                 help="Writes an event file of the run into a folder", enabled=lambda: context.controls.measured),
+    )  # fmt: skip
+
+
+def _exams(context: Context) -> tuple[Command, ...]:
+    return (
+        Command("take_exam", "Take an exam…", partial(exam_files.ask_exam, context),
+                help="Opens a run whose cause is hidden: find it, and heal it with few changes"),
+        Command("make_exam", "Make an exam…", partial(exam_files.make_exam, context),
+                help="Makes an exam of the knobs as they are set, once it was tried that they break and can be healed",
+                enabled=lambda: context.controls.led_here),
     )  # fmt: skip
 
 

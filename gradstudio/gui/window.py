@@ -18,6 +18,7 @@ from gradstudio.core import compiled, files, presets
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
+from gradstudio.gui.exam import exam_files
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
 from gradstudio.gui.gallery.gallery_controller import GalleryController
@@ -342,6 +343,8 @@ class Window(QMainWindow):
         elif len(paths) == 1 and paths[0].suffix == ".map":
             self.columns.show_page("map")
             self.map.open(paths[0])
+        elif len(paths) == 1 and paths[0].suffix == ".exam":
+            exam_files.open_exam(self.context, paths[0])
         elif len(paths) == 1 and (paths[0].suffix in (".csv", ".tsv", ".txt") or "tfevents" in paths[0].name):
             from gradstudio.gui import second_part
 
@@ -350,7 +353,7 @@ class Window(QMainWindow):
         else:
             self.message.show_error(
                 "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, a map, "
-                "in .map, a table of curves, in .csv, .tsv or .txt, or a TensorBoard log."
+                "in .map, an exam, in .exam, a table of curves, in .csv, .tsv or .txt, or a TensorBoard log."
             )
 
     def closeEvent(self, event: QCloseEvent) -> None:

@@ -90,7 +90,7 @@ class LossPlot(StepPlot):
 
     def _draw_marks(self, run: Run) -> None:
         if self.marks.miss_changes(run):
-            self._labels = run.changes[-LABELLED:]
+            self._labels = [] if self.marks.hides_changes else run.changes[-LABELLED:]
         for text, event in zip(self._change_texts, self._labels, strict=False):
             text.setText(event.text)
         super()._draw_marks(run)

@@ -28,6 +28,7 @@ class RunMarks:
 
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
+        self.hides_changes = False  # in an exam they would tell what is wrong
         self.changes = Uprights(canvas)
         self.nonfinite_line, self.nonfinite_text = Upright(canvas), Label(canvas, z=50, margin=4)
         self._shown_changes: Sequence[Change] | None = None  # the timeline that is drawn
@@ -50,7 +51,7 @@ class RunMarks:
     def show(self, run: Run, words: str) -> None:
         """Show the marks of a run, with these words at its first non-finite step."""
         self._shown_changes, self._shown_step = run.timeline, run.first_nonfinite_step
-        self.changes.show_at(changed_at(run))
+        self.changes.show_at(np.empty(0) if self.hides_changes else changed_at(run))
         for item in (self.nonfinite_line, self.nonfinite_text):
             item.setVisible(self._shown_step is not None)
         if self._shown_step is not None:

@@ -29,6 +29,7 @@ class ScaleAndRatePlot(StepPlot):
     )
 
     columns = ("scale", "skipped", "lr")
+    with_rate = True
 
     def __init__(self, steps: StepRange, cursor: Cursor, source: RunSource) -> None:
         right = LinearAxis("right")
@@ -53,12 +54,12 @@ class ScaleAndRatePlot(StepPlot):
 
     def legend(self) -> str:
         c = theme.colors
-        rate = f"<span style='color:{c.good}'>- - - learning rate</span>"
+        rate = f"&nbsp; <span style='color:{c.good}'>- - - learning rate</span> (right)" if self.with_rate else ""
         if self.run is None or not self._scaled():
             dtype = self.run.in_force.precision.dtype if self.run else "fp32"
-            return f"{dtype}: no loss scale in use &nbsp; {rate} (right)"
+            return f"{dtype}: no loss scale in use {rate}" if self.with_rate else "no loss scale in use"
         marks = f" &nbsp; <span style='color:{c.bad}'>▼ {self._skipped:,} skipped</span>" if self._skipped else ""
-        return f"<span style='color:{c.accent}'>—— scale, log₂</span>{marks} &nbsp; {rate} (right)"
+        return f"<span style='color:{c.accent}'>—— scale, log₂</span>{marks} {rate}"
 
     def clear(self) -> None:
         super().clear()
@@ -90,18 +91,19 @@ class ScaleAndRatePlot(StepPlot):
         if self._rates.viewRange()[0] != self.box.viewRange()[0]:
             self._rates.setXRange(*self.box.viewRange()[0], padding=0)
             self._has_moved()
-        if found := self.rate.range(first, last):
+        if self.with_rate and (found := self.rate.range(first, last)):
             self._set_rate_range(*found)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        self.show_values("right", bool(len(run.history)))
+        self.show_values("right", self.with_rate and bool(len(run.history)))
         if self._scaled():
             self.scale.draw(run.history, first, last)
             if self._skipped:
                 self._skip_marks.show_at(self._skips.above_zero())
             self.scale.draw_marks()
-        self.rate.draw(run.history, first, last)
+        if self.with_rate:
+            self.rate.draw(run.history, first, last)
 
     def restyle(self) -> None:
         self._skip_marks.dress(None, theme.color("bad"))
@@ -110,7 +112,7 @@ class ScaleAndRatePlot(StepPlot):
     def reading(self, run: Run, step: int) -> str:
         row = run.history.row(step)
         scale = f"scale {number(row['scale'])}{', skipped' if row['skipped'] else ''} · " if self._scaled() else ""
-        return f"{scale}learning rate {number(row['lr'])}"
+        return f"{scale}learning rate {number(row['lr'])}" if self.with_rate else scale.removesuffix(" · ")
 
     def _scaled(self) -> bool:
         """Return whether a loss scale is in use or has been."""

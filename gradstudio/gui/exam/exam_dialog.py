@@ -1,0 +1,372 @@
+"""Taking an exam: plots of its runs, the choice of a cause, tries and the fix. Values of covered knobs are nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QListWidget,
+    QListWidgetItem,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gradstudio.core import files
+from gradstudio.core.exam import LETTERS, Exam
+from gradstudio.core.experiment import KNOBS
+from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.core.text import percent, plural
+from gradstudio.gui.drawing.overlay import Overlays
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.knobs.editors import Editor, editor_for
+from gradstudio.gui.plots.gradient_norm import GradientNormPlot
+from gradstudio.gui.plots.layers import LayersPlot
+from gradstudio.gui.plots.loss import LossPlot
+from gradstudio.gui.plots.run_source import RunSource
+from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.course import exam_making, exam_taking
+from gradstudio.session.course.exam_taking import Attempt
+from gradstudio.session.course.grading import Grade
+from gradstudio.session.course.worksheet import Evidence, WorksheetError
+from gradstudio.session.record.run import Run
+from gradstudio.session.running.worker import Stop, Worker
+
+TICK = 33  # ms between two pictures
+PATIENCE = 1.0  # seconds for a step to end when the dialog closes
+SIDE = 400  # px of the column beside the plots
+
+
+class ScalePlot(ScaleAndRatePlot):
+    """The loss scale without the learning rate, which is a knob."""
+
+    title = "Loss scale"
+    help = "The factor on the loss under fp16, which halves at each overflow: the update is skipped, and marked."
+    columns = ("scale", "skipped")
+    with_rate = False
+
+
+class ExamPlots(QWidget):
+    """What is seen of a run in an exam: no knob, and no live change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, cursor, source = StepRange(), Cursor(), RunSource()
+        self.plots: tuple[StepPlot, ...] = (
+            LossPlot(self.steps, cursor, source, overlays := Overlays()),
+            GradientNormPlot(self.steps, cursor, source, overlays),
+            LayersPlot(self.steps, cursor),
+            ScalePlot(self.steps, cursor, source),
+        )
+        self._overlays = overlays
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        for plot, share in zip(self.plots, (26, 28, 28, 14), strict=True):
+            plot.marks.hides_changes = True
+            column.addWidget(plot, share)
+        self._run: Run | None = None
+
+    def show_run(self, run: Run | None) -> None:
+        if run is None:
+            return
+        if run is not self._run:
+            self._run = run
+            self.steps.fit(len(run.history))
+        self.steps.follow(len(run.history))
+        for plot in self.plots:
+            plot.refresh(run, self.devicePixelRatioF())
+
+
+class ExamDialog(TemporaryDialog):
+    """Holds one attempt, and writes its sheet after each thing that was done."""
+
+    def __init__(self, context: Context, attempt: Attempt, path: Path) -> None:
+        super().__init__(context.parent, f"{attempt.exam.title} — GradStudio")
+        self._context, self.attempt, self._path = context, attempt, path
+        self._runs: dict[int, Run] = {}
+        self._worker: Worker | None = None
+        self._texts: list[str] = []  # of the try that trains
+        self._place = 0  # of the try that trains
+        self._left = False  # it is closed
+        self._changed: dict[str, Value] = {}
+        self._editor: Editor | None = None
+        self.plots = ExamPlots()
+        self.about, self.budget, self.problem, self.verdict = QLabel(), QLabel(), QLabel(), QLabel()
+        self.causes, self.tries, self.changes = QListWidget(), QListWidget(), QListWidget()
+        self.knob = QComboBox()
+        self.add, self.remove = QPushButton("Change it"), QPushButton("Take out")
+        self.diagnose, self.train, self.hand_in = (
+            QPushButton("This is the cause"), QPushButton("Train it as it stands"), QPushButton("Hand in this try")
+        )  # fmt: skip
+        self._editor_place = QHBoxLayout()
+        self._lay_out()
+        self._connect()
+        self._choose_knob(self.knob.currentText())
+        self._show_state()
+        self._timer = QTimer(self)
+        self._timer.timeout.connect(self._tick)
+        self._timer.start(TICK)
+        self.finished.connect(self._leave)
+
+    @property
+    def exam(self) -> Exam:
+        return self.attempt.exam
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run trains."""
+        return self._worker is not None
+
+    # ---- what a person does
+
+    def _train_try(self) -> None:
+        texts = [f"{name}={format_value(value)}" for name, value in self._changed.items()]
+        if not self.attempt.sheet.tries:
+            texts = []
+        try:
+            run = self.attempt.run(texts)
+        except KnobError as fault:
+            self.problem.setText(str(fault))
+            return
+        self._texts, self._place = texts, len(self.attempt.sheet.tries)
+        self._begin(run)
+
+    def _begin(self, run: Run) -> None:
+        self._runs[self._place] = run
+        self._worker = Worker(run)
+        self._worker.start()
+        self._show_state()
+
+    def _say_cause(self) -> None:
+        row = self.causes.currentRow()
+        try:
+            self.attempt.diagnose(LETTERS[row] if row >= 0 else "")
+        except WorksheetError as fault:
+            self.problem.setText("Choose one of the causes first." if row < 0 else str(fault))
+            return
+        self._keep()
+
+    def _hand_in(self) -> None:
+        try:
+            self.attempt.hand_in(self.tries.currentRow())
+        except WorksheetError as fault:
+            text = str(fault)
+            self.problem.setText(text[0].upper() + text[1:] + ".")
+            return
+        self._keep()
+        self._grade()
+
+    def _choose_knob(self, name: str) -> None:
+        """Show the editor of a knob. It begins with the knob's default, which says nothing of the value in force."""
+        while item := self._editor_place.takeAt(0):
+            if widget := item.widget():
+                widget.deleteLater()
+        self._editor = editor_for(KNOBS[name])
+        self._editor.setParent(self)
+        self._editor.set_value(self._changed.get(name, KNOBS[name].default))
+        for part in (self._editor.head, self._editor.foot):
+            if part is not None:
+                self._editor_place.addWidget(part)
+
+    def _change(self) -> None:
+        assert self._editor is not None
+        changed = {**self._changed, self._editor.knob.name: self._editor.value}
+        try:
+            self.exam.allowed([f"{name}={format_value(value)}" for name, value in changed.items()])
+        except KnobError as fault:
+            self.problem.setText(str(fault))
+            return
+        self._changed = changed
+        self._show_state()
+
+    def _take_out(self) -> None:
+        if item := self.changes.currentItem():
+            self._changed.pop(item.text().partition(" = ")[0], None)
+            self._show_state()
+
+    def _look_at(self, place: int) -> None:
+        """Show a try. One of an earlier day is trained again first."""
+        if place < 0 or self.busy or place in self._runs:
+            return
+        self._place, self._texts = place, self.attempt.sheet.knobs(place)
+        self._begin(exam_making.of_seed(self.exam, self.exam.allowed(self._texts)))
+
+    # ---- what comes of it
+
+    def _tick(self) -> None:
+        self._follow()
+        row = self.tries.currentRow()
+        place = self._place if self.busy else row
+        self.plots.show_run(self._runs.get(place))
+
+    def _follow(self) -> None:
+        worker = self._worker
+        if worker is None or worker.is_alive():
+            return
+        self._worker, run = None, worker.record
+        if run.status not in ("finished", "nonfinite", "failed"):
+            return
+        if self._place == len(self.attempt.sheet.tries):
+            self.attempt.made(run, self._texts)
+            self._keep()
+            self.tries.setCurrentRow(self._place)
+        self._show_state()
+
+    def _grade(self) -> None:
+        """Train the fix with the other seeds, beside the window, and say what came of it."""
+        self.verdict.setText("Your fix is trained with the other seeds …")
+        self._show_state()
+        self._context.jobs.read(self._path, self._graded, self._show_grade)
+
+    def _graded(self, _: Path) -> Grade:
+        return exam_taking.grade(self.attempt.sheet, self.exam, _train)
+
+    def _show_grade(self, grade: Grade) -> None:
+        if self._left:
+            return
+        lines = [f"<b>{grade.score} of {grade.most} points</b>" + ("" if grade.verified else f": {grade.reason}")]
+        for each in grade.answers:
+            right = "" if each.points == each.question.points else f"<br>Right: {each.right}"
+            lines.append(f"{each.points} of {each.question.points}: {each.question.text} {each.answer}{right}")
+        self.verdict.setText("<p>" + "</p><p>".join(lines) + "</p>")
+        self._show_state()
+
+    def _keep(self) -> None:
+        try:
+            files.write_whole(self._path, self.attempt.sheet.to_toml())
+        except OSError as fault:
+            self.problem.setText(f"{self._path} was not written: {files.reason(fault)}")
+        self._show_state()
+
+    def _show_state(self) -> None:
+        sheet, exam = self.attempt.sheet, self.exam
+        self.problem.setText("")
+        handed_in, looked = sheet.fix > 0, bool(sheet.tries)
+        said = f" Your diagnosis is {sheet.diagnosis}." if sheet.diagnosis else ""
+        self.budget.setText(
+            "The answer sheet is " + str(self._path) if handed_in
+            else f"{plural(self.attempt.left, 'try is', 'tries are')} left; each may change "
+            f"{plural(exam.changes, 'knob', 'knobs')}.{said}"
+        )  # fmt: skip
+        self.train.setText(
+            "Training …" if self.busy else "Train with these changes" if looked else "Train it as it stands"
+        )
+        self.train.setEnabled(not self.busy and not handed_in and (not looked or bool(self._changed)))
+        self.diagnose.setEnabled(looked and not sheet.diagnosis)
+        self.causes.setEnabled(not sheet.diagnosis)
+        for part in (self.knob, self.add, self.remove):
+            part.setEnabled(looked and not handed_in)
+        self.hand_in.setEnabled(not self.busy and not handed_in and len(sheet.tries) > 1 and bool(sheet.diagnosis))
+        self._fill(self.changes, [f"{name} = {format_value(value)}" for name, value in self._changed.items()])
+        self._fill(self.tries, [_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
+        self.verdict.setVisible(bool(self.verdict.text()))
+
+    @staticmethod
+    def _fill(shown: QListWidget, texts: list[str]) -> None:
+        row, had = shown.currentRow(), [shown.item(place).text() for place in range(shown.count())]
+        if texts == had:
+            return
+        shown.clear()
+        shown.addItems(texts)
+        shown.setCurrentRow(min(row, len(texts) - 1) if row >= 0 else len(texts) - 1)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self._leave()
+        super().closeEvent(event)
+
+    def _leave(self, _: int = 0) -> None:
+        """End the training; the tries that have ended are on the sheet."""
+        self._left = True
+        self._timer.stop()
+        if self._worker is not None:
+            self._worker.send(Stop(leaving=True))
+            self._worker.join(PATIENCE)
+            self._worker = None
+
+    # ---- how it is laid out
+
+    def _lay_out(self) -> None:
+        exam = self.exam
+        self.about.setText(exam.text)
+        for label in (self.about, self.budget, self.problem, self.verdict):
+            label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.RichText if label is self.verdict else Qt.TextFormat.PlainText)
+        self.problem.setProperty("role", "error")
+        self.about.setProperty("role", "dim")
+        for place, text in enumerate(exam.choices):
+            self.causes.addItem(QListWidgetItem(f"{LETTERS[place]}. {text}"))
+        self.causes.setCurrentRow(-1)
+        for listed, name, about in (
+            (self.causes, "Causes", "The causes to choose from"),
+            (self.tries, "Tries", "The runs that were made; the one that is chosen is shown"),
+            (self.changes, "Changes", "The knobs that the next try changes"),
+        ):
+            listed.setAccessibleName(name)
+            listed.setAccessibleDescription(about)
+            listed.setWordWrap(True)
+        self.knob.addItems([name for name in KNOBS if not exam.is_locked(name)])
+        self.knob.setCurrentText("optimizer.lr")
+        self.knob.setAccessibleName("Knob to change")
+        self.knob.setAccessibleDescription("Every knob but the locked ones; what it is set to is covered")
+        self.knob.setToolTip("Every knob but the locked ones; what it is set to is covered")
+        side = QVBoxLayout()
+        side.setSpacing(6)
+        row, both = QHBoxLayout(), QHBoxLayout()
+        row.addWidget(self.knob, 1)
+        row.addLayout(self._editor_place, 1)
+        both.addWidget(self.add)
+        both.addWidget(self.remove)
+        for part, share in (
+            (self.about, 0), (_heading("What is the cause?"), 0), (self.causes, 6), (self.diagnose, 0),
+            (_heading("What the next try changes"), 0), (row, 0), (both, 0), (self.changes, 3), (self.train, 0),
+            (_heading("Tries"), 0), (self.tries, 5), (self.hand_in, 0), (self.verdict, 0), (self.budget, 0),
+            (self.problem, 0),
+        ):  # fmt: skip
+            side.addLayout(part, share) if isinstance(part, QHBoxLayout) else side.addWidget(part, share)
+        beside = QWidget()
+        beside.setLayout(side)
+        beside.setFixedWidth(SIDE)
+        whole = QHBoxLayout(self)
+        whole.addWidget(self.plots, 1)
+        whole.addWidget(beside)
+        room = self._context.parent.size()
+        self.resize(max(min(room.width() - 40, 1400), 900), max(min(room.height() - 40, 900), 600))
+
+    def _connect(self) -> None:
+        self.train.clicked.connect(self._train_try)
+        self.diagnose.clicked.connect(self._say_cause)
+        self.hand_in.clicked.connect(self._hand_in)
+        self.add.clicked.connect(self._change)
+        self.remove.clicked.connect(self._take_out)
+        self.knob.currentTextChanged.connect(self._choose_knob)
+        self.tries.currentRowChanged.connect(self._look_at)
+        for button in (self.train, self.diagnose, self.hand_in, self.add, self.remove):
+            button.setAutoDefault(False)
+
+
+def _heading(text: str) -> QLabel:
+    label = QLabel(text)
+    label.setProperty("role", "title")
+    return label
+
+
+def _told(place: int, made: Evidence, attempt: Attempt) -> str:
+    ended = {"finished": "finished", "nonfinite": f"diverged at step {made.nonfinite_step}"}.get(made.outcome, "failed")
+    right = f", {percent(made.accuracy)} right" if isinstance(made.accuracy, float) else ""
+    changed = ", ".join(attempt.sheet.knobs(place)) or "as it stands"
+    return f"{place}. {changed}: {ended}{right}"
+
+
+def _train(run: Run) -> None:
+    worker = Worker(run)
+    worker.start()
+    worker.join()

@@ -1,0 +1,80 @@
+"""Opening an exam, whose answer sheet lies beside it, and making one of the knobs as they are set."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from gradstudio.core import exam as exams
+from gradstudio.core.exam import Exam, ExamError
+from gradstudio.gui.exam.making_dialog import MakingDialog
+from gradstudio.gui.services import file_choice
+from gradstudio.gui.services.background_jobs import Unreadable
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
+from gradstudio.session.course import exam_taking
+from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
+from gradstudio.session.course.worksheet import LONGEST_NAME, WorksheetError
+
+GOING = "A run is going on: end it first (Ctrl+.), as one run trains at a time."
+Loaded = tuple[Exam, AnswerSheet | None, Path]
+
+
+def ask_exam(context: Context) -> None:
+    """Ask which exam to take."""
+    dialog = popups.file_dialog(context.parent, "Take an exam", file_choice.folder(), "Exams (*.exam);;All files (*)")
+    dialog.fileSelected.connect(file_choice.remember)
+    dialog.fileSelected.connect(lambda path: open_exam(context, Path(path)))
+    dialog.open()
+
+
+def open_exam(context: Context, path: Path) -> None:
+    """Open an exam, and go on with the answer sheet beside it where there is one."""
+    if _goes_on(context):
+        context.message.show_error(GOING)
+        return
+    context.jobs.read(path, _loaded, partial(_take, context))
+
+
+def make_exam(context: Context) -> None:
+    if _goes_on(context):
+        context.message.show_error(GOING)
+        return
+    MakingDialog(context).open()
+
+
+def _goes_on(context: Context) -> bool:
+    run = context.simulator.run
+    return context.controls.started and not run.over
+
+
+def _loaded(path: Path) -> Loaded:
+    try:
+        sheet = path.with_suffix(".answers.toml")
+        return exams.read(path), exam_taking.read(sheet) if sheet.exists() else None, sheet
+    except (ExamError, WorksheetError) as fault:
+        raise Unreadable(str(fault)) from None
+
+
+def _take(context: Context, loaded: Loaded) -> None:
+    exam, sheet, path = loaded
+    if sheet is not None:
+        _begin(context, exam, sheet.name, sheet, path)
+        return
+    dialog = popups.input_dialog(context.parent, "Take an exam", "Your name, as the answer sheet has it")
+    dialog.textValueSelected.connect(lambda name: _begin(context, exam, name, None, path))
+    dialog.open()
+
+
+def _begin(context: Context, exam: Exam, name: str, sheet: AnswerSheet | None, path: Path) -> None:
+    from gradstudio.gui.exam.exam_dialog import ExamDialog  # pyqtgraph, for which the first paint does not wait
+
+    if not 0 < len(name.strip()) <= LONGEST_NAME:
+        context.message.show_error(f"The name has {len(name):,} characters; allowed: 1 to {LONGEST_NAME}.")
+        return
+    try:
+        attempt = Attempt(exam, name.strip(), sheet)
+    except WorksheetError as fault:
+        context.message.show_error(f"{path}: {fault}")
+        return
+    ExamDialog(context, attempt, path).open()
