@@ -275,8 +275,8 @@ class _Taking:
 def tell(grade: Grade) -> None:
     """Print what came of an exam."""
     for each in grade.answers:
-        say(f"{each.points} of {each.question.points}: {each.question.text}")
-        say(f"    {each.answer}" + ("" if each.points == each.question.points else f"\n    Right: {each.right}"))
+        right = "" if each.points == each.question.points else f" Right: {each.right}"
+        say(f"{each.question.text}, {each.points} of {each.question.points}: {each.answer}{right and '.' + right}")
     say(f"{grade.score} of {grade.most} points" + ("" if grade.verified else f": {grade.reason}"))
 
 

@@ -43,6 +43,7 @@ from gradstudio.session.running.worker import Stop, Worker
 TICK = 33  # ms between two pictures
 PATIENCE = 1.0  # seconds for a step to end when the dialog closes
 SIDE = 400  # px of the column beside the plots
+CAUSES, CHANGES = 150, 64  # px of their lists, at least and at most
 
 
 class ScalePlot(ScaleAndRatePlot):
@@ -72,14 +73,15 @@ class ExamPlots(QWidget):
         column.setSpacing(8)
         for plot, share in zip(self.plots, (26, 28, 28, 14), strict=True):
             plot.marks.hides_changes = True
+            plot.show_values("left", False)
             column.addWidget(plot, share)
-        self._run: Run | None = None
+        self._shown: tuple[Run | None, bool] = (None, False)  # and whether it was over
 
     def show_run(self, run: Run | None) -> None:
         if run is None:
             return
-        if run is not self._run:
-            self._run = run
+        if (run, run.over) != self._shown:
+            self._shown = (run, run.over)
             self.steps.fit(len(run.history))
         self.steps.follow(len(run.history))
         for plot in self.plots:
@@ -107,7 +109,7 @@ class ExamDialog(TemporaryDialog):
         self.diagnose, self.train, self.hand_in = (
             QPushButton("This is the cause"), QPushButton("Train it as it stands"), QPushButton("Hand in this try")
         )  # fmt: skip
-        self._editor_place = QHBoxLayout()
+        self._editor_place = QVBoxLayout()
         self._lay_out()
         self._connect()
         self._choose_knob(self.knob.currentText())
@@ -175,6 +177,7 @@ class ExamDialog(TemporaryDialog):
         self._editor.set_value(self._changed.get(name, KNOBS[name].default))
         for part in (self._editor.head, self._editor.foot):
             if part is not None:
+                part.setEnabled(self.knob.isEnabled())
                 self._editor_place.addWidget(part)
 
     def _change(self) -> None:
@@ -236,7 +239,7 @@ class ExamDialog(TemporaryDialog):
         lines = [f"<b>{grade.score} of {grade.most} points</b>" + ("" if grade.verified else f": {grade.reason}")]
         for each in grade.answers:
             right = "" if each.points == each.question.points else f"<br>Right: {each.right}"
-            lines.append(f"{each.points} of {each.question.points}: {each.question.text} {each.answer}{right}")
+            lines.append(f"{each.question.text}, {each.points} of {each.question.points}: {each.answer}{right}")
         self.verdict.setText("<p>" + "</p><p>".join(lines) + "</p>")
         self._show_state()
 
@@ -263,8 +266,10 @@ class ExamDialog(TemporaryDialog):
         self.train.setEnabled(not self.busy and not handed_in and (not looked or bool(self._changed)))
         self.diagnose.setEnabled(looked and not sheet.diagnosis)
         self.causes.setEnabled(not sheet.diagnosis)
-        for part in (self.knob, self.add, self.remove):
-            part.setEnabled(looked and not handed_in)
+        editor = (self._editor.head, self._editor.foot) if self._editor is not None else ()
+        for part in (self.knob, self.add, self.remove, *editor):
+            if part is not None:
+                part.setEnabled(looked and not handed_in)
         self.hand_in.setEnabled(not self.busy and not handed_in and len(sheet.tries) > 1 and bool(sheet.diagnosis))
         self._fill(self.changes, [f"{name} = {format_value(value)}" for name, value in self._changed.items()])
         self._fill(self.tries, [_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
@@ -305,6 +310,8 @@ class ExamDialog(TemporaryDialog):
         for place, text in enumerate(exam.choices):
             self.causes.addItem(QListWidgetItem(f"{LETTERS[place]}. {text}"))
         self.causes.setCurrentRow(-1)
+        self.causes.setMinimumHeight(CAUSES)
+        self.changes.setMaximumHeight(CHANGES)
         for listed, name, about in (
             (self.causes, "Causes", "The causes to choose from"),
             (self.tries, "Tries", "The runs that were made; the one that is chosen is shown"),
@@ -323,6 +330,7 @@ class ExamDialog(TemporaryDialog):
         row, both = QHBoxLayout(), QHBoxLayout()
         row.addWidget(self.knob, 1)
         row.addLayout(self._editor_place, 1)
+        row.setAlignment(self.knob, Qt.AlignmentFlag.AlignTop)
         both.addWidget(self.add)
         both.addWidget(self.remove)
         for part, share in (

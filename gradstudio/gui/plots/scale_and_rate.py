@@ -40,7 +40,7 @@ class ScaleAndRatePlot(StepPlot):
         leave_unpainted(self._rates)
         self.plot.scene().addItem(self._rates)
         right.linkToView(self._rates)
-        right.setStyle(showValues=True)
+        right.setStyle(showValues=self.with_rate)
         self.box.sigResized.connect(lambda: self._rates.setGeometry(self.box.sceneBoundingRect()))
         self.scale = Series(self.canvas, source, "scale", "accent")
         self.scale.scale = log2

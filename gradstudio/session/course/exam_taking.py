@@ -17,6 +17,7 @@ from gradstudio.core.exercise import Question, told
 from gradstudio.core.knobs import KnobError, format_value
 from gradstudio.core.lesson import TABLE
 from gradstudio.core.strict_toml import TomlError
+from gradstudio.core.text import plural
 from gradstudio.session.course import exam_making
 from gradstudio.session.course.grading import Grade, Judged, Verdict, why_not_repeated
 from gradstudio.session.course.worksheet import LARGEST, LONGEST_NAME, Evidence, WorksheetError, evidence
@@ -175,17 +176,17 @@ def _answers(sheet: AnswerSheet, exam: Exam, *, held: int, changed: int) -> list
     few = max(FEW - LESS * max(changed - known, 0), 0) if held == seeds else 0
     return [
         Judged(
-            Question(text="What is the cause?", points=DIAGNOSIS), _choice(exam, sheet.diagnosis),
+            Question(text="Cause", points=DIAGNOSIS), _choice(exam, sheet.diagnosis),
             DIAGNOSIS if sheet.diagnosis == right else 0, _choice(exam, right),
         ),
         Judged(
-            Question(text=f"A fix that holds with {seeds} seeds", points=FIX),
-            f"{', '.join(sheet.knobs(sheet.fix))}: holds with {held} of {seeds}", FIX * held // seeds,
+            Question(text="Fix", points=FIX),
+            f"{', '.join(sheet.knobs(sheet.fix))} holds with {held} of {seeds} seeds", FIX * held // seeds,
             f"one that does: {', '.join(hidden.fix)}",
         ),
         Judged(
-            Question(text="Few knobs changed, where the fix holds", points=FEW), f"{changed} changed", few,
-            f"{known} are enough",
+            Question(text="Few changes, where the fix holds", points=FEW), plural(changed, "knob", "knobs"), few,
+            f"{plural(known, 'knob is', 'knobs are')} enough",
         ),
     ]  # fmt: skip
 
