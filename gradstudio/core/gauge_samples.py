@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-NAMES = ("exponents", "sharpness", "noise_scale", "overshoot", "clipping")
+NAMES = ("exponents", "sharpness", "noise_scale", "overshoot", "clipping", "logits")
 
 LOWEST, HIGHEST = -149, 127  # smallest and largest exponent of two of a float32 number
 FP16_SUBNORMAL, FP16_NORMAL, FP16_LARGEST = (
@@ -119,7 +119,17 @@ class ClippedGradient:
     agc_factor: float
 
 
-Value = Exponents | Sharpness | NoiseScale | Overshoot | ClippedGradient
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """How sharply each attention chooses, and how far the outputs have drifted, on a fixed batch."""
+
+    names: tuple[str, ...]  # of the attentions, in forward order; () for a model without
+    largest: tuple[float, ...]  # largest absolute logit of each, query . key / sqrt(width of a head)
+    entropy: tuple[float, ...]  # mean entropy of each, as a share of its largest possible; NaN with one time step
+    log_z: float | None  # mean of log(sum of exp(outputs)); None where the outputs are not those of classes
+
+
+Value = Exponents | Sharpness | NoiseScale | Overshoot | ClippedGradient | Logits
 Sample = tuple[int, Value]  # the step that the run stood before
 
 

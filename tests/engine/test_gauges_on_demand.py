@@ -54,6 +54,9 @@ KINDS = {
 }
 
 
+NO_LOGITS = ("rnn", "gan", "policy")  # numbers, scores and actions
+
+
 def trainer(*texts: str) -> Trainer:
     return Trainer(Experiment().with_texts([*SMALL, *texts]))
 
@@ -84,7 +87,8 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(kind: str, dtype:
     snapshot."""
     watched, alone = (trainer(*KINDS[kind], f"precision.dtype={dtype}") for _ in range(2))
     gauges, found = OnDemandGauges(watched), set()
-    assert [name for name in NAMES if measured(gauges, name) is None] == ["overshoot"], "before the first step"
+    missing = {"overshoot"} | ({"logits"} if kind in NO_LOGITS else set())
+    assert {name for name in NAMES if measured(gauges, name) is None} == missing, "before the first step"
     for step, one, other in zip(range(5), watched.steps(), alone.steps(), strict=False):
         figures = [
             (row.loss, row.grad_norm, row.update_ratio, row.scale, row.skipped, row.layers.tobytes())
@@ -96,7 +100,7 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(kind: str, dtype:
         found |= {name for name in NAMES if measured(gauges, name) is not None}
         assert bits(watched) == bits(alone) and torch.equal(torch.get_rng_state(), random), step
         assert watched.model.training and all(parameter.requires_grad for parameter in watched.model.parameters())
-    assert found == set(NAMES)
+    assert found == set(NAMES) - (missing - {"overshoot"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -460,6 +464,58 @@ def test_every_live_loss_knob_counts() -> None:
     single = gauges.measure("sharpness").value
     one.change("loss.weight", 10.0)
     assert gauges.measure("sharpness").value == pytest.approx(10 * single, rel=0.05)
+
+
+# ---- logits
+
+
+@pytest.mark.parametrize(("causal", "qk_norm"), [(True, False), (False, True)])
+def test_the_logits_are_those_of_torch_s_own_attention(causal: bool, qk_norm: bool) -> None:
+    """Against nn.MultiheadAttention, which gives the shares of its softmax, with the same weights."""
+    task = "characters" if causal else "sequential_digits"
+    texts = ["model.kind=transformer", f"problem.task={task}", "problem.seq_len=8", "model.init=xavier"]
+    one, gauges = after(2, *texts, "model.init_gain=2", f"model.qk_norm={str(qk_norm).lower()}")
+    found = gauges.measure("logits")
+    assert found.names == ("blocks.0.attention", "blocks.1.attention")
+    model, inputs, theirs = one.model, gauges._gauge_batch().inputs, []
+    with torch.no_grad():
+        state = model.embedding(inputs) + model.positions
+        for block in model.blocks:
+            mine, normed = block.attention, block.attention_norm(state)
+            query, key = mine.query(normed), mine.key(normed)
+            if qk_norm:
+                query, key = (
+                    norm(part.unflatten(2, (mine.heads, -1))).flatten(2)
+                    for norm, part in ((mine.query_norm, query), (mine.key_norm, key))
+                )
+            width, steps = query.shape[2], query.shape[1]
+            plain = torch.nn.MultiheadAttention(width, mine.heads, bias=False, batch_first=True)
+            plain.in_proj_weight.copy_(torch.cat([torch.eye(width)] * 3))
+            mask = torch.ones(steps, steps).triu(1).bool() if causal else None
+            shares = plain(query, key, key, attn_mask=mask, average_attn_weights=False)[1].double()
+            each = -(shares * shares.clamp(min=1e-300).log()).sum(-1)  # (batch, heads, time steps)
+            keys = torch.arange(1, steps + 1) if causal else torch.full((steps,), steps)
+            entropy = (each[..., keys > 1] / keys[keys > 1].double().log()).mean().item()
+            logits = torch.einsum("bthd,bshd->bhts", *(x.unflatten(2, (mine.heads, -1)) for x in (query, key)))
+            logits = logits / math.sqrt(width // mine.heads)
+            theirs.append(
+                (logits.masked_fill(torch.zeros(()).bool() if mask is None else mask, 0).abs().max(), entropy)
+            )
+            state = block(state)
+        log_z = model(inputs).double().exp().sum(-1).log().mean().item()
+    for largest, entropy, (their_largest, their_entropy) in zip(found.largest, found.entropy, theirs, strict=True):
+        assert largest == pytest.approx(their_largest.item(), rel=1e-5)
+        assert entropy == pytest.approx(their_entropy, rel=1e-4) and 0 < entropy < 1
+    assert found.log_z == pytest.approx(log_z, rel=1e-5)
+
+
+def test_a_sharper_attention_has_less_entropy() -> None:
+    told = []
+    for gain in ("0.5", "4"):
+        _, gauges = after(1, "model.kind=transformer", "problem.task=sequential_digits", "problem.seq_len=8",
+                          f"model.init_gain={gain}")  # fmt: skip
+        told.append(gauges.measure("logits"))
+    assert max(told[0].largest) < max(told[1].largest) and min(told[0].entropy) > min(told[1].entropy)
 
 
 # ---- the clip microscope

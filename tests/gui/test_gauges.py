@@ -63,10 +63,11 @@ def test_a_gauge_says_what_it_found_at_the_step_that_the_run_stands_at(qtbot: Qt
     stepped(qtbot, window, 2)
     measured(qtbot, window)
     told = cards(window)
-    assert [card.when.text() for card in told.values()] == ["step 2"] * 4 + ["step 0"]
+    assert [card.when.text() for card in told.values()] == ["step 2"] * 5 + ["step 0"]
     assert told["Sharpness"].text.text().startswith("Sharpness ") and "2/lr = " in told["Sharpness"].text.text()
     assert "the batch has 16" in told["Noise scale"].text.text() and "1" not in told["Gradient exponents"].figure.text()
     assert "The loss of the gauge's batch went from" in told["Overshoot"].text.text()
+    assert told["Logits"].text.text().startswith("log Z of the outputs is ")
     assert "hidden.0" in told["Activations"].text.text() and "saturated" in told["Activations"].accessibleName()
     assert all(
         card.picture.isVisible() and not card.picture.pixmap().isNull() for card in told.values() if card.picture

@@ -12,7 +12,7 @@ import pytest
 from waiting import PATIENCE, hold, until
 
 from gradstudio.core.experiment import Experiment
-from gradstudio.core.gauge_samples import NAMES, Exponents, NoiseScale, Overshoot, Shares, Sharpness
+from gradstudio.core.gauge_samples import NAMES, Exponents, Logits, NoiseScale, Overshoot, Shares, Sharpness
 from gradstudio.core.history import COLUMNS
 from gradstudio.core.presets import Preset
 from gradstudio.engine.gauges import on_demand
@@ -117,7 +117,7 @@ def test_who_looks_before_the_run_begins_and_at_its_branch_sees_both(simulator: 
 def test_they_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on by what each gauge and each step cost, so that nothing else of the machine counts."""
     clock = [0.0]
-    costs = dict(zip(NAMES, (0.002, 0.03, 0.01, 0.05, 0.01), strict=True))
+    costs = dict(zip(NAMES, (0.002, 0.03, 0.01, 0.05, 0.01, 0.004), strict=True))
     monkeypatch.setattr(gauge_sampling, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     measure = on_demand.OnDemandGauges.measure
 
@@ -295,3 +295,19 @@ def test_noise_in_words(found: NoiseScale, told: str) -> None:
 )  # fmt: skip
 def test_overshoot_in_words(losses: tuple[float, ...], ratio: float, told: str) -> None:
     assert told in gauge_readings.overshoot(Overshoot(losses, ratio))
+
+
+@pytest.mark.parametrize(
+    ("largest", "entropy", "log_z", "told"),
+    [
+        ((3.0, 250.0), (0.9, 0.02), 2.3, "The largest attention logit is 250, in b. The least entropy is 0.02 of the "
+            "possible, in b (1: it looks at all time steps alike, 0: at one alone). Its softmax is saturated, so hardly "
+            "any gradient passes: qk_norm bounds the logits. log Z of the outputs is 2.3 on average; z_loss draws it to "
+            "0."),
+        ((3.0, 2.0), (math.nan, math.nan), None, "The largest attention logit is 3, in a."),
+        ((), (), -1.5, "log Z of the outputs is -1.5 on average; z_loss draws it to 0."),
+    ],
+)  # fmt: skip
+def test_logits_in_words(largest: tuple[float, ...], entropy: tuple[float, ...], log_z: float, told: str) -> None:
+    found = gauge_readings.logits(Logits(("a", "b")[: len(largest)], largest, entropy, log_z))
+    assert found.replace("\N{MINUS SIGN}", "-") == told

@@ -120,13 +120,17 @@ class Attention(nn.Module):
 
     def mixed(self, state: Tensor) -> Tensor:
         """Return softmax(query key' / sqrt(width of a head)) value, head by head, with the heads side by side again."""
-        # (batch, time steps, width) -> (batch, heads, time steps, width of a head)
+        query, key, value = self.heads_of(state)
+        return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
+
+    def heads_of(self, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, each (batch, heads, time steps, width of a head)."""
         query, key, value = (
             part(state).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
         )
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        return F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
+        return query, key, value
 
     def sums(self, state: Tensor) -> Iterator[Sum]:
         for part in (self.query, self.key, self.value):

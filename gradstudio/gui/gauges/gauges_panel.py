@@ -10,7 +10,7 @@ from html import escape
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from gradstudio.core.gauge_samples import ClippedGradient, Exponents, NoiseScale, Overshoot, Sample, Sharpness
+from gradstudio.core.gauge_samples import ClippedGradient, Exponents, Logits, NoiseScale, Overshoot, Sample, Sharpness
 from gradstudio.core.history import Activations
 from gradstudio.core.text import number, short_name
 from gradstudio.gui.gauges.clip_card import ClipCard
@@ -88,9 +88,9 @@ class GaugesPanel(Page):
         self.note = QLabel()
         self.note.setWordWrap(True)
         self.note.setProperty("role", "dim")
-        bars, steepness, noise, past = (
+        bars, steepness, noise, past, drift = (
             ExponentBars(), Sparkline("Sharpness over the steps"), Sparkline("Noise scale over the steps"),
-            Sparkline("Overshoot over the steps"),
+            Sparkline("Overshoot over the steps"), Sparkline("Largest attention logit, or log Z, over the steps"),
         )  # fmt: skip
         self.exponents = GaugeCard(
             "Gradient exponents",
@@ -116,6 +116,12 @@ class GaugesPanel(Page):
             "reaches the minimum of a parabola through the losses along it, on a fixed batch.",
             past,
         )
+        self.logits = GaugeCard(
+            "Logits",
+            "The largest logit of each attention and the entropy of its softmax, and log Z of the outputs, on a fixed "
+            "batch. Large logits make an attention look at one time step alone, and its gradient vanishes.",
+            drift,
+        )
         self.activations = GaugeCard(
             "Activations",
             "For each layer, the share of outputs where the slope of the activation is almost zero (saturated), and "
@@ -123,8 +129,8 @@ class GaugesPanel(Page):
         )
         self.activations.text.setTextFormat(Qt.TextFormat.RichText)
         self.clipping = ClipCard()
-        self.cards = (self.exponents, self.sharpness, self.noise_scale, self.overshoot, self.activations)
-        self._bars, self._steepness, self._noise, self._past = bars, steepness, noise, past
+        self.cards = (self.exponents, self.sharpness, self.noise_scale, self.overshoot, self.logits, self.activations)
+        self._bars, self._steepness, self._noise, self._past, self._drift = bars, steepness, noise, past, drift
         self._run: Run | None = None
         self._lay_out()
         theme.changed.connect(self._restyle)
@@ -138,6 +144,7 @@ class GaugesPanel(Page):
             "sharpness": (self.sharpness, self._show_sharpness),
             "noise_scale": (self.noise_scale, self._show_noise_scale),
             "overshoot": (self.overshoot, self._show_overshoot),
+            "logits": (self.logits, self._show_logits),
         }
         for name, (card, show) in shows.items():
             samples, problem = run.gauge_samples.get(name), run.gauge_problems.get(name, "")
@@ -187,6 +194,12 @@ class GaugesPanel(Page):
         self.overshoot.say(
             "uphill" if ratio == math.inf else number(ratio, 2), _at(steps[-1]), gauge_readings.overshoot(found[-1])
         )
+
+    def _show_logits(self, run: Run, samples: Sequence[Sample]) -> None:
+        steps, found = zip(*((step, value) for step, value in samples if isinstance(value, Logits)), strict=True)
+        values = [max(each.largest, default=each.log_z or 0.0) for each in found]
+        self._drift.show_of(steps, values, [math.inf] * len(found), "")
+        self.logits.say(number(values[-1]), _at(steps[-1]), gauge_readings.logits(found[-1]))
 
     def _show_activations(self, found: Activations | None) -> None:
         if found is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from gradstudio.core.gauge_samples import ClippedGradient, Exponents, NoiseScale, Overshoot, Shares, Sharpness
+from gradstudio.core.gauge_samples import ClippedGradient, Exponents, Logits, NoiseScale, Overshoot, Shares, Sharpness
 from gradstudio.core.text import number, plural, power
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.names import OPTIMIZERS
 
 NEAR = 0.1  # relative distance from the limit that counts as being at it
 FAR = 4  # a batch is called too small or too large beyond this factor
+PEAKED = 0.1  # share of the possible entropy below which an attention looks at hardly more than one time step
 TURNED = 0.01  # degrees below which a direction counts as the same: rounding makes 0.001
 SETTLED = 10  # samples of the noise before its average is reliable
 
@@ -157,6 +158,26 @@ def overshoot(found: Overshoot) -> str:
     if found.ratio >= 0.5:
         return f"The last update came close to the minimum: {best}. {moved}"
     return f"The last update stopped well before the minimum: {best}. {moved}"
+
+
+def logits(found: Logits) -> str:
+    """Return how sharply the attentions choose, and the mean log Z of the outputs."""
+    told = []
+    if found.names:
+        most = max(range(len(found.names)), key=lambda at: (math.isnan(found.largest[at]), found.largest[at]))
+        told.append(f"The largest attention logit is {number(found.largest[most])}, in {found.names[most]}.")
+        measured = [at for at, entropy in enumerate(found.entropy) if not math.isnan(entropy)]
+        if measured:
+            least = min(measured, key=lambda at: found.entropy[at])
+            told.append(
+                f"The least entropy is {number(found.entropy[least])} of the possible, in {found.names[least]} (1: it "
+                "looks at all time steps alike, 0: at one alone)."
+            )
+            if found.entropy[least] < PEAKED:
+                told.append("Its softmax is saturated, so hardly any gradient passes: qk_norm bounds the logits.")
+    if found.log_z is not None:
+        told.append(f"log Z of the outputs is {number(found.log_z)} on average; z_loss draws it to 0.")
+    return " ".join(told)
 
 
 def clipping(found: ClippedGradient) -> str:

@@ -10,13 +10,14 @@ import torch
 from gradstudio.core.gauge_samples import (
     ClippedGradient,
     Exponents,
+    Logits,
     NoiseScale,
     Overshoot,
     Sharpness,
     Unmeasurable,
     Value,
 )
-from gradstudio.engine.gauges.on_demand import clip_microscope, exponents, noise_scale, overshoot, sharpness
+from gradstudio.engine.gauges.on_demand import attention, clip_microscope, exponents, noise_scale, overshoot, sharpness
 from gradstudio.engine.gauges.on_demand.stand_in_model import Standin, batches_to_come, gauge_batch, recurrent
 from gradstudio.engine.step import schedules
 from gradstudio.engine.tasks.task import Batch
@@ -40,6 +41,7 @@ class OnDemandGauges:
             "noise_scale": self._noise_scale,
             "overshoot": self._overshoot,
             "clipping": self._clipping,
+            "logits": self._logits,
         }
 
     def measure(self, name: str) -> Value:
@@ -95,6 +97,11 @@ class OnDemandGauges:
         standin.follow()
         gradients = [standin.gradient(batch) for batch in batches_to_come(self._trainer)]
         return clip_microscope.measure(self._trainer, torch.stack(gradients).mean(0))
+
+    def _logits(self) -> Logits:
+        standin = self._standin(torch.float32)
+        standin.follow()
+        return attention.measure(self._trainer, standin, self._gauge_batch())
 
     def _standin(self, dtype: torch.dtype, device: str = "") -> Standin:
         device = device or self._trainer.device
