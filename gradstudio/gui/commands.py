@@ -264,6 +264,23 @@ def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
             "Ctrl+7",
             "Shows the accuracy on the test set, and the cosines between gradient, clipped gradient and update",
         ),
+        Command(
+            "layer",
+            "Show or hide layer",
+            lambda: plots().toggle_layer(),
+            "Ctrl+Shift+L",
+            "Shows what is measured of one layer, and its weights, gradient and update at a step",
+        ),
+        Command(
+            "previous_layer",
+            "Previous layer",
+            lambda: plots().turn_layer(-1),
+            "Alt+Up",
+            "Shows the page of the layer above",
+        ),
+        Command(
+            "next_layer", "Next layer", lambda: plots().turn_layer(1), "Alt+Down", "Shows the page of the layer below"
+        ),
         None,
         use("system", "Follow system theme"),
         use("light", "Use light theme"),

@@ -8,6 +8,7 @@ from gradstudio.gui.export import plot_menu
 from gradstudio.gui.gauges.gauges_controller import GaugesController
 from gradstudio.gui.map.map_controller import MapController
 from gradstudio.gui.memory.memory_controller import MemoryController
+from gradstudio.gui.plots.layer_controller import LayerController
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.runs.runs_controller import RunsController
 from gradstudio.gui.services.studio_file_watch import StudioFileWatch
@@ -17,6 +18,7 @@ __all__ = [
     "BranchesController",
     "FixesController",
     "GaugesController",
+    "LayerController",
     "MapController",
     "MemoryController",
     "ParentTwinOverlay",

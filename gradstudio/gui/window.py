@@ -124,6 +124,7 @@ class Window(QMainWindow):
             self.context, self.side.branches, self.plots.overlays, self.runs
         )  # fmt: skip
         self.gauges = second_part.GaugesController(self.simulator, self.side.gauges)
+        self.layer = second_part.LayerController(self.simulator, self.plots)
         self.memory = second_part.MemoryController(self.context, self.side.memory)
         self.map = second_part.MapController(self.context, self.side.map)
         self.fixes = second_part.FixesController(self.context, self.diagnosis)
@@ -222,6 +223,7 @@ class Window(QMainWindow):
         yield
         self.side.code.refresh(self.simulator)
         self.fixes.refresh()
+        self.layer.refresh()
         self.memory.refresh()
         self.map.refresh()
         self._show_news()
@@ -368,6 +370,7 @@ class Window(QMainWindow):
         self.fixes.stop()  # the trials end while the run does
         ended = self.simulator.close(CLOSING)
         ended = self.fixes.close(CONTROLLER_CLOSING) and ended
+        ended = self.layer.close(CONTROLLER_CLOSING) and ended
         ended = self.memory.close(CONTROLLER_CLOSING) and ended
         ended = self.map.close(CONTROLLER_CLOSING) and ended
         ended = self.runs.close(CONTROLLER_CLOSING) and ended

@@ -13,10 +13,12 @@ from PySide6.QtWidgets import QGraphicsPixmapItem
 from gradstudio.core.text import number, power, short_name
 from gradstudio.gui.drawing import pyqtgraph_internals
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
+from gradstudio.gui.drawing.row_groups import Group, groups
 
 LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
 FARTHEST = 300  # decades from 1: closer, 10 to that power is a normal float
+HIGH = 14  # px that the name of a layer takes
 LONGEST = 18  # letters of a layer's name that fit there
 
 
@@ -171,22 +173,32 @@ class StepAxis(Axis):
 
 
 class LayerAxis(Axis):
-    """An axis with the name of each layer at the middle of its row; where rows are too low, only every second, third,
-    ..."""
+    """An axis with the name of each layer at the middle of its row; where rows are too low for that, with the name of
+    each module at the middle of its rows, as far as there is room."""
 
     names: tuple[str, ...] = ()
+    _told: dict[float, str]  # the texts of the ticks
 
     def show_names(self, names: tuple[str, ...]) -> None:
         self.names = names
         self.drop_picture()
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        every = max(1, math.ceil(14 * len(self.names) / max(size, 1)))
-        return [(1.0, [row + 0.5 for row in range(0, len(self.names), every)])]
+        rows, room = len(self.names), max(size, 1) / HIGH  # room: number of names that stand one over the other
+        if rows <= room:
+            self._told = {row + 0.5: name for row, name in enumerate(self.names)}
+        else:
+            found = groups(self.names, int(room)) or [Group(name, row, row + 1) for row, name in enumerate(self.names)]
+            apart, last = rows / room, -math.inf
+            self._told = {}
+            for name, first, stop in found:
+                middle = (first + stop) / 2
+                if middle - last >= apart:  # else it would lie on the name above
+                    self._told[middle], last = name, middle
+        return [(1.0, list(self._told))]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        names = [self.names[int(value)] if 0 <= value < len(self.names) else "" for value in values]
-        return [short_name(name, LONGEST) for name in names]
+        return [short_name(self._told.get(value, ""), LONGEST) for value in values]
 
 
 def _round_steps(low: float, high: float, count: int) -> list[float]:

@@ -29,6 +29,10 @@ _NAMES = {
     "Timeline": "events",
     "Difference of the twins": "difference",
     "Test accuracy · directions": "directions",
+    "Layer: norms": "layer-norms",
+    "Layer: update / weight": "layer-updates",
+    "Layer: largest gradient entry": "layer-largest",
+    "Layer: zeros, NaN and Inf": "layer-zeros",
 }
 
 

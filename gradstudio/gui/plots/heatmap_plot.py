@@ -16,11 +16,15 @@ from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.color_bar import ColorBar
 from gradstudio.gui.drawing.heatmap_colors import indices, lookup_table
 from gradstudio.gui.drawing.heatmap_image import Heatmap, LayerBins
+from gradstudio.gui.drawing.row_groups import groups
 from gradstudio.gui.drawing.series import log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.step_plot import FIT_EVERY, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
+
+FEW = 12  # rows that have a line between each two
+MOST_GROUPS = 40  # modules that have a line between each two
 
 
 class HeatmapPlot(StepPlot):
@@ -57,7 +61,7 @@ class HeatmapPlot(StepPlot):
         self.image = Heatmap(self.canvas)
         self._lines = QGraphicsPathItem(self.canvas.data)
         self._lines.setZValue(2)
-        self._lines_lie: tuple = ()  # number of rows, and last step, of the lines
+        self._lines_lie: tuple = ()  # names of the rows, and last step, of the lines
         self.box.invertY(True)
         self.widget.set_margins(top=10)  # half of the first name stands above its row
         self.plot.showGrid(y=False)
@@ -159,11 +163,13 @@ class HeatmapPlot(StepPlot):
             self._levels = _closer(float(finite.min()), top) if self.finely else whole
 
     def _draw_lines(self, rows: int) -> None:
-        """Draw lines between the rows. They have the colour of the ground, so they are not seen after the last step."""
-        if (rows, self.steps.most) != self._lines_lie:
-            self._lines_lie = (rows, self.steps.most)
+        """Draw lines between the rows, or between modules where there are many rows. They have the colour of
+        the ground, so they are not seen after the last step."""
+        if (self._rows, self.steps.most) != self._lines_lie:
+            self._lines_lie = (self._rows, self.steps.most)
             path = QPainterPath()
-            for row in range(1, rows if rows <= 12 else 0):
+            few = rows <= FEW
+            for row in range(1, rows) if few else [group.first for group in groups(self._rows, MOST_GROUPS)[1:]]:
                 path.moveTo(-0.5, row)
                 path.lineTo(self.steps.most, row)
             self._lines.setPath(path)

@@ -3,9 +3,11 @@ gradients are patterns over depth."""
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
+from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsPathItem
 
@@ -40,11 +42,13 @@ class LayersPlot(HeatmapPlot):
     title = "Layers × steps"
     help = (
         "One row for each layer, from the input at the top to the output at the bottom. Dark rows at the top are a "
-        "vanishing gradient."
+        "vanishing gradient. Click a row, or press Enter, to open the page of that layer."
     )
     names, units, meanings = NAMES, UNITS, LAYER_METRICS
     shares: ClassVar[frozenset[str]] = frozenset(("zero_share", "nonfinite_share"))
     choice_name = "Metric of the layers"
+
+    layer_asked = Signal(int)  # whose page a person wants to see: its place in forward order
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__(steps, cursor)
@@ -53,6 +57,7 @@ class LayersPlot(HeatmapPlot):
         self._lit = QGraphicsPathItem(self.canvas.data)  # around the layers where the first NaN was born
         self._lit.setZValue(3)
         self._lit_of: tuple = ()
+        self.box.clicked.connect(self._clicked)
         self.restyle()
 
     @property
@@ -80,6 +85,18 @@ class LayersPlot(HeatmapPlot):
         if rows:
             path.addRect(-0.5, min(rows), len(run.history), max(rows) + 1 - min(rows))
         self._lit.setPath(path)
+
+    def _clicked(self, place: QPointF) -> None:
+        row = math.floor(self.box.mapSceneToView(place).y())
+        if 0 <= row < len(self._axis.names):
+            self.layer_asked.emit(row)
+
+    def _key(self, key: int, last: int) -> bool:
+        """Open the page of the layer that is read, the first where none is, or do what the key does on every plot."""
+        if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self._axis.names:
+            self.layer_asked.emit(min(self._row or 0, len(self._axis.names) - 1))
+            return True
+        return super()._key(key, last)
 
     def restyle(self) -> None:
         around = QPen(theme.color("bad"), 2)

@@ -11,6 +11,7 @@ from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
 from gradstudio.gui.plots.directions import DirectionsPlot
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
+from gradstudio.gui.plots.layer_page import LayerPage
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.overlay_chips import Chips
@@ -66,6 +67,10 @@ class PlotStack(QWidget):
         yield self._put(self.scale_and_rate, 13)
         self.timeline = Timeline(steps, cursor)
         self._put(self.timeline, 0)
+        self.layer_page = LayerPage(steps, cursor)
+        self._layout.insertWidget(self._layout.count() - 1, self.layer_page, 100)
+        self.layers.layer_asked.connect(self.show_layer)
+        self.layer_page.left.connect(self.show_all)
         self.rewind = RewindButton(self)
         self.rewind.chosen.connect(self.rewind_asked)
         steps.changed.connect(self.rewind.hide)  # another step is under it now
@@ -77,11 +82,12 @@ class PlotStack(QWidget):
     @property
     def every(self) -> tuple[StepPlot, ...]:
         shown = (self.loss, self.gradient_norm, self.difference, self.directions, self.layers, self.ranks)
-        return (*shown, self.scale_and_rate, self.timeline)
+        return (*shown, self.scale_and_rate, *self.layer_page.plots, self.timeline)
 
     @property
     def plots(self) -> tuple[StepPlot, ...]:
-        """The plots on view: the difference of the twins only where there are twins, the ranks where there are several,
+        """The plots on view: those of a layer where its page is open; else the difference of the twins only where there
+        are twins, the ranks where there are several,
         the directions where somebody wants them."""
         return tuple(plot for plot in self.every if plot.isVisibleTo(self))
 
@@ -89,7 +95,8 @@ class PlotStack(QWidget):
         """Show the simulator's run as it is now."""
         run, parent = simulator.run, simulator.family.parent(simulator.run)
         if run is not self._run:
-            self.show_all()
+            if self.layer_page.isHidden():
+                self.show_all()
             self._run = run
             self._make_room()
             self.fit()
@@ -98,7 +105,10 @@ class PlotStack(QWidget):
         self.timeline.show_reach(reach, simulator.snapshots.used, simulator.snapshots.budget)
         self.steps.follow(len(run.history))
         self.difference.show_twins(simulator.twins if simulator.twins and run is simulator.twins.one else None)
-        self.ranks.show_ranks(run)
+        if not self.layer_page.isHidden() and not self.layer_page.follow(run):
+            self.show_all()
+        if not self._aside:
+            self.ranks.show_ranks(run)
         scale, read = self.devicePixelRatioF(), False
         for plot in self.plots:
             long = plot.behind(run) > MANY
@@ -120,7 +130,8 @@ class PlotStack(QWidget):
     def _put(self, plot: StepPlot, share: int) -> None:
         """Add a plot below the others, with its share of the height."""
         self._layout.addWidget(plot, share)
-        plot.box.clicked.connect(lambda place: self._offer_rewind(plot, place))
+        if not isinstance(plot, LayersPlot):  # where a click opens the page of a layer
+            plot.box.clicked.connect(lambda place: self._offer_rewind(plot, place))
 
     def _offer_rewind(self, plot: StepPlot, place: QPointF) -> None:
         """Offer to rewind to the step that was clicked."""
@@ -143,12 +154,38 @@ class PlotStack(QWidget):
             other.hide()
         self.rewind.hide()
 
+    def show_layer(self, place: int) -> None:
+        """Show the page of the layer at a place in forward order, in the room of all plots but the timeline."""
+        if self._run is None or not 0 <= place < len(self._run.history.layers):
+            return
+        self.show_alone(self.timeline)
+        self.layer_page.open_at(self._run, place)
+        self.layer_page.look_again()
+
+    def toggle_layer(self) -> None:
+        """Show the page of the layer that was last on view, or all plots again."""
+        if self.layer_page.isHidden():
+            self.show_layer(self.layer_page.place)
+        else:
+            self.show_all()
+
+    def turn_layer(self, by: int) -> None:
+        """Show the page of the next layer, or of the one before; open it first where it is closed."""
+        if self.layer_page.isHidden():
+            self.show_layer(self.layer_page.place)
+        else:
+            self.layer_page.turn(by)
+
     def show_all(self) -> None:
-        """Show what was hidden for one plot."""
+        """Show what was hidden for one plot or for a layer."""
+        was_open = not self.layer_page.isHidden()
+        self.layer_page.hide()
         for other in self._aside:
             other.show()
             other.look_again()
         self._aside = ()
+        if was_open:
+            self.layers.widget.setFocus()  # where a person came from
 
     def fit(self) -> None:
         """Show the whole run and follow it again."""

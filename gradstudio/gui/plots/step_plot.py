@@ -11,6 +11,7 @@ from PySide6.QtCore import QEvent, QObject, QPointF, Qt
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPen
 from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QVBoxLayout
 
+from gradstudio.core.files import Content
 from gradstudio.gui.drawing import axes
 from gradstudio.gui.drawing.canvas import Canvas, Upright
 from gradstudio.gui.drawing.overlay import Overlays
@@ -113,7 +114,7 @@ class StepPlot(QFrame):
         """Scale of the left axis."""
         return linear
 
-    def own_data(self) -> str | None:
+    def own_data(self) -> Content | None:
         """Return the data of the plot as CSV, where they are no columns of the run."""
         return None
 

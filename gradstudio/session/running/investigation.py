@@ -67,6 +67,12 @@ def bring(run: Run, trainer: Trainer, snapshots: Snapshots, step: int, stopped: 
     if kept is None:
         return False
     kept.state.restore(trainer)
+    return replay(run, trainer, step, stopped)
+
+
+def replay(run: Run, trainer: Trainer, step: int, stopped: Callable[[], bool]) -> bool:
+    """Make the steps from where the trainer stands to before a later one again, with the run's changes. Return whether
+    it got there."""
     while trainer.step < step:
         _change_as_then(run, trainer)
         trainer.pass_over(stopped)

@@ -1,0 +1,169 @@
+"""The histograms of one layer at one step: its weights, its gradient and its update, side by side."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QPainter
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSpinBox, QVBoxLayout
+
+from gradstudio.core.layer_sample import BINS, PARTS, Histogram, LayerSample, Part
+from gradstudio.core.text import number, percent
+from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.picture import Picture
+
+HEIGHT = 96  # px
+TITLES: dict[Part, str] = {"weights": "Weights", "gradient": "Gradient", "update": "Update"}
+ABOUT: dict[Part, str] = {
+    "weights": "The entries of the layer before the update of this step.",
+    "gradient": "The entries of the gradient that the optimizer got in this step, after clipping.",
+    "update": "The change of each entry in this step.",
+}
+ROLES: dict[Part, str] = {"weights": "good", "gradient": "accent", "update": "warning"}
+
+
+class HistogramPicture(Picture):
+    """The bars of one histogram from its least to its greatest entry; their heights are on a log scale, so that single
+    entries far out are seen."""
+
+    def __init__(self, part: Part) -> None:
+        self._part: Part = part
+        self._shown: Histogram | None = None
+        super().__init__(f"Histogram: {TITLES[part].lower()}", HEIGHT)
+        self.setToolTip(f"{ABOUT[part]} The heights of the bars are on a log scale.")
+
+    def show_of(self, found: Histogram | None) -> None:
+        if found is not self._shown:
+            self._shown = found
+            self.setAccessibleDescription(told(found) if found is not None else "not measured")
+            self.draw()
+
+    def paint(self, painter: QPainter, width: float, height: float) -> None:
+        found, line = self._shown, painter.fontMetrics().height()
+        foot = height - line - 3
+        painter.setPen(theme.color("line"))
+        painter.drawLine(QPointF(0, foot), QPointF(width, foot))
+        if found is None or not math.isfinite(found.least):
+            return
+        heights = np.log1p(found.counts) / np.log1p(found.counts.max())
+        across = width / BINS
+        for place in np.flatnonzero(found.counts).tolist():
+            high = max((foot - 3) * float(heights[place]), 1.0)
+            bar = QRectF(place * across, foot - high, max(across - 0.5, 1), high)
+            painter.fillRect(bar, theme.color(ROLES[self._part], 190))
+        painter.setPen(theme.color("dim"))
+        if found.least < 0 < found.greatest:
+            zero = width * -found.least / (found.greatest - found.least)
+            painter.drawLine(QPointF(zero, 2), QPointF(zero, foot))
+        below = QRectF(0, foot + 2, width, line)
+        if found.least == found.greatest:
+            painter.drawText(below, Qt.AlignmentFlag.AlignHCenter, number(found.least))
+            return
+        painter.drawText(below, Qt.AlignmentFlag.AlignLeft, number(found.least))
+        painter.drawText(below, Qt.AlignmentFlag.AlignRight, number(found.greatest))
+
+
+class LayerHistograms(QFrame):
+    """The three pictures, the step that they are of, and what asks for another one."""
+
+    step_asked = Signal(int)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        title = QLabel("Layer: entries at step")
+        title.setProperty("role", "title")
+        self.step = QSpinBox()
+        self.step.setAccessibleName("Step of the histograms")
+        self.step.setToolTip("The step to look into; a click on a plot of this layer chooses it too")
+        self.step.setGroupSeparatorShown(True)
+        self.look = QPushButton("Look into step")
+        self.look.setProperty("role", "small")
+        self.look.setToolTip("Makes this step again from a snapshot, beside the run, and shows its entries")
+        self.look.clicked.connect(self._ask)
+        self.step.lineEdit().returnPressed.connect(self._ask)
+        self.note = QLabel()
+        self.note.setProperty("role", "dim")
+        self.note.setWordWrap(True)
+        head = QHBoxLayout()
+        head.setContentsMargins(10, 5, 12, 0)
+        head.setSpacing(8)
+        for widget in (title, self.step, self.look):
+            head.addWidget(widget)
+        head.addWidget(self.note, 1)
+        row = QHBoxLayout()
+        row.setContentsMargins(12, 2, 12, 4)
+        row.setSpacing(16)
+        self.pictures: dict[Part, HistogramPicture] = {}
+        self.texts: dict[Part, QLabel] = {}
+        for part in PARTS:
+            self.pictures[part], self.texts[part] = HistogramPicture(part), QLabel(TITLES[part])
+            self.texts[part].setProperty("role", "dim")
+            self.texts[part].setTextFormat(Qt.TextFormat.PlainText)
+            self.texts[part].setToolTip(ABOUT[part])
+            self.texts[part].setMinimumWidth(1)
+            column = QVBoxLayout()
+            column.setSpacing(1)
+            column.addWidget(self.texts[part])
+            column.addWidget(self.pictures[part])
+            row.addLayout(column, 1)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(1, 1, 1, 3)
+        rows.setSpacing(2)
+        rows.addLayout(head)
+        rows.addLayout(row)
+        theme.dress(self, self._redraw)
+
+    def reach(self, steps: int) -> None:
+        """Offer the steps that the run has made, of this number."""
+        if self.step.maximum() != max(steps - 1, 0):
+            self.step.setMaximum(max(steps - 1, 0))
+        for widget in (self.step, self.look):
+            if widget.isEnabled() != (steps > 0):
+                widget.setEnabled(steps > 0)
+
+    def say(self, note: str) -> None:
+        if note != self.note.text():
+            self.note.setText(note)
+
+    def show_of(self, sample: LayerSample | None, layer: str) -> None:
+        """Show the histograms of a layer; nothing where there is no sample."""
+        found = sample.layers.get(layer) if sample is not None else None
+        for part in PARTS:
+            each = found[part] if found is not None else None
+            self.pictures[part].show_of(each)
+            text = f"{TITLES[part]} · {_short(each)}" if each is not None else TITLES[part]
+            if text != self.texts[part].text():
+                self.texts[part].setText(text)
+                self.texts[part].setToolTip(f"{ABOUT[part]}{f' {told(each)}' if each is not None else ''}")
+
+    def _ask(self) -> None:
+        self.step_asked.emit(self.step.value())
+
+    def _redraw(self) -> None:
+        for picture in self.pictures.values():
+            picture.draw()
+
+
+def _short(found: Histogram) -> str:
+    """Return the norm, and what matters most beside it."""
+    if found.zeros == found.size:
+        return "every entry is 0"
+    if found.nonfinite:
+        return f"{percent(found.nonfinite / found.size)} NaN or Inf"
+    beside = f"{percent(found.zeros / found.size)} zeros" if found.zeros else f"std {number(found.std)}"
+    return f"norm {number(found.norm)} · {beside}"
+
+
+def told(found: Histogram) -> str:
+    """Return all that a histogram says, in words."""
+    parts = [f"norm {number(found.norm)}"]
+    if math.isfinite(found.std):
+        parts.append(f"mean {number(found.mean)} · std {number(found.std)}")
+    if found.zeros:
+        parts.append(f"{found.zeros:,} of {found.size:,} are 0")
+    if found.nonfinite:
+        parts.append(f"{found.nonfinite:,} of {found.size:,} are NaN or Inf")
+    return " · ".join(parts)

@@ -1,0 +1,191 @@
+"""The page of one layer in place of the plots: all that is measured of it over the steps, and its entries at one of
+them."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from gradstudio.core.history import Layer
+from gradstudio.core.text import number, percent, plural
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.layer_histograms import LayerHistograms
+from gradstudio.gui.plots.layer_plots import LayerLargest, LayerNorms, LayerPlot, LayerShares, LayerUpdates
+from gradstudio.gui.theme import theme
+from gradstudio.session.record.run import Run
+
+KINDS = {"weight": "weight", "recurrent": "recurrent weight", "bias": "bias", "norm": "normalization"}
+
+
+class LayerPage(QWidget):
+    """Head, four plots and the histograms. `place` is where the layer stands in forward order."""
+
+    left = Signal()
+    step_asked = Signal(int)  # whose entries a person wants to see
+    turned = Signal()  # to another layer
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        super().__init__()
+        self.place = 0
+        self._layers: tuple[Layer, ...] = ()
+        self._name = ""  # of the layer, which another run may have at another place
+        self._sampled_at = -1  # step of the activations that are told
+        self.norms, self.updates = LayerNorms(steps, cursor), LayerUpdates(steps, cursor)
+        self.largest, self.zeros = LayerLargest(steps, cursor), LayerShares(steps, cursor)
+        self.plots: tuple[LayerPlot, ...] = (self.norms, self.updates, self.largest, self.zeros)
+        self.histograms = LayerHistograms()
+        self.histograms.step_asked.connect(self.step_asked)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        column.addWidget(self._make_head())
+        for plot, share in zip(self.plots, (30, 26, 22, 18), strict=True):
+            column.addWidget(plot, share)
+            plot.box.clicked.connect(lambda place, plot=plot: self._clicked(plot, place))
+        column.addWidget(self.histograms)
+        self.hide()
+
+    @property
+    def layer(self) -> str:
+        """Name of the layer on view."""
+        return self._name
+
+    def open_at(self, run: Run, place: int) -> None:
+        """Show the layer that stands at a place."""
+        self._take(run)
+        self._turn_to(place)
+        self.show()
+        self.norms.widget.setFocus()
+
+    def follow(self, run: Run) -> bool:
+        """Show the same layer of another run, where it has one of this name. Return whether it has, or may have."""
+        if run.history.layers is not self._layers:
+            names = [layer.name for layer in run.history.layers]
+            if names and self._name not in names:
+                return False
+            self._take(run)
+            self._turn_to(names.index(self._name) if names else 0, told=False)
+        self.histograms.reach(len(run.history))
+        self._tell(run)
+        return True
+
+    def turn(self, by: int) -> None:
+        """Show the next layer, or the one before; behind the last comes the first."""
+        if self._layers:
+            self._turn_to((self.place + by) % len(self._layers))
+
+    def look_again(self) -> None:
+        """Draw all plots anew at the next refresh."""
+        for plot in self.plots:
+            plot.look_again()
+
+    def mark_step(self, step: int | None) -> None:
+        """Mark in the plots the step whose entries are on view."""
+        for plot in self.plots:
+            plot.mark_step(step)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = event.key()
+        if key == Qt.Key.Key_Escape:
+            self.left.emit()
+        elif key in (Qt.Key.Key_Up, Qt.Key.Key_Down):
+            self.turn(1 if key == Qt.Key.Key_Down else -1)
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.norms.step_cursor.step is not None:
+            self._ask(self.norms.step_cursor.step)
+        else:
+            super().keyPressEvent(event)
+
+    # ---- inside
+
+    def _make_head(self) -> QFrame:
+        head = QFrame()
+        self.back, self.before, self.after = QPushButton("‹ All plots"), QPushButton("▲"), QPushButton("▼")
+        for button, name, tip, call in (
+            (self.back, "Back to all plots", "Shows all plots again (Esc)", self.left.emit),
+            (self.before, "Previous layer", "Shows the layer above (Up, Alt+Up)", lambda: self.turn(-1)),
+            (self.after, "Next layer", "Shows the layer below (Down, Alt+Down)", lambda: self.turn(1)),
+        ):
+            button.setProperty("role", "small")
+            button.setAccessibleName(name)
+            button.setToolTip(tip)
+            button.clicked.connect(call)
+        self.choice = QComboBox()
+        self.choice.setObjectName("small")
+        self.choice.setAccessibleName("Layer")
+        self.choice.setToolTip("Choose the layer of this page; lines stand between modules")
+        self.choice.setMaxVisibleItems(24)
+        self.choice.activated.connect(lambda: self._turn_to(int(self.choice.currentData())))
+        self.about = QLabel()
+        self.about.setProperty("role", "dim")
+        self.about.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        row = QHBoxLayout(head)
+        row.setContentsMargins(2, 0, 2, 0)
+        row.setSpacing(6)
+        for widget in (self.back, self.before, self.after, self.choice):
+            row.addWidget(widget)
+        row.addSpacing(6)
+        row.addWidget(self.about, 1)
+        theme.dress(head)
+        return head
+
+    def _take(self, run: Run) -> None:
+        """Take the layers of a run into the choice, with a line between two modules."""
+        self._layers, self._sampled_at = run.history.layers, -1
+        self.choice.blockSignals(True)
+        self.choice.clear()
+        for place, (layer, module) in enumerate(zip(self._layers, modules(self._layers), strict=True)):
+            if place and module != modules(self._layers[place - 1 : place])[0]:
+                self.choice.insertSeparator(self.choice.count())
+            self.choice.addItem(layer.name, place)
+        self.choice.blockSignals(False)
+        self.histograms.reach(len(run.history))
+        if len(run.history):
+            broke = run.first_nonfinite_step
+            self.histograms.step.setValue(len(run.history) - 1 if broke is None else broke)
+
+    def _turn_to(self, place: int, *, told: bool = True) -> None:
+        self.place = place
+        layer = self._layers[place] if self._layers else None
+        for plot in self.plots:
+            plot.look_at(layer, place)
+        if layer is not None:
+            self._name, self._sampled_at = layer.name, -1
+            self.choice.setCurrentIndex(self.choice.findData(place))
+        if told:
+            self.turned.emit()
+
+    def _tell(self, run: Run) -> None:
+        """Say what the layer is, and how its activation did at the latest sample."""
+        if not self._layers:
+            self.about.setText("The run has made no step yet." if not len(run.history) else "")
+            return
+        latest = run.history.activations[-1] if run.history.activations else None
+        step = latest.step if latest is not None else -2
+        if step == self._sampled_at:
+            return
+        self._sampled_at = step
+        layer = self._layers[self.place]
+        count = f"layer {self.place + 1} of {len(self._layers)}"
+        words = [count, KINDS[layer.role], plural(layer.size, "entry", "entries")]
+        for each in latest.layers if latest is not None else ():
+            if each.layer == layer.name:
+                words.append(
+                    f"outputs at step {step:,}: {percent(each.saturated)} saturated, {percent(each.dead)} dead, "
+                    f"mean {number(each.mean)}, std {number(each.std)}"
+                )
+        self.about.setText(" · ".join(words))
+        self.about.setToolTip(self.about.text())
+
+    def _clicked(self, plot: LayerPlot, place: QPointF) -> None:
+        self._ask(round(plot.box.mapSceneToView(place).x()))
+
+    def _ask(self, step: int) -> None:
+        if 0 <= step <= self.histograms.step.maximum() and self.histograms.look.isEnabled():
+            self.histograms.step.setValue(step)
+            self.step_asked.emit(step)
+
+
+def modules(layers: tuple[Layer, ...]) -> list[str]:
+    """Return the module that each layer lies in: its name without the last part, "" without any."""
+    return [layer.name.rpartition(".")[0] for layer in layers]

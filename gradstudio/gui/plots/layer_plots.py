@@ -1,0 +1,196 @@
+"""The plots of one layer: each draws one or two of its metrics over the steps. Why look: the heatmap of all layers
+shows where something happens, and these what it is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPen
+
+from gradstudio.core.files import Content
+from gradstudio.core.history import LAYER_METRICS, History, Layer
+from gradstudio.core.rule_thresholds import all_rules
+from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
+from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
+from gradstudio.core.text import number, percent
+from gradstudio.gui.drawing.axes import Axis, LinearAxis, LogAxis
+from gradstudio.gui.drawing.band import Band
+from gradstudio.gui.drawing.canvas import Upright
+from gradstudio.gui.drawing.curve_source import Source
+from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
+from gradstudio.gui.theme import theme
+from gradstudio.session.files import csv_table
+from gradstudio.session.record.run import Run
+
+AT_ONCE = 2_000_000  # values of all layers read in a frame: a long run comes in some frames, as its blocks are on disk
+ABOVE = 3.0  # decades over nearly all of a curve that its plot shows: an explosion leaves it
+ROLES = ("accent", "warning")
+
+
+class LayerSource(Source):
+    """Metrics of one layer; `place` is where it stands among the layers."""
+
+    def __init__(self, metrics: tuple[str, ...]) -> None:
+        self.place = 0
+        super().__init__(metrics, self._read)
+
+    def look_at(self, place: int) -> None:
+        """Read another layer from now on."""
+        self.place = place
+        self.clear()
+
+    def _read(self, metric: str, history: History, start: int, stop: int) -> np.ndarray:
+        return history.layer_metric(metric, start, stop)[:, self.place].astype(float)
+
+
+class LayerPlot(StepPlot):
+    """One or two metrics of one layer. Subclasses name them, and draw on a log axis unless `shares`."""
+
+    metrics: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # for each metric
+    shares = False
+    least = 0.5  # decades that the y axis has at least, or its share of 1
+
+    def __init__(self, steps: StepRange, cursor: Cursor) -> None:
+        self.source = LayerSource(self.metrics)
+        axis: Axis = LinearAxis("left") if self.shares else LogAxis("left")
+        super().__init__(steps, cursor, axis)
+        self.layer: Layer | None = None
+        self.series = tuple(
+            Series(self.canvas, self.source, metric, role, dashed=bool(index), z=12 - index)
+            for index, (metric, role) in enumerate(zip(self.metrics, ROLES, strict=False))
+        )
+        for series in self.series:
+            series.scale = self.y_scale
+        self.band = self._band()
+        self._marked = Upright(self.canvas)
+        self._marked.hide()
+        self.restyle()
+
+    def look_at(self, layer: Layer | None, place: int) -> None:
+        """Show another layer, which stands at `place`; None where the run has not begun."""
+        self.layer = layer
+        self.source.look_at(place)
+        self.run = None  # so that all is read anew
+
+    def rows(self, run: Run) -> int:
+        count = len(run.history)
+        if self.layer is None:
+            return 0
+        return min(count, self.source.envelope.count + max(AT_ONCE // max(len(run.history.layers), 1), 1))
+
+    @property
+    def y_scale(self) -> Scale:
+        return linear if self.shares else log10
+
+    def fit_y(self, run: Run) -> None:
+        first, last = self.steps.first, self.steps.last
+        above = ABOVE if self.steps.following and not self.shares else math.inf
+        spans = [series.range(first, last, above=above) for series in self.series]
+        if found := joined(*spans, self.always()):
+            self.widget.set_y(*found, least=self.least)
+
+    def always(self) -> tuple[float, float] | None:
+        """Return what the y axis shows in any case."""
+        return (0.0, 0.0) if self.shares else None
+
+    def draw(self, run: Run) -> None:
+        for series in self.series:
+            series.draw(run.history, self.steps.first, self.steps.last)
+            series.draw_marks()
+
+    def legend(self) -> str:
+        lines = ("——", "- - -")
+        told = [
+            f"<span style='color:{theme.color(role).name()}'>{line} {word}</span>"
+            for line, word, role in zip(lines, self.words, ROLES, strict=False)
+        ]
+        marks = " ".join(dict.fromkeys(filter(None, (series.marks_legend() for series in self.series))))
+        return f"{' &nbsp; '.join(told)}{f' &nbsp; {marks}' if marks else ''} · {'linear' if self.shares else 'log'}"
+
+    def reading(self, run: Run, step: int) -> str:
+        if self.layer is None:
+            return ""
+        told = percent if self.shares else number
+        values = [run.history.layer_metric(metric, step, step + 1)[0, self.source.place] for metric in self.metrics]
+        return " · ".join(f"{word} {told(float(value))}" for word, value in zip(self.words, values, strict=True))
+
+    def own_data(self) -> Content | None:
+        run = self.run
+        if run is None or self.layer is None:
+            return "step\n"
+        history, place = run.history, self.source.place
+
+        def read(start: int, stop: int) -> list[list[str]]:
+            layers = [history.layer_metric(metric, start, stop)[:, place] for metric in self.metrics]
+            steps = csv_table.column("step", history.column("step", start, stop))
+            return [steps, *(csv_table.floats(layer) for layer in layers)]
+
+        return lambda file: csv_table.write_columns(file, ("step", *self.metrics), 0, len(history), read)
+
+    def mark_step(self, step: int | None) -> None:
+        """Mark the step whose entries are on view."""
+        self._marked.setVisible(step is not None)
+        if step is not None:
+            self._marked.setPos(step, 0)
+
+    def restyle(self) -> None:
+        if self.band is not None:
+            self.band.dress(theme.color("good", 26), theme.color("good"), theme.color("plot", UNDER_TEXT))
+        self._marked.setPen(QPen(theme.color("accent"), 0, Qt.PenStyle.DotLine))
+        super().restyle()
+
+    def _band(self) -> Band | None:
+        """Return the band of healthy values, where there is one."""
+        return None
+
+
+class LayerNorms(LayerPlot):
+    title = "Layer: norms"
+    help = f"Gradient: {LAYER_METRICS['grad_norm']}. Weights: {LAYER_METRICS['weight_norm']}."
+    metrics, words = ("grad_norm", "weight_norm"), ("gradient", "weights")
+
+
+class LayerUpdates(LayerPlot):
+    """With the band that the rules call neither too small nor too large."""
+
+    title = "Layer: update / weight"
+    help = (
+        f"{LAYER_METRICS['update_ratio']}. The band lies between the limits of the rules “Updates too small” and "
+        "“Updates too large”, which judge all weights together; a bias that begins at 0 lies above it for a while."
+    )
+    metrics, words = ("update_ratio",), ("update / weight",)
+
+    def always(self) -> tuple[float, float] | None:
+        return (self.band.low, self.band.high) if self.band is not None else None
+
+    def _band(self) -> Band | None:
+        low, high = healthy_updates()
+        if not 0 < low < high < math.inf:
+            return None  # as a person may have set them
+        words = f"healthy: {number(low)} to {number(high)}"
+        return Band(self.canvas, math.log10(low), math.log10(high), words)
+
+
+class LayerLargest(LayerPlot):
+    title = "Layer: largest gradient entry"
+    help = f"{LAYER_METRICS['largest_grad'].capitalize()}. fp16 holds no entry above 65,504, loss scale included."
+    metrics, words = ("largest_grad",), ("largest |entry|",)
+
+
+class LayerShares(LayerPlot):
+    title = "Layer: zeros, NaN and Inf"
+    help = f"{LAYER_METRICS['zero_share'].capitalize()}; {LAYER_METRICS['nonfinite_share']}."
+    metrics, words = ("zero_share", "nonfinite_share"), ("zeros", "NaN and Inf")
+    shares, least = True, 0.1
+
+
+def healthy_updates() -> tuple[float, float]:
+    """Return the limits of update / weight that the rules have, the lower one first."""
+    rules = all_rules()
+    low = next(rule.ratio for rule in rules if isinstance(rule, UpdateRatioLow))
+    return low, next(rule.ratio for rule in rules if isinstance(rule, UpdateRatioHigh))
