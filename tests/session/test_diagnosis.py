@@ -41,6 +41,10 @@ FAULTS: dict[str, tuple[list[str], list[str], str]] = {
     "drawn too large": (DEEP, ["model.init_gain=4"], "poor_initialization"),
     "drawn as zero": (NET, ["model.init=zeros"], "poor_initialization"),
     "deep sigmoid": (DEEP, ["model.activation=sigmoid", "model.init=xavier"], "vanishing_gradient"),
+    # no layer keeps the gradient back
+    "inputs of zero": ([*NET, "model.init=default"], ["problem.input_scale=0"], "signal_lost"),
+    "inputs too small": ([*NET, "model.init=default"], ["problem.input_scale=1e-3"], "signal_lost"),
+    "inputs too small, no biases": (NET, ["problem.input_scale=1e-3"], "nothing_learned"),
     "born dead": (NET, ["model.initial_bias=-8"], "dead_units"),
     "outlier": ([*NET, "run.steps=200"], ["problem.outlier_every=70"], "exploding_gradient"),
     "clipped too low": (NET, ["clipping.kind=norm", "clipping.max_norm=1e-3"], "clipping_always"),

@@ -51,6 +51,7 @@ _OF_ITS_STEPS = (
 
 _SEEN = 0.01  # loss weight x loss scale above which fp16 holds most of a gradient
 _LARGE_EPS = 1e-4  # of Adam and its like: above the usual size of a gradient's entry it sets the size of the update
+_SMALL_INPUTS = 0.1  # factor on the inputs below which they may be what is lost
 _NEAR = 2.0  # factor below which two learning rates count as one remedy
 # The learning rate that is offered where nothing was measured: as is usual for small networks.
 _USUAL_RATE = {"sgd": 0.1, "adam": 0.001, "adamw": 0.001, "rmsprop": 0.001}
@@ -107,6 +108,8 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             return _OF_A_POLICY
         case "update_ratio_high" if knobs.model.kind == "rnn" and knobs.optimizer.kind == "sgd" and grave:
             return tuple(sorted(remedies, key=lambda remedy: not remedy.startswith("clipping.kind")))
+        case "signal_lost" | "nothing_learned" if grave and knobs.problem.input_scale < _SMALL_INPUTS:
+            return "problem.input_scale=1", *remedies
         case "vanishing_gradient" | "signal_lost" if knobs.model.kind == "cnn":
             return _OF_DEEP_CONVOLUTIONS
         case "poor_initialization" if knobs.model.kind == "cnn" and _is_drawn_to_size(knobs):

@@ -19,9 +19,9 @@ _TINY = float(np.finfo(np.float32).tiny)  # below it a float32 has lost digits, 
 
 @dataclass
 class VanishingGradient(Looking):
-    """Fires where the gradient norm of the last weight is more than `ratio` times that of the first, while the loss is
-    stuck. 1000 is AutoTrainer's (ICSE 2021). The bias of the last layer still learns then, so the loss falls a little
-    at the start."""
+    """Fires where the gradient norm of the last weight is more than `ratio` times that of the first, and that of the
+    first bias, which does not depend on the inputs, is as small, while the loss is stuck. 1000 is AutoTrainer's (ICSE
+    2021). The bias of the last layer still learns then, so the loss falls a little at the start."""
 
     rule = "vanishing_gradient"
     ratio: float = 1000.0
@@ -42,6 +42,9 @@ class VanishingGradient(Looking):
         first, last = _median(latest, weights[0]), _median(latest, weights[-1])
         if not last > max(self.ratio * first, _TINY):
             return
+        bias = _bias_of(history, weights[0])
+        if bias is not None and _median(latest, bias) * self.ratio > last:
+            return  # the gradient reaches the layer: it is the layer's inputs that are small
         since = self._finding.first_step if self._finding else self._since(history)
         decay = weight_decay.shrunk(history, since)
         hardly = "" if decay else ", so they hardly change from there on"
@@ -70,6 +73,13 @@ class VanishingGradient(Looking):
         first, last = self._weights[0], self._weights[-1]
         start = streak(history, "grad_norm", lambda norms: norms[:, last] > self.ratio * norms[:, first])
         return min(start, max(len(history) - self.rows, 0))
+
+
+def _bias_of(history: History, weight: int) -> int | None:
+    """Return the place of the bias beside a weight; None where it has none."""
+    module = history.layers[weight].name.rpartition(".")[0]
+    names = [layer.name for layer in history.layers]
+    return names.index(f"{module}.bias") if f"{module}.bias" in names else None
 
 
 def _median(norms: np.ndarray, layer: int) -> float:
