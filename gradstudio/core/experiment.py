@@ -70,6 +70,13 @@ class Precision(Section):
         "Number format of the forward and backward pass under autocast. fp16 has three limits: above 65,504 a number "
         "becomes Inf, below 6.1e-5 it loses digits, and below 3e-8 it becomes 0.",
     )
+    weights: Literal["fp32", "bf16", "bf16_stochastic"] = knob(
+        "fp32",
+        "Number format that the weights are kept in. bf16: 8 significant bits, rounded to the nearest after every "
+        "update, so that an update below 1/512 of its weight is lost (Zamirai 2020). bf16_stochastic: rounded up or "
+        "down by chance, so that their mean is right (Gupta 2015). The optimizer's state stays fp32.",
+        live=False,
+    )
     scaling: Literal["dynamic", "static", "none"] = knob(
         "dynamic",
         "Multiplies the loss so that small fp16 gradients do not underflow. dynamic: torch's GradScaler. static: a "

@@ -109,7 +109,11 @@ def _check_shards(knobs: Values) -> None:
         "precision.dtype": "fp16",
         "gradients.centralize": True,
     }
-    for name, value in (*others.items(), *(("clipping.kind", kind) for kind in ("value", "per_tensor", "agc"))):
+    kinds = (
+        *(("clipping.kind", kind) for kind in ("value", "per_tensor", "agc")),
+        *(("precision.weights", kind) for kind in ("bf16", "bf16_stochastic")),
+    )
+    for name, value in (*others.items(), *kinds):
         if knobs[name] == value:
             raise KnobError(f"distributed.clip_shards = true is not allowed with {name} = {format_value(value)}")
     if knobs["gradients.noise_std"]:

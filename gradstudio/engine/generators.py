@@ -13,6 +13,7 @@ OFFSETS = {
     "test_noise": 4_000_037,
     "test": 5_000_011,
     "label_noise": 6_000_011,
+    "rounding": 7_000_003,
 }
 
 

@@ -20,7 +20,7 @@ from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
-from gradstudio.engine.step import loss_scale, optimizers, schedules, testing
+from gradstudio.engine.step import loss_scale, optimizers, schedules, testing, weight_format
 from gradstudio.engine.step.accumulation import UnclippedSum, kept
 from gradstudio.engine.step.checks import DOES_NOT_FIT, NO_CHECKS, NOBODY_JOINS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
@@ -60,6 +60,7 @@ class Trainer:
         self.called = self.model  # by a pass: the model, or what is around it
         self.layers = self.subject.layers(model)
         self.flat = Flat(self.subject.parameters(model))
+        weight_format.draw(self._weights, knobs.precision.weights)
         self.passes = Passes(self.flat, list(model.buffers()), recorded=self.subject.recorded)
         self.check(experiment)
         self._kept = self.subject.kept(self.model, knobs)  # bytes of a micro-batch, where they are many
@@ -257,6 +258,7 @@ class Trainer:
         else:
             self.observer.call("step")
             self.scaler.step(self.optimizer)
+        weight_format.keep(self._weights, knobs.precision.weights, knobs.run.seed, self.step)
         reading.change(self.before, flat.weights, flat.gradients)
         if mistakes.clip_after_step:
             self._clip(reading, measured=False)
@@ -325,6 +327,11 @@ class Trainer:
         before = self._unclipped.copy_(self.flat.gradients) if measured else self.flat.gradients
         if reading.clipping[knobs.kind](self.flat, knobs) and measured:
             reading.clipped(before, self.flat.gradients)
+
+    @cached_property
+    def _weights(self) -> list[Tensor]:
+        """The weights of each parameter, as views of the flat ones."""
+        return self.flat.layout.views(self.flat.weights.data, self.flat.parameters)
 
     @cached_property
     def _unclipped(self) -> Tensor:

@@ -39,6 +39,7 @@ def finding(rule: str, *remedies: str) -> Finding:
     (["schedule.kind=linear"], "update_ratio_low", ["schedule.kind=constant", "optimizer.lr=1"], ["schedule.kind=constant"]),
     (["optimizer.lr=1e-7"], "update_ratio_low", ["schedule.kind=constant", "optimizer.lr=1"], ["optimizer.lr=1", "optimizer.lr=0.1"]),
     (["optimizer.kind=adam", "optimizer.eps=0.1", "optimizer.lr=1e-3"], "update_ratio_low", [], ["optimizer.eps=1e-8"]),
+    (["precision.weights=bf16", "optimizer.kind=adam", "optimizer.lr=1e-3"], "update_ratio_low", [], ["precision.weights=bf16_stochastic"]),
     (["problem.task=pole", "model.kind=policy", "model.init_gain=50"], "saturated_activation", [], ["model.init=xavier model.init_gain=1"]),
     (["model.residual=true", "model.depth=40"], "poor_initialization", ["model.init=orthogonal model.init_gain=1"],
      ["model.init=he model.init_gain=0.158", "model.init=lsuv model.init_gain=1", "model.norm=batch"]),

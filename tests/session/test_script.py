@@ -69,6 +69,9 @@ model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
 model.kind=transformer
 model.kind=transformer model.qk_norm=true clipping.kind=agc
 model.kind=transformer model.qk_norm=true problem.task=characters model.norm_position=post model.init=lsuv precision.dtype=bf16
+precision.weights=bf16 optimizer.kind=adam optimizer.lr=0.001 model.init=he
+precision.weights=bf16_stochastic precision.dtype=fp16 accumulation.steps=2 clipping.kind=norm mistakes.clip_after_step=true
+precision.weights=bf16_stochastic problem.task=ring model.kind=gan optimizer.momentum=0.9 run.seed=7
 model.kind=transformer model.residual_scaling=rezero clipping.kind=agc model.init=he
 model.kind=transformer model.residual_scaling=fixup problem.task=characters optimizer.lr=0.5 model.initial_bias=0.2
 model.kind=transformer model.residual_scaling=deepnorm model.norm_position=post model.init=xavier

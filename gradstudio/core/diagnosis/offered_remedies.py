@@ -93,6 +93,8 @@ def _offered(finding: Finding, knobs: Experiment) -> tuple[str, ...]:
             if "schedule.kind=constant" in remedies and knobs.schedule.kind != "constant":
                 return remedies[:1]  # the schedule takes a higher rate down too
             first = ("optimizer.eps=1e-8",) if knobs.optimizer.eps > _LARGE_EPS else ()  # _fits drops it for SGD
+            if knobs.precision.weights == "bf16":  # which loses small updates, and no other knob brings them back
+                first = ("precision.weights=bf16_stochastic", *first)
             return (*first, *remedies, *((f"optimizer.lr={rate:.2g}",) if knobs.optimizer.lr < rate else ()))
         case "saturated_activation" if knobs.model.init_gain > 1 and not knobs.applies("problem.scaling"):
             return ("model.init=xavier model.init_gain=1", *remedies)
@@ -179,6 +181,7 @@ def _fits(remedy: str, knobs: Experiment) -> bool:
     assignments = dict(parse_assignment(part) for part in remedy.split())
     if all(knobs[name] == value for name, value in assignments.items()):
         return False
-    if any(name.startswith("precision.") for name in assignments) and knobs.precision.dtype != "fp16":
+    of_passes = any(name.startswith("precision.") and name != "precision.weights" for name in assignments)
+    if of_passes and knobs.precision.dtype != "fp16":
         return False  # other formats have no underflow or overflow to heal
     return all(knobs.applies(name, assignments) for name in assignments)

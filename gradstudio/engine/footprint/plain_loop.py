@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gradstudio.core.experiment import Experiment
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import trees
-from gradstudio.engine.step import clipping, optimizers
+from gradstudio.engine.step import clipping, optimizers, weight_format
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.subject import Subject
 
@@ -90,6 +90,7 @@ class PlainLoop:
         self._finish_gradient()
         self._tell("update")
         self._optimizer.step()
+        weight_format.keep(self._parameters, knobs.precision.weights, knobs.run.seed, 0)
         self._mark_state()
 
     def _zero_grad(self) -> None:

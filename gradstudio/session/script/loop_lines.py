@@ -11,6 +11,7 @@ from gradstudio.session.script import (
     own_model_lines,
     rank_lines,
     schedule_lines,
+    weight_format_lines,
 )
 from gradstudio.session.script.mistake_lines import always, ever, mark, right, switch, wrong
 from gradstudio.session.script.plan import Lines, Plan, literal, variable
@@ -38,6 +39,7 @@ def timeline(plan: Plan, lines: Lines) -> None:
 
 def before(plan: Plan, lines: Lines) -> None:
     """Add what the loop needs: optimizer, schedule, loss scale, generators of noise."""
+    weight_format_lines.draw(plan, lines)
     rank_lines.wrap(plan, lines)
     optimizer_lines.build(plan, lines)
     schedule_lines.build(plan, lines)
@@ -67,6 +69,7 @@ def functions(plan: Plan, lines: Lines) -> None:
     if not plan.own:
         loss_lines.function(plan, lines)
     schedule_lines.function(plan, lines)
+    weight_format_lines.function(plan, lines)
     loss_scale_lines.function(plan, lines)
     clipping_lines.functions(plan, lines)
     rank_lines.function(plan, lines)
@@ -315,6 +318,7 @@ def _update(plan: Plan, lines: Lines) -> None:
     advance = schedule_lines.advance(plan) if schedule_lines.scheduled(plan) else ""
     if not loss_scale_lines.dynamic(plan):
         lines.add("optimizer.step()", 1)
+        weight_format_lines.keep(plan, lines)
         _clip_late(plan, lines)
         if advance:
             lines.add(advance, 1)
@@ -334,6 +338,7 @@ def _update(plan: Plan, lines: Lines) -> None:
         lines.add("scaler.step(optimizer)", 2)
     else:
         lines.add("scaler.step(optimizer)", 1)
+    weight_format_lines.keep(plan, lines)
     _clip_late(plan, lines)
     lines.add("scaler.update()", 1)
     if skips:
