@@ -199,7 +199,7 @@ def test_a_step_that_no_float_tells_apart_is_refused(tmp_path: Path) -> None:
 EDGES = (0.0, 5e-324, 1e-300, 1.0, 1e15, 1e300, sys.float_info.max)
 
 
-@pytest.mark.parametrize("kind", [axes.LogAxis, axes.Log2Axis, axes.LinearAxis, axes.StepAxis, axes.LossAxis])
+@pytest.mark.parametrize("kind", [axes.LogAxis, axes.Log2Axis, axes.LinearAxis, axes.StepAxis, axes.EitherAxis])
 def test_every_axis_has_ticks_for_every_range(qapp: object, kind: type[axes.Axis]) -> None:
     logarithmic = issubclass(kind, axes.LogAxis | axes.Log2Axis)
     ends = (-400.0, -308.3, -0.1, 0.0, 308.25, 308.3, 1100.0) if logarithmic else (*(-e for e in EDGES), *EDGES)

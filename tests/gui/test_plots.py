@@ -709,7 +709,7 @@ def test_a_low_plot_has_two_numbers_on_its_axis(qapp: object, height: int, low: 
     assert 2 <= len(values) <= 12 and all(low <= value <= low + length for value in values)
 
 
-@pytest.mark.parametrize("kind", [axes.LogAxis, axes.LossAxis, axes.Log2Axis])
+@pytest.mark.parametrize("kind", [axes.LogAxis, axes.EitherAxis, axes.Log2Axis])
 def test_a_log_axis_with_the_range_of_a_linear_one_has_few_ticks(qapp: QApplication, kind: type[axes.Axis]) -> None:
     """It listed 4e9 decades, and the window stood still: a loss of -1e9, then a preset whose loss is drawn as a log."""
     [(_, ticks)] = kind("left").tickValues(-2e9, 2e9, 100)

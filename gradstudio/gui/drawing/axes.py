@@ -19,6 +19,7 @@ LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names o
 RIGHT_WIDTH = 64
 FARTHEST = 300  # decades from 1: closer, 10 to that power is a normal float
 HIGH = 14  # px that the name of a layer takes
+CLOSEST = 0.8  # of that, between two names of which most have more room
 LONGEST = 18  # letters of a layer's name that fit there
 
 
@@ -99,8 +100,12 @@ class LogAxis(Axis):
         if len(inside) >= 3 or maxVal - minVal > 3:
             return [(float(every), inside)]
         if maxVal - minVal > 0.5 or not -FARTHEST < minVal < maxVal < FARTHEST:
-            places = [d + math.log10(m) for d in range(low, high + 1) for m in (1, 2, 5)]
-            return [(1.0, [place for place in places if minVal <= place <= maxVal])]
+            for parts in ((1, 2, 5), (1, 3), (1,)):  # fewer where the plot is low
+                places = [d + math.log10(m) for d in range(low, high + 1) for m in parts]
+                found = [place for place in places if minVal <= place <= maxVal]
+                if len(found) * 12 <= size or len(found) <= 2:
+                    break
+            return [(1.0, found)]
         values = _round_steps(10**minVal, 10**maxVal, max(int(size / 40), 2))
         return [(0.1, [math.log10(value) for value in values if value > 0])]
 
@@ -115,8 +120,8 @@ class LogAxis(Axis):
         return number(10.0**position) if -FARTHEST < position < FARTHEST else power(10, exponent)
 
 
-class LossAxis(LogAxis):
-    """A log axis, or a linear one for a loss that may be negative."""
+class EitherAxis(LogAxis):
+    """A log axis, or a linear one for values that may be negative or where a person wants it."""
 
     linear = False
 
@@ -189,7 +194,7 @@ class LayerAxis(Axis):
             self._told = {row + 0.5: name for row, name in enumerate(self.names)}
         else:
             found = groups(self.names, int(room)) or [Group(name, row, row + 1) for row, name in enumerate(self.names)]
-            apart, last = rows / room, -math.inf
+            apart, last = rows / room * CLOSEST, -math.inf
             self._told = {}
             for name, first, stop in found:
                 middle = (first + stop) / 2

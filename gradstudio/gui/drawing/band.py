@@ -23,6 +23,11 @@ class Band(QGraphicsRectItem):
         self.setZValue(-5)
         canvas.box.sigTransformChanged.connect(self.follow)
 
+    def lie(self, low: float, high: float) -> None:
+        """Lie between two other places of the axis."""
+        self.low, self.high = low, high
+        self.follow()
+
     def dress(self, ground: QColor, color: QColor, under_text: QColor) -> None:
         self.setBrush(ground)
         self._label.dress(color, under_text, theme.font(0.8))

@@ -141,6 +141,11 @@ class Envelope(Bins):
         least, greatest = _extremes(self._points[curve], *bins, positive)
         return (least, greatest) if greatest > -math.inf else None
 
+    def bins(self, curve: int = 0) -> tuple[np.ndarray, np.ndarray, float, int]:
+        """Return the least and the greatest finite value of every bin of a curve, NaN where it has none; the first step
+        of all, and the steps of a bin. The arrays are not to be changed."""
+        return self._low[curve, : self.used], self._high[curve, : self.used], self.start, self.width
+
     def typical(self, share: float, curve: int = 0) -> float:
         """Return the value that this share of all bins never exceed; NaN without any."""
         high = self._high[curve, : self.used]

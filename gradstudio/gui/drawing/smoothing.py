@@ -8,17 +8,17 @@ import numpy as np
 
 from gradstudio.core.compiled import READ_ONLY, compiled
 
-SMOOTHING = 0.6  # weight of the mean so far against the new value
+SMOOTHING = 0.6  # weight of the mean so far against the new value, unless a person has chosen another
 
 
 @compiled(f"void({READ_ONLY.format('float64', 1)}, float64[::1], float64[::1])")
 def _smooth(values: np.ndarray, state: np.ndarray, smoothed: np.ndarray) -> None:
-    mean, weight = state
+    mean, weight, kept = state
     for index in range(values.size):
         value = values[index]
         if math.isfinite(value):
-            mean = SMOOTHING * mean + (1 - SMOOTHING) * value
-            weight = SMOOTHING * weight + (1 - SMOOTHING)
+            mean = kept * mean + (1 - kept) * value
+            weight = kept * weight + (1 - kept)
             value = mean / weight
         smoothed[index] = value
     state[0], state[1] = mean, weight
@@ -27,8 +27,9 @@ def _smooth(values: np.ndarray, state: np.ndarray, smoothed: np.ndarray) -> None
 class Smoother:
     """A debiased exponential moving average, as TensorBoard's. A non-finite value passes and leaves no trace."""
 
-    def __init__(self) -> None:
-        self._state = np.zeros(2)  # the mean of what was there, 0 before it, and its weight
+    def __init__(self, smoothing: float = SMOOTHING) -> None:
+        # the mean of what was there, 0 before it, and its weight; the share of the mean that each value leaves
+        self._state = np.array([0.0, 0.0, smoothing])
 
     def smoothed(self, values: np.ndarray, into: np.ndarray | None = None) -> np.ndarray:
         """Return the smoothed values of the steps that follow those of the last call, (steps,)."""

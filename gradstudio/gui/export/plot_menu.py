@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QApplication, QInputDialog, QMenu
 
 from gradstudio.core import files
@@ -56,9 +57,22 @@ def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> 
         menu.addAction("Show all plots", plots.show_all)
     elif plot is not plots.timeline:
         menu.addAction("Show alone", lambda: plots.show_alone(plot))
+    fill_options(plot, menu)
     menu.addSeparator()
     fill(context, plots.overlays, plot, menu)
     menu.popup(place)
+
+
+def fill_options(plot: StepPlot, menu: QMenu) -> None:
+    """Add a submenu for each way in which the plot may be drawn."""
+    for name, option in plot.chosen.options.items():
+        submenu = menu.addMenu(option.label)
+        group = QActionGroup(submenu)
+        for value, label in option.choices.items():
+            action = submenu.addAction(label, partial(plot.choose_option, name, value))
+            action.setCheckable(True)
+            action.setChecked(plot.chosen[name] == value)
+            group.addAction(action)
 
 
 def fill(context: Context, overlays: Overlays, plot: StepPlot, menu: QMenu) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
+from typing import ClassVar
 
 from PySide6.QtCore import Signal
 
 from gradstudio.core.text import number
-from gradstudio.gui.drawing.axes import LogAxis
+from gradstudio.gui.drawing.axes import EitherAxis
 from gradstudio.gui.drawing.drag_line import DragLine
 from gradstudio.gui.drawing.overlay import Overlays
-from gradstudio.gui.drawing.series import Scale, Series, joined, log10
+from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.drawing.spread import Spread
+from gradstudio.gui.plots.plot_options import SCALE, STEPS, Option
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
@@ -21,6 +25,9 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.words.knob_hints import advised_max_norm, share_over
 
 ADVISE_EVERY = 2.0  # seconds
+LEAST = 1e-6  # max_norm that can be dragged to on a linear axis
+ABOVE = 10.0  # times the greatest of nearly all norms that a linear axis shows above it
+STEPS_OR_BAND = Option(STEPS.label, {name: STEPS.choices[name] for name in ("raw", "band")})
 
 
 class GradientNormPlot(StepPlot):
@@ -35,13 +42,16 @@ class GradientNormPlot(StepPlot):
     max_norm_moved = Signal(float)
 
     columns = ("grad_norm", "clipped_norm", "clip_coef")
+    key = "gradient-norm"
+    options: ClassVar[Mapping[str, Option]] = {"scale": SCALE, "steps": STEPS_OR_BAND}
 
     def __init__(self, steps: StepRange, cursor: Cursor, source: RunSource, overlays: Overlays) -> None:
-        super().__init__(steps, cursor, LogAxis("left"))
+        self._axis = EitherAxis("left")
+        super().__init__(steps, cursor, self._axis)
         self.before = Series(self.canvas, source, "grad_norm", "accent", z=12)
         self.after = Series(self.canvas, source, "clipped_norm", "good", dashed=True, marked=False)
-        self.before.scale = self.after.scale = log10
         self.series = (self.before, self.after)
+        self.spread = Spread(self.canvas, "accent")
         self._coefficient = source.names.index("clip_coef")
         self.limit = DragLine(self.canvas)
         self.limit.sigDragged.connect(self._dragged)
@@ -51,6 +61,7 @@ class GradientNormPlot(StepPlot):
         self._advised = False
         self._advise_at = 0.0
         self._overlaid = self.draw_overlays(overlays, "grad_norm", "grad_norm")
+        self._take_scale()
         self.show_limit(None)
         self.restyle()
 
@@ -64,7 +75,7 @@ class GradientNormPlot(StepPlot):
         if self.limit.dragged or (max_norm, advised) == self._limit:
             return
         self._limit, self._advised = (max_norm, advised), advised
-        self.limit.show_at(None if max_norm is None else math.log10(max_norm), self._limit_text(max_norm or 1.0))
+        self.limit.show_at(None if max_norm is None else self._place(max_norm), self._limit_text(max_norm or 1.0))
         self.look_again()
         self.redraw()
 
@@ -91,22 +102,52 @@ class GradientNormPlot(StepPlot):
         marks = self.before.marks_legend()
         before = f"<span style='color:{c.accent}'>—— before clipping</span>"
         after = f"<span style='color:{c.good}'>- - - after</span>"
-        return f"{before} &nbsp; {after}{f' &nbsp; {marks}' if marks else ''} · log"
+        kind = "linear" if self._axis.linear else "log"
+        return f"{before} &nbsp; {after}{f' &nbsp; {marks}' if marks else ''} · {kind}"
 
     @property
     def y_scale(self) -> Scale:
-        return log10
+        return self.before.scale
+
+    def take_options(self) -> None:
+        held, advised = self._limit
+        self._take_scale()
+        self._limit = (-1.0, False)  # its line lies elsewhere on the other axis
+        self.show_limit(None if held == -1.0 else held, advised=advised)
+
+    def _take_scale(self) -> None:
+        straight = self.chosen["scale"] == "linear"
+        self._axis.make_linear(straight)
+        self.before.scale = self.after.scale = linear if straight else log10
+        self._has_moved()
+
+    def _place(self, norm: float) -> float:
+        """Return where a norm lies on the axis."""
+        return norm if self._axis.linear else math.log10(norm)
+
+    @property
+    def _norm(self) -> float:
+        """The norm at which the line lies; on a linear axis it can be dragged below 0, where no norm is."""
+        return max(self.limit.level, LEAST) if self._axis.linear else 10**self.limit.level
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        above = 3.0 if self.steps.following else math.inf
+        above = math.inf
+        if self.steps.following:
+            usual = self.before.envelope.typical(0.95, self.before.index)
+            above = 3.0 if not self._axis.linear else ABOVE * usual if math.isfinite(usual) else math.inf
         limit = (self.limit.level, self.limit.level) if self.limit.isVisible() else None
         spans = [series.range(first, last, above=above) for series in self._drawn()]
-        if found := joined(*spans, limit, self._overlaid.range(first, last, log10, above=above)):
-            self.widget.set_y(*found, least=1.0)
+        if found := joined(*spans, limit, self._overlaid.range(first, last, self.y_scale, above=above)):
+            self.widget.set_y(*found, least=max(0.05 * abs(found[1]), 1e-9) if self._axis.linear else 1.0)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
+        banded = self.chosen["steps"] == "band"
+        self.spread.setVisible(banded)
+        self.before.curve.setVisible(not banded)
+        if banded:
+            self.spread.draw(self.before, first, last)
         for series in self._drawn():
             series.draw(run.history, first, last)
         self.before.draw_marks()
@@ -118,6 +159,7 @@ class GradientNormPlot(StepPlot):
         return self.series if coefficients not in ((1.0, 1.0), (math.inf, -math.inf)) else self.series[:1]
 
     def restyle(self) -> None:
+        self.spread.restyle()
         self.limit.dress(theme.color("warning"), theme.color("plot", UNDER_TEXT))
         super().restyle()
 
@@ -133,8 +175,8 @@ class GradientNormPlot(StepPlot):
         return f"norm {number(row['grad_norm'])}{clipped}"
 
     def _dragged(self) -> None:
-        self.limit.write(self._limit_text(10**self.limit.level))
+        self.limit.write(self._limit_text(self._norm))
 
     def _let_go(self) -> None:
         self._limit = (-1.0, False)  # unknown, so that the answer is shown
-        self.max_norm_moved.emit(float(f"{10**self.limit.level:.3g}"))
+        self.max_norm_moved.emit(float(f"{self._norm:.3g}"))

@@ -24,7 +24,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 
 FEW = 12  # rows that have a line between each two
-MOST_GROUPS = 40  # modules that have a line between each two
+MOST_GROUPS = 14  # modules that have a line between each two
 
 
 class HeatmapPlot(StepPlot):

@@ -4,6 +4,9 @@ shows where something happens, and these what it is."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 from PySide6.QtCore import Qt
@@ -15,12 +18,13 @@ from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
 from gradstudio.core.text import number, percent
-from gradstudio.gui.drawing.axes import Axis, LinearAxis, LogAxis
+from gradstudio.gui.drawing.axes import Axis, EitherAxis, LinearAxis
 from gradstudio.gui.drawing.band import Band
 from gradstudio.gui.drawing.canvas import Upright
 from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.plot_options import SCALE, Option
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.files import csv_table
@@ -53,20 +57,21 @@ class LayerPlot(StepPlot):
     metrics: tuple[str, ...] = ()
     words: tuple[str, ...] = ()  # for each metric
     shares = False
+    options: ClassVar[Mapping[str, Option]] = {"scale": SCALE}
     least = 0.5  # decades that the y axis has at least, or its share of 1
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         self.source = LayerSource(self.metrics)
-        axis: Axis = LinearAxis("left") if self.shares else LogAxis("left")
+        self._axis = EitherAxis("left")
+        axis: Axis = LinearAxis("left") if self.shares else self._axis
         super().__init__(steps, cursor, axis)
         self.layer: Layer | None = None
         self.series = tuple(
             Series(self.canvas, self.source, metric, role, dashed=bool(index), z=12 - index)
             for index, (metric, role) in enumerate(zip(self.metrics, ROLES, strict=False))
         )
-        for series in self.series:
-            series.scale = self.y_scale
         self.band = self._band()
+        self.take_options()
         self._marked = Upright(self.canvas)
         self._marked.hide()
         self.restyle()
@@ -85,14 +90,31 @@ class LayerPlot(StepPlot):
 
     @property
     def y_scale(self) -> Scale:
-        return linear if self.shares else log10
+        return linear if self.straight else log10
+
+    @property
+    def straight(self) -> bool:
+        """Whether the axis is linear."""
+        return self.shares or self.chosen["scale"] == "linear"
+
+    def take_options(self) -> None:
+        self._axis.make_linear(self.straight)
+        for series in self.series:
+            series.scale = self.y_scale
+        if self.band is not None:
+            self.band.lie(*self._limits())
+        self._has_moved()
 
     def fit_y(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        above = ABOVE if self.steps.following and not self.shares else math.inf
+        above = math.inf
+        if self.steps.following and not self.shares:
+            usual = max(self.source.envelope.typical(0.95, series.index) for series in self.series)
+            above = ABOVE if not self.straight else 10 * usual if math.isfinite(usual) else math.inf
         spans = [series.range(first, last, above=above) for series in self.series]
         if found := joined(*spans, self.always()):
-            self.widget.set_y(*found, least=self.least)
+            least = self.least if self.shares or not self.straight else max(0.05 * abs(found[1]), 1e-12)
+            self.widget.set_y(*found, least=least)
 
     def always(self) -> tuple[float, float] | None:
         """Return what the y axis shows in any case."""
@@ -110,7 +132,7 @@ class LayerPlot(StepPlot):
             for line, word, role in zip(lines, self.words, ROLES, strict=False)
         ]
         marks = " ".join(dict.fromkeys(filter(None, (series.marks_legend() for series in self.series))))
-        return f"{' &nbsp; '.join(told)}{f' &nbsp; {marks}' if marks else ''} · {'linear' if self.shares else 'log'}"
+        return f"{' &nbsp; '.join(told)}{f' &nbsp; {marks}' if marks else ''} · {'linear' if self.straight else 'log'}"
 
     def reading(self, run: Run, step: int) -> str:
         if self.layer is None:
@@ -148,9 +170,13 @@ class LayerPlot(StepPlot):
         """Return the band of healthy values, where there is one."""
         return None
 
+    def _limits(self) -> tuple[float, float]:
+        """Return the two ends of the band on the axis."""
+        return 0.0, 0.0
+
 
 class LayerNorms(LayerPlot):
-    title = "Layer: norms"
+    key, title = "layer-norms", "Layer: norms"
     help = f"Gradient: {LAYER_METRICS['grad_norm']}. Weights: {LAYER_METRICS['weight_norm']}."
     metrics, words = ("grad_norm", "weight_norm"), ("gradient", "weights")
 
@@ -158,7 +184,7 @@ class LayerNorms(LayerPlot):
 class LayerUpdates(LayerPlot):
     """With the band that the rules call neither too small nor too large."""
 
-    title = "Layer: update / weight"
+    key, title = "layer-updates", "Layer: update / weight"
     help = (
         f"{LAYER_METRICS['update_ratio']}. The band lies between the limits of the rules “Updates too small” and "
         "“Updates too large”, which judge all weights together; a bias that begins at 0 lies above it for a while."
@@ -172,18 +198,21 @@ class LayerUpdates(LayerPlot):
         low, high = healthy_updates()
         if not 0 < low < high < math.inf:
             return None  # as a person may have set them
-        words = f"healthy: {number(low)} to {number(high)}"
-        return Band(self.canvas, math.log10(low), math.log10(high), words)
+        return Band(self.canvas, low, high, f"healthy: {number(low)} to {number(high)}")
+
+    def _limits(self) -> tuple[float, float]:
+        low, high = healthy_updates()
+        return (low, high) if self.straight else (math.log10(low), math.log10(high))
 
 
 class LayerLargest(LayerPlot):
-    title = "Layer: largest gradient entry"
+    key, title = "layer-largest", "Layer: largest gradient entry"
     help = f"{LAYER_METRICS['largest_grad'].capitalize()}. fp16 holds no entry above 65,504, loss scale included."
     metrics, words = ("largest_grad",), ("largest |entry|",)
 
 
 class LayerShares(LayerPlot):
-    title = "Layer: zeros, NaN and Inf"
+    key, title, options = "layer-zeros", "Layer: zeros, NaN and Inf", MappingProxyType({})
     help = f"{LAYER_METRICS['zero_share'].capitalize()}; {LAYER_METRICS['nonfinite_share']}."
     metrics, words = ("zero_share", "nonfinite_share"), ("zeros", "NaN and Inf")
     shares, least = True, 0.1

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from PySide6.QtCore import Signal
 
 from gradstudio.core.events import Event
 from gradstudio.core.task_measures import loss_may_be_negative, measure, why_it_need_not_fall
 from gradstudio.core.text import number, percent
-from gradstudio.gui.drawing.axes import LossAxis
+from gradstudio.gui.drawing.axes import EitherAxis
 from gradstudio.gui.drawing.canvas import Label
 from gradstudio.gui.drawing.overlay import Overlays
 from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
-from gradstudio.gui.drawing.smoothing import SMOOTHING
+from gradstudio.gui.drawing.spread import Spread
+from gradstudio.gui.plots.plot_options import SCALE, SMOOTHING, STEPS, Option
 from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
@@ -20,6 +25,7 @@ from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.words.names import aim
 
 LABELLED = 3  # of the latest changes
+ABOVE = 4.0  # times the greatest of nearly all losses that a linear axis shows above it: an explosion leaves it
 
 
 class LossPlot(StepPlot):
@@ -29,19 +35,28 @@ class LossPlot(StepPlot):
     help = "Mean loss of each step's batch, before its update. Training minimises it; a NaN shows here last."
 
     columns = ("loss", "accuracy")
+    key = "loss"
+    options: ClassVar[Mapping[str, Option]] = {"scale": SCALE, "smoothing": SMOOTHING, "steps": STEPS}
+
+    smoothing_chosen = Signal(float)
 
     def __init__(self, steps: StepRange, cursor: Cursor, source: RunSource, overlays: Overlays) -> None:
-        self._axis = LossAxis("left")
+        self._axis = EitherAxis("left")
         super().__init__(steps, cursor, self._axis)
         self.raw = Series(self.canvas, source, "loss", "accent", alpha=90)
         self.smooth = Series(self.canvas, source, "smooth", "accent", z=12, marked=False, stateful=True)
         self.raw.scale = self.smooth.scale = log10
         self.series = (self.raw, self.smooth)
+        self.spread = Spread(self.canvas, "accent")
+        self._signed = False
         self._labels: list[Event] = []
         self._change_texts = [Label(self.canvas, z=45) for _ in range(LABELLED)]
         for text in self._change_texts:
             text.hide()
         self._overlaid = self.draw_overlays(overlays, "smooth", "loss")
+        self._smoothing = self.chosen["smoothing"]
+        source.smooth(float(self._smoothing))
+        self._take_scale()
         self.restyle()
 
     @property
@@ -51,9 +66,12 @@ class LossPlot(StepPlot):
     def legend(self) -> str:
         marks = self.raw.marks_legend()
         watch = self._what_to_watch()
+        smoothing = self.chosen["smoothing"]
+        smoothed = f"smoothed {smoothing}" if smoothing != "0" else "not smoothed"
+        single = {"raw": "raw" if watch else "raw 35 %", "band": "band of all steps", "none": ""}[self.chosen["steps"]]
         # short, as a narrow plot has no room for more
-        curves = "raw, smoothed" if watch else f"raw 35 %, smoothed {SMOOTHING:g}"
-        return f"{curves}{'' if self._axis.linear else ' · log'}{watch}{f' &nbsp; {marks}' if marks else ''}"
+        curves = ", ".join(filter(None, (single, "smoothed" if watch else smoothed)))
+        return f"{curves}{' · linear' if self._axis.linear else ' · log'}{watch}{f' &nbsp; {marks}' if marks else ''}"
 
     def _what_to_watch(self) -> str:
         """Return the measure to watch where the loss does not say how well the run is doing."""
@@ -65,26 +83,46 @@ class LossPlot(StepPlot):
     def clear(self) -> None:
         super().clear()
         if self.run is not None:
-            signed = loss_may_be_negative(self.run.experiment)
-            self._axis.make_linear(signed)
-            self.raw.scale = self.smooth.scale = linear if signed else log10
-            self._has_moved()
+            self._signed = loss_may_be_negative(self.run.experiment)
+            self._take_scale()
             why = why_it_need_not_fall(self.run.experiment)
             self.title_label.setToolTip(f"{self.help} {why}".strip())
 
+    def take_options(self) -> None:
+        self._take_scale()
+        if self.chosen["smoothing"] != self._smoothing:
+            self._smoothing = self.chosen["smoothing"]
+            self.smoothing_chosen.emit(float(self._smoothing))
+
+    def _take_scale(self) -> None:
+        """Draw on a log axis, unless the loss may be negative or a person wants a linear one."""
+        straight = self._signed or self.chosen["scale"] == "linear"
+        self._axis.make_linear(straight)
+        self.raw.scale = self.smooth.scale = linear if straight else log10
+        self._has_moved()
+
     def fit_y(self, run: Run) -> None:
-        first, last, signed = self.steps.first, self.steps.last, self._axis.linear
-        above = 0.7 if self.steps.following and not signed else math.inf
+        first, last, straight = self.steps.first, self.steps.last, self._axis.linear
+        above = math.inf
+        if self.steps.following and not self._signed:
+            above = ABOVE * abs(self.raw.envelope.typical(0.95, self.raw.index)) if straight else 0.7
+            above = above if math.isfinite(above) else math.inf
         own, overlaid = (
             self.raw.range(first, last, above=above),
             self._overlaid.range(first, last, self.y_scale, above=above),
         )
         if found := joined(own, overlaid):
-            self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if signed else 0.3)
+            self.widget.set_y(*found, least=max(0.05 * abs(found[0]), 1e-6) if straight else 0.3)
 
     def draw(self, run: Run) -> None:
         first, last = self.steps.first, self.steps.last
-        self.raw.draw(run.history, first, last)
+        single = self.chosen["steps"]
+        self.raw.curve.setVisible(single == "raw")
+        self.spread.setVisible(single == "band")
+        if single == "raw":
+            self.raw.draw(run.history, first, last)
+        elif single == "band":
+            self.spread.draw(self.raw, first, last)
         self.smooth.draw(run.history, first, last)
         self.raw.draw_marks()
 
@@ -110,6 +148,7 @@ class LossPlot(StepPlot):
                 text.place(place, height - index * box.height(), (aside, 1))
 
     def restyle(self) -> None:
+        self.spread.restyle()
         for text in self._change_texts:
             text.dress(theme.color("accent"), theme.color("plot", UNDER_TEXT), theme.font(0.8))
         super().restyle()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
 
 from PySide6.QtCore import QPointF, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gradstudio.gui.drawing.overlay import Overlays
+from gradstudio.gui.drawing.overlay import Overlaid, Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
+from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
 from gradstudio.gui.plots.directions import DirectionsPlot
 from gradstudio.gui.plots.gradient_norm import GradientNormPlot
 from gradstudio.gui.plots.layer_page import LayerPage
@@ -38,6 +40,9 @@ class PlotStack(QWidget):
         super().__init__()
         self.steps, self.step_cursor = StepRange(), Cursor()
         self.overlays = Overlays()
+        self._source = RunSource()
+        # of an overlay: how much its loss is smoothed, and its length then
+        self._smoothed = WeakKeyDictionary[Overlaid, tuple[float, int]]()
         self.overlays.changed.connect(self._make_room)  # before the plots draw the change
         self.overlays.grown.connect(self._follow_twin)
         self.chips = Chips(self.overlays)
@@ -50,8 +55,10 @@ class PlotStack(QWidget):
 
     def furnishing(self) -> Iterator[None]:
         """Put in the plots, one each time that it is asked: each takes some hundredths of a second."""
-        steps, cursor, source = self.steps, self.step_cursor, RunSource()
+        steps, cursor = self.steps, self.step_cursor
+        source = self._source
         self.loss = LossPlot(steps, cursor, source, self.overlays)
+        self.loss.smoothing_chosen.connect(self._smooth)
         yield self._put(self.loss, 26)
         self.gradient_norm = GradientNormPlot(steps, cursor, source, self.overlays)
         yield self._put(self.gradient_norm, 28)
@@ -208,12 +215,36 @@ class PlotStack(QWidget):
         self.scale_and_rate.show()
         self.scale_and_rate.look_again()
 
+    def _smooth(self, smoothing: float) -> None:
+        """Smooth the loss so much, that of the overlays too; the plots read their rows anew."""
+        self._source.smooth(smoothing)
+        for plot in self.every:
+            if plot.series and plot.series[0].source is self._source:
+                plot.run = None
+        self.overlays.grown.emit()
+
+    def _smooth_overlays(self) -> None:
+        """Smooth the loss of every run that is drawn over the plots as much as that of the run itself."""
+        for overlaid in self.overlays.places.values():
+            before, wanted = self._smoothed.get(overlaid), (self._source.smoothing, overlaid.length)
+            if before is None or before[1] != overlaid.length:
+                before = (SMOOTHING, overlaid.length)  # as whatever adds rows smooths them
+            self._smoothed[overlaid] = wanted
+            if overlaid.run is None or before == wanted:
+                continue
+            steps, _ = overlaid.rows("smooth")
+            first = int(steps[0]) if len(steps) else 0
+            losses = overlaid.run.history.column("loss", 0, first + len(steps))
+            overlaid.columns["smooth"] = (steps, Smoother(self._source.smoothing).smoothed(losses)[first:])
+
     def _follow_twin(self) -> None:
+        self._smooth_overlays()
         self.steps.over = self.overlays.longest
         self.steps.follow(self.steps.over)
 
     def _make_room(self) -> None:
         """Let the steps reach as far as the run and the overlays."""
+        self._smooth_overlays()
         self.steps.over = self.overlays.longest
         run = self._run
         planned = run.experiment.run.steps if run is not None and run.watched is None else 0  # nobody knows a script's

@@ -7,7 +7,7 @@ import numpy as np
 from gradstudio.core.compiled import READ_ONLY, compiled
 from gradstudio.core.history import COLUMNS, History
 from gradstudio.gui.drawing.curve_source import Source
-from gradstudio.gui.drawing.smoothing import Smoother
+from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
 
 # One stretch of columns, which is read without a copy.
 _DRAWN = slice(tuple(COLUMNS).index("loss"), tuple(COLUMNS).index("scale") + 1)
@@ -29,11 +29,17 @@ class RunSource(Source):
         super().__init__(
             (*tuple(COLUMNS)[_DRAWN], "smooth"), lambda name, history, start, stop: history.column(name, start, stop)
         )
+        self.smoothing = SMOOTHING
         self._smoother = Smoother()
 
     def clear(self) -> None:
         super().clear()
-        self._smoother = Smoother()
+        self._smoother = Smoother(self.smoothing)
+
+    def smooth(self, smoothing: float) -> None:
+        """Smooth the loss so much from now on: all rows are read anew."""
+        self.smoothing = smoothing
+        self.clear()
 
     def _rows(self, history: History, start: int, stop: int) -> np.ndarray:
         table = history.table(start, stop)

@@ -6,6 +6,9 @@ a pixel wide."""
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
 
 from PySide6.QtCore import QEvent, QObject, QPointF, Qt
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPen
@@ -22,6 +25,7 @@ from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.drawing.view_box import StepViewBox
 from gradstudio.gui.plots import plot_keys
 from gradstudio.gui.plots.plot_header import PlotHeader
+from gradstudio.gui.plots.plot_options import Chosen, Option
 from gradstudio.gui.plots.run_marks import RunMarks
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
@@ -45,12 +49,15 @@ class StepPlot(QFrame):
     columns: tuple[str, ...] = ()  # of the history, for its data as a table
     shown_metric = ""  # of the layers, for its data as a table
     pixelated = False  # whether its picture is made of cells, which a figure shows with sharp edges
+    key = ""  # its name in the settings
+    options: ClassVar[Mapping[str, Option]] = MappingProxyType({})  # how it may be drawn
     overlay: OverlayLayer | None = None  # other runs, where the plot has a place for them
 
     def __init__(self, steps: StepRange, cursor: Cursor, left: axes.Axis, right: axes.Axis | None = None) -> None:
         super().__init__()
         self.setObjectName("card")
         self.steps, self.step_cursor = steps, cursor
+        self.chosen = Chosen(self.key, self.options)
         self.run: Run | None = None
         self._seen = 0  # rows taken in
         self._shown = (0.0, 0.0)  # steps on view at the last drawing
@@ -117,6 +124,17 @@ class StepPlot(QFrame):
     def own_data(self) -> Content | None:
         """Return the data of the plot as CSV, where they are no columns of the run."""
         return None
+
+    def choose_option(self, name: str, value: str) -> None:
+        """Draw the plot otherwise, and remember it."""
+        self.chosen.choose(name, value)
+        self.take_options()
+        self.look_again()
+        self._has_moved()
+        self.redraw()
+
+    def take_options(self) -> None:
+        """Follow what is chosen."""
 
     def draw_overlays(self, overlays: Overlays, drawn: str, told: str) -> OverlayLayer:
         """Draw the column `drawn` of the overlays over the run, and read values from their column `told`."""

@@ -1,0 +1,49 @@
+"""How a person wants a plot drawn: on a log or a linear axis, how smooth, with each step or as a band. What is chosen
+in the menu of a plot is remembered for the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from PySide6.QtCore import QSettings
+
+from gradstudio.gui.widgets import stored
+
+
+class Option(NamedTuple):
+    """One option: its label, and its choices with a label each; the first is in force at first."""
+
+    label: str
+    choices: Mapping[str, str]
+
+
+SCALE = Option("Axis", {"log": "Log", "linear": "Linear"})
+SMOOTHING = Option(
+    "Smoothing",
+    {"0.6": "0.6, a little", "0": "None", "0.9": "0.9, over 10 steps", "0.97": "0.97, over 33 steps",
+     "0.99": "0.99, over 100 steps"},
+)  # fmt: skip
+STEPS = Option("Single steps", {"raw": "Each step", "band": "Band, least to greatest", "none": "Hide"})
+
+
+class Chosen:
+    """The choices of one plot. `key` is its name in the settings."""
+
+    def __init__(self, key: str, options: Mapping[str, Option]) -> None:
+        self.options = options
+        self._key = key
+        self._values = {
+            name: stored.choice(f"plot/{key}/{name}", list(option.choices)) or next(iter(option.choices))
+            for name, option in options.items()
+        }
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def choose(self, name: str, value: str) -> None:
+        """Choose a value, and remember it."""
+        if value not in self.options[name].choices:
+            raise ValueError(f"{name} = {value!r}: choose one of {', '.join(self.options[name].choices)}")
+        self._values[name] = value
+        QSettings().setValue(f"plot/{self._key}/{name}", value)
