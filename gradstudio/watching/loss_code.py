@@ -140,12 +140,23 @@ def born_behind(roots: Sequence[Any], mark: str, model: nn.Module, micro_batch: 
     """Return the operations of the loss code in whose derivative a gradient may have become infinite or NaN, after a
     backward pass. ProvenanceUnknown where there is none."""
     nodes = [_Node(node, {}) for node in _nodes(roots, mark) if mark not in node.metadata and not _is_leaf(node)]
-    steep = [each for each in nodes if each.operation in _STEEP] or nodes
-    if not steep:
+    if not nodes:
         raise ProvenanceUnknown("the gradient that came back to the model is not finite, and its graph is gone")
-    which = " or ".join(dict.fromkeys(each.operation for each in steep))
+    steep = [each for each in nodes if each.operation in _STEEP and not _is_whole_power(each.node)]
+    which = " or ".join(dict.fromkeys(each.operation for each in steep or nodes))
     cause = f"the gradient that the loss code gave the model is not finite: the derivative of {which} is not"
-    return _provenance("backward", steep, [], cause, None, model, micro_batch, micro_batches)
+    if not steep:
+        cause = (
+            f"the gradient that the loss code gave the model is not finite, though {which} has a finite derivative of "
+            "finite values: it grew too large, or a hook of the script changed it"
+        )
+    return _provenance("backward", steep or nodes, [], cause, None, model, micro_batch, micro_batches)
+
+
+def _is_whole_power(node: Any) -> bool:
+    """Return whether a node is a power of 1 or more, whose derivative is finite wherever the power is."""
+    exponent = getattr(node, f"_saved_{_EXPONENT}", None) if operation_of(node.name()).startswith("pow") else None
+    return isinstance(exponent, (int, float)) and exponent >= 1
 
 
 def _nodes(roots: Sequence[Any], mark: str) -> list[Any]:

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from gradstudio.core.diagnosis.birth_remedies import of_birth
+from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.provenance import Provenance
 from gradstudio.watching.births import Births
 
@@ -192,6 +194,17 @@ def test_of_a_derivative_in_the_loss_code_those_are_named_that_it_can_be() -> No
     assert (found.phase, found.module) == ("backward", "") and "SqrtBackward0" in found.operation
 
 
+def test_an_operation_is_not_blamed_for_a_hook_on_the_loss() -> None:
+    def hooked(given: Tensor) -> Tensor:
+        loss = (given**2).mean()
+        loss.register_hook(lambda gradient: gradient * math.nan)
+        return loss
+
+    found = known(nn.Linear(4, 2), torch.randn(8, 4), hooked)
+    assert "a hook of the script changed it" in found.cause
+    assert not undefined_for(found) and "hooks" in (of_birth(found) or ("",))[0]
+
+
 def test_the_line_of_the_update_is_not_taken_for_that_of_the_backward_pass() -> None:
     model = nn.Linear(4, 2)
     births = Births(model)
@@ -224,6 +237,8 @@ def test_weights_that_an_update_has_broken_are_named() -> None:
     found = known(model, torch.randn(8, 4))
     assert (found.phase, found.module, found.operation) == ("update", "0", "0.weight")
     assert "so an earlier update or the script made them" in found.cause
+    remedy = of_birth(found, gradient=0.1, optimizer="opt")  # no smaller gradient would have helped
+    assert remedy is not None and "opt.state" in remedy[0] and of_birth(found, gradient=1e20) is None
 
 
 # ---- several forward passes in a step

@@ -3,9 +3,12 @@ large; it heals neither the data nor a loss that is not defined for the finite v
 
 from __future__ import annotations
 
+import math
+
 from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.provenance import Provenance
 
+_OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
 # By what the name of an operation has in it. The first that fits counts.
 _DEFINED: dict[str, str] = {
     "log_softmax": "`torch.isfinite(x).all()` on its input: a row of -Inf has no softmax",
@@ -24,17 +27,31 @@ _DEFINED: dict[str, str] = {
 _OF_THE_DATA = ("`assert torch.isfinite(x).all()` on the tensors of every batch, to find the sample that holds it",)
 
 
+# Where a finite gradient gave an update that is not finite: no smaller gradient would have helped.
+_OF_THE_OPTIMIZER = (
+    "`print({optimizer}.param_groups, {optimizer}.state)` before that step: its gradient was finite, so the rate, eps "
+    "or state of the optimizer was not, or the script changed the weights",
+)
+
+
+# Where the loss code gave a gradient that none of its operations makes.
+_OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one may have changed the gradient",)
+
+
 def came_with_the_data(found: Provenance) -> bool:
     """Return whether what the script gave to its model or to its loss was not finite already."""
     born = found.chain[0] if found.chain else None
     return born is not None and not born.produced and (found.operation == "input" or found.phase == "loss")
 
 
-def of_birth(found: Provenance) -> tuple[str, ...] | None:
-    """Return what to change in the script; None where the usual remedies fit."""
+def of_birth(found: Provenance, gradient: float = math.nan, optimizer: str = "optimizer") -> tuple[str, ...] | None:
+    """Return what to change in the script; None where the usual remedies fit. `gradient`: the norm that the optimizer
+    was given at the step before; `optimizer`: its name in the script."""
+    if found.phase == "update" and gradient < _OVERFLOWS:
+        return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER)
     if came_with_the_data(found):
         return _OF_THE_DATA
     if not undefined_for(found):
-        return None
+        return _OF_A_HOOK if found.phase == "backward" and not found.module else None
     born = f"{found.chain[0].name} {found.chain[0].of}".lower()
     return next(((line,) for part, line in _DEFINED.items() if part in born), ())

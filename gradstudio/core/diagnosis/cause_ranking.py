@@ -199,4 +199,5 @@ def undefined_for(provenance: Provenance) -> bool:
     if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
         return False
     # where it may have been one of several, each of them has to be such
-    return all(any(part in f"{name} {born.of}".lower() for part in _UNDEFINED) for name in born.name.split(" or "))
+    of = "" if born.of == born.name else born.of
+    return all(any(part in f"{name} {of}".lower() for part in _UNDEFINED) for name in born.name.split(" or "))
