@@ -268,6 +268,21 @@ class Model(Section):
         logarithmic=True,
         unit="units",
     )
+    parametrization: Literal["standard", "mup"] = knob(
+        "standard",
+        "How learning rates and the head depend on the width. mup: as in Yang 2021, table 3, so that the best rate at "
+        "base_width is right at any width. Adam: the rate of the hidden weights and the head is x base_width / width. "
+        "sgd: that of the head so, that of the first layer and the biases x width / base_width. The head is drawn "
+        "smaller, and attention divides by the width of a head in place of its root.",
+        live=False, when={"model.kind": ("mlp", "rnn", "lstm", "gru", "cnn", "transformer", "policy")},
+    )  # fmt: skip
+    base_width: int = knob(
+        64,
+        "Width that the learning rate was found at. There muP and the standard parametrization are the same.",
+        live=False, ge=1, le=2048, slider=(8, 512), logarithmic=True, unit="units",
+        when={"model.parametrization": ("mup",),
+              "model.kind": ("mlp", "rnn", "lstm", "gru", "cnn", "transformer", "policy")},
+    )  # fmt: skip
     activation: Literal["tanh", "sigmoid", "relu", "leaky_relu", "gelu", "silu"] = knob(
         "relu", "The nonlinearity of the hidden units.", live=False, when={"model.kind": (*LAYERED, "transformer")}
     )
@@ -588,7 +603,8 @@ BROUGHT = frozenset(
         "model.kind", "model.depth", "model.width", "model.activation", "model.norm", "model.norm_position",
         "model.residual", "model.checkpointing", "problem.task", "problem.seq_len", "problem.scaling",
         "problem.input_scale", "loss.kind", "loss.eps", "loss.z_loss", "model.norm_momentum", "model.qk_norm",
-        "model.residual_scaling", "problem.label_noise", "problem.baseline", "optimizer.discriminator_factor",
+        "model.residual_scaling", "model.parametrization", "model.base_width",
+        "problem.label_noise", "problem.baseline", "optimizer.discriminator_factor",
     }
 )  # fmt: skip
 # Values that need to know the layers of a network, which a studio file does not tell.

@@ -69,6 +69,11 @@ model.kind=cnn clipping.kind=agc clipping.agc_factor=0.1
 model.kind=transformer
 model.kind=transformer model.qk_norm=true clipping.kind=agc
 model.kind=transformer model.qk_norm=true problem.task=characters model.norm_position=post model.init=lsuv precision.dtype=bf16
+model.parametrization=mup model.base_width=4 optimizer.kind=adam optimizer.lr=0.01 3:optimizer.lr=0.03 model.init=lsuv
+model.parametrization=mup model.base_width=64 model.kind=transformer problem.task=characters model.qk_norm=true schedule.kind=cosine schedule.total_steps=5
+model.parametrization=mup model.base_width=3 model.kind=rnn model.norm=layer model.depth=3 schedule.warmup_steps=3 4:optimizer.lr=0.05
+model.parametrization=mup model.base_width=24 model.kind=gru problem.task=adding optimizer.kind=rmsprop optimizer.lr=0.01 2:optimizer.momentum=0.5
+model.parametrization=mup model.base_width=4 model.kind=policy problem.task=pole optimizer.momentum=0.9 2:optimizer.weight_decay=0.1
 precision.weights=bf16 optimizer.kind=adam optimizer.lr=0.001 model.init=he
 precision.weights=bf16_stochastic precision.dtype=fp16 accumulation.steps=2 clipping.kind=norm mistakes.clip_after_step=true
 precision.weights=bf16_stochastic problem.task=ring model.kind=gan optimizer.momentum=0.9 run.seed=7
@@ -297,7 +302,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2),
     "problem.outlier_every": (0, 2, 3),
     "problem.label_noise": (0.0, 0.3), "problem.nan_every": (0, 4), "loss.z_loss": (0.0, 0.01, 1.0),
-    "model.norm_momentum": (0.1, 0.5),
+    "model.norm_momentum": (0.1, 0.5), "model.base_width": (4, 12, 48),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 UNDRAWN = ("run.steps", "run.device", "run.deterministic", "run.memory_budget")

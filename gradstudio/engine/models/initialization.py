@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gradstudio.core.experiment import Model
 from gradstudio.engine.models import Network, in_head, named_parameters, role
+from gradstudio.engine.models.parametrization import shrink_head
 from gradstudio.engine.models.residuals import scale_branches
 
 NORMAL_STD = 0.02  # as in BERT and GPT-2
@@ -97,6 +98,7 @@ def initialize(model: Network, knobs: Model, sample: Tensor) -> None:
     if knobs.init == "lsuv":
         unit_variance(model, sample, knobs.init_gain)
     scale_branches(named_parameters(model), knobs)
+    shrink_head(named_parameters(model), knobs)
 
 
 @torch.no_grad()

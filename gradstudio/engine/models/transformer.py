@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from gradstudio.core.experiment import Model
 from gradstudio.engine.models.checkpointing import checkpointed
 from gradstudio.engine.models.nonlinearities import ACTIVATIONS
+from gradstudio.engine.models.parametrization import ratio
 from gradstudio.engine.models.residuals import Residual
 from gradstudio.engine.shape import Shape
 
@@ -112,6 +113,9 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
         self.heads = math.gcd(width, 4)
         self.causal = causal
+        self.shrunk = (
+            ratio(knobs) ** 0.5
+        )  # muP: query . key / width of a head, where it is / its root at the base width
         size = width // self.heads
         self.query_norm, self.key_norm = (nn.LayerNorm(size, bias=False) if knobs.qk_norm else None for _ in range(2))
 
@@ -130,7 +134,7 @@ class Attention(nn.Module):
         )
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        return query, key, value
+        return query if self.shrunk == 1 else query * self.shrunk, key, value
 
     def sums(self, state: Tensor) -> Iterator[Sum]:
         for part in (self.query, self.key, self.value):

@@ -11,6 +11,7 @@ from torch import Tensor
 from gradstudio.core import experiment
 from gradstudio.core.experiment import Experiment
 from gradstudio.engine import torch_internals
+from gradstudio.engine.models.parametrization import rate_factor, ratio
 from gradstudio.engine.passes.flat import Flat
 
 ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
@@ -35,18 +36,39 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 
 
 _DISCRIMINATOR = "discriminator"  # what a group of its weights is marked with
+_FACTOR = "rate_factor"  # on the learning rate of a group, where it has one
 
 
 def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
     """Build an optimizer of all weights in one flat tensor, which it treats entry by entry. The two players of a gan
-    have a group each."""
+    have a group each; under muP the weights of one rate that lie side by side."""
     parts: list[dict[str, object]] = [{"params": [flat.weights]}]
     if knobs.model.kind == "gan":
         names = [name for name, _ in flat.named]
         cut = int(flat.layout.starts[next(at for at, name in enumerate(names) if name.startswith(_DISCRIMINATOR))])
         parts = [{"params": [flat.part(slice(cut))]}, {"params": [flat.part(slice(cut, None))], _DISCRIMINATOR: True}]
+    elif ratio(knobs.model) != 1 and knobs.studio_file is None:
+        parts = _of_one_rate(flat, knobs)
     kind = torch_internals.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
     return kind(parts, foreach=False, **groups(knobs.optimizer))
+
+
+def rate_factors(flat: Flat, knobs: Experiment) -> list[float]:
+    """Return the factor on the learning rate of each tensor."""
+    if knobs.studio_file is not None:
+        return [1.0] * len(flat.named)
+    return [rate_factor(name, weight, knobs.model, knobs.optimizer.kind) for name, weight in flat.named]
+
+
+def _of_one_rate(flat: Flat, knobs: Experiment) -> list[dict[str, object]]:
+    """Return a group for each stretch of weights that have one rate."""
+    starts, factors = [int(start) for start in flat.layout.starts], rate_factors(flat, knobs)
+    begins = [at for at in range(len(factors)) if at == 0 or factors[at] != factors[at - 1]]
+    ends = [*(starts[at] for at in begins[1:]), None]
+    return [
+        {"params": [flat.part(slice(starts[at], end))], _FACTOR: factors[at]}
+        for at, end in zip(begins, ends, strict=True)
+    ]
 
 
 def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, share: float) -> float:
@@ -54,7 +76,7 @@ def set_rates(optimizer: torch.optim.Optimizer, knobs: experiment.Optimizer, sha
     that of the first group."""
     for group in optimizer.param_groups:
         factor = knobs.discriminator_factor if group.get(_DISCRIMINATOR) else 1.0
-        group["lr"] = knobs.lr * factor * share
+        group["lr"] = knobs.lr * factor * group.get(_FACTOR, 1.0) * share
     return knobs.lr * share
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gradstudio.session.script import data_lines
-from gradstudio.session.script.layer_lines import factor, has_layers, residual_sums
+from gradstudio.session.script import data_lines, parametrization_lines
+from gradstudio.session.script.layer_lines import factor, has_layers, is_own_rnn, residual_sums
 from gradstudio.session.script.plan import Lines, Plan, literal
-from gradstudio.session.script.sequence_model_lines import is_own_rnn
 
 _RECURRENT = ("rnn", "lstm", "gru")
 # What names the weights whose sums go through model.activation; the gates of an LSTM or GRU have their own.
@@ -37,6 +36,7 @@ def draw(plan: Plan, lines: Lines) -> None:
     scheme, gain, bias = str(plan["model.init"]), float(plan["model.init_gain"]), float(plan["model.initial_bias"])
     if scheme == "default" and gain == 1 and bias == 0:
         _scale_branches(plan, lines)
+        parametrization_lines.draw(plan, lines)
         return
     weight, biases = _weight(plan, scheme, gain), _biases(plan, scheme, bias)
     lines.add(f"with torch.no_grad():  # model.init = {scheme}")
@@ -65,6 +65,7 @@ def draw(plan: Plan, lines: Lines) -> None:
             lines.add(_SUMS_OF_LAYERS if has_layers(plan) else _SUMS, 1)
         lines.add("model.train()")
     _scale_branches(plan, lines)
+    parametrization_lines.draw(plan, lines)
 
 
 def _factors(plan: Plan) -> str:

@@ -35,6 +35,11 @@ def has_layers(plan: Plan) -> bool:
     return plan["model.kind"] in LAYERED and (plan["model.norm"] != "none" or bool(plan["model.residual"]))
 
 
+def is_own_rnn(plan: Plan) -> bool:
+    """Return whether nn.RNN cannot do what the knobs ask for."""
+    return plan["model.kind"] == "rnn" and (plan["model.activation"] not in ("tanh", "relu") or has_layers(plan))
+
+
 def activation(plan: Plan) -> str:
     return ACTIVATIONS[str(plan["model.activation"])]
 

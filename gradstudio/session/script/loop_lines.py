@@ -9,6 +9,7 @@ from gradstudio.session.script import (
     loss_scale_lines,
     optimizer_lines,
     own_model_lines,
+    parametrization_lines,
     rank_lines,
     schedule_lines,
     weight_format_lines,
@@ -70,6 +71,7 @@ def functions(plan: Plan, lines: Lines) -> None:
         loss_lines.function(plan, lines)
     schedule_lines.function(plan, lines)
     weight_format_lines.function(plan, lines)
+    parametrization_lines.function(plan, lines)
     loss_scale_lines.function(plan, lines)
     clipping_lines.functions(plan, lines)
     rank_lines.function(plan, lines)

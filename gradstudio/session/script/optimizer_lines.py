@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradstudio.session.script import schedule_lines
+from gradstudio.session.script import parametrization_lines, schedule_lines
 from gradstudio.session.script.plan import Lines, Plan
 
 _NAMES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
@@ -24,6 +24,12 @@ def build(plan: Plan, lines: Lines) -> None:
         lines.add(f'{{"params": model.discriminator.parameters(), "lr": {rate}}},', 1)
         lines.add("]")
         trained = "players"
+    if parametrization_lines.of_width(plan):
+        lines.add("weights = [")
+        lines.add(f'{{"params": [parameter], "lr": {plan["optimizer.lr"]!r} * rate_factor(name, parameter)}}', 1)
+        lines.add("for name, parameter in model.named_parameters()", 1)
+        lines.add("]")
+        trained = "weights"
     lines.add(f"optimizer = torch.optim.{_NAMES[kind]}({trained}, lr={plan['optimizer.lr']!r}{given})")
 
 
@@ -39,6 +45,9 @@ def apply_changes(plan: Plan, lines: Lines) -> None:
     values = [f"{name}={_text(plan, name)}" for name in changing]
     rates = plan.changes("optimizer.lr") or (two_rates(plan) and plan.changes("optimizer.discriminator_factor"))
     rates = rates and not schedule_lines.scheduled(plan)
+    if rates and parametrization_lines.of_width(plan):
+        parametrization_lines.set_rates(plan, lines)
+        rates = False
     if rates:
         values.insert(0, f"lr={plan.text('optimizer.lr')}")
     if values:

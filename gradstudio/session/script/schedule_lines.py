@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradstudio.session.script import parametrization_lines
 from gradstudio.session.script.plan import Lines, Plan, literal
 
 _FALLS = {
@@ -87,7 +88,9 @@ def advance(plan: Plan) -> str:
 
 def set_rate(plan: Plan, lines: Lines) -> None:
     """Add the lines that set the learning rate before the step, where no scheduler does."""
-    if scheduled(plan) and live(plan):
+    if scheduled(plan) and live(plan) and parametrization_lines.of_width(plan):
+        parametrization_lines.set_rates(plan, lines, " * factor(taken)")
+    elif scheduled(plan) and live(plan):
         lines.add("for group in optimizer.param_groups:", 1)
         lines.add(f'group["lr"] = {plan.text("optimizer.lr")} * factor(taken)', 2)
         if plan["model.kind"] == "gan" and plan.values("optimizer.discriminator_factor") != [1.0]:

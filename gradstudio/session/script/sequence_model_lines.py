@@ -8,7 +8,7 @@ from gradstudio.session.script.layer_lines import (
     activation,
     answers,
     factor,
-    has_layers,
+    is_own_rnn,
     norm_momentum,
     residual_sum,
     run,
@@ -16,6 +16,7 @@ from gradstudio.session.script.layer_lines import (
     stack,
 )
 from gradstudio.session.script.model_shape import shape
+from gradstudio.session.script.parametrization_lines import shrunk_query
 from gradstudio.session.script.plan import Plan, literal
 
 
@@ -36,11 +37,6 @@ def recurrent(plan: Plan) -> str:
         states, _ = {run(plan, f"self.{kind}", "x")}
         return {answers(plan, "states")}
 """
-
-
-def is_own_rnn(plan: Plan) -> bool:
-    """Return whether nn.RNN cannot do what the knobs ask for."""
-    return plan["model.kind"] == "rnn" and (plan["model.activation"] not in ("tanh", "relu") or has_layers(plan))
 
 
 def own_rnn(plan: Plan) -> str:
@@ -105,6 +101,7 @@ def transformer(plan: Plan) -> str:
     one = f"nn.LayerNorm({width // heads}, bias=False)"
     made = f"        self.query_norm, self.key_norm = {one}, {one}\n" if normed else ""
     used = "        q, k = self.query_norm(q), self.key_norm(k)\n" if normed else ""
+    used += shrunk_query(plan)
     attention, thinking = (
         ["self.attention = Attention()"],
         ["self.expand = nn.Linear({w}, {w4})", "self.contract = nn.Linear({w4}, {w})"],

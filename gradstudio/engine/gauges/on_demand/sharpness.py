@@ -51,19 +51,22 @@ def limit(knobs: Optimizer, lr: float) -> float:
 
 
 def preconditioner(trainer: Trainer, gradient: Tensor) -> Tensor | None:
-    """Return what the optimizer will divide each entry of this gradient by, a vector of all parameters; None for
-    SGD."""
+    """Return what the optimizer will divide each entry of this gradient by, over the factor on its learning rate, a
+    vector of all parameters; None for SGD at one rate."""
     knobs, flat = trainer.experiment.optimizer, trainer.flat
     group, state = trainer.optimizer.param_groups[0], optimizers.state(trainer.optimizer)
+    factors = optimizers.rate_factors(flat, trainer.experiment)
+    sizes = torch.tensor([weight.numel() for weight in flat.parameters])
+    rates = torch.tensor(factors).repeat_interleave(sizes).to(gradient)
     if knobs.kind == "sgd":
-        return None
+        return None if set(factors) == {1.0} else 1 / rates
     squares = state.get("square_avg" if knobs.kind == "rmsprop" else "exp_avg_sq", torch.zeros_like(flat.weights))
     before = torch.cat([part.flatten() for part in flat.layout.views(squares, flat.parameters)]).to(gradient)
     keep = group["alpha"] if knobs.kind == "rmsprop" else knobs.beta2
     mean = keep * before + (1 - keep) * gradient.square()
     if knobs.kind != "rmsprop":
         mean = mean / (1 - keep ** (float(state.get("step", 0)) + 1))
-    return mean.sqrt() + knobs.eps
+    return (mean.sqrt() + knobs.eps) / rates
 
 
 def as_stepped(product: Product, divisor: Tensor | None, decay: float) -> Product:
