@@ -239,6 +239,9 @@ def _run(context: Context, plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         Command("twins", "Start twins…", lambda: TwinsDialog(context).open(), "Ctrl+T",
                 "Starts two runs with the same seed and batches, side by side; they differ in one knob",
                 lambda: controls.can_twin),
+        Command("baseline", "Pin or unpin baseline", controls.baseline_asked.emit, "Ctrl+Shift+B",
+                "Keeps this run's curves over the plots of every later run, until it is unpinned",
+                lambda: controls.measured),
         Command("compare", "Compare with large batch", controls.compare_with_large_batch, "Ctrl+B", COMPARING,
                 lambda: controls.led_here and not simulator.run.over),
     )  # fmt: skip
@@ -256,7 +259,23 @@ def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         return Command(f"theme_{mode}", label, partial(theme.set_mode, mode), checked=lambda: theme.mode == mode)
 
     return (
-        Command("fit", "Show whole run", lambda: plots().fit(), "Home", "Shows every step of the run in the plots"),
+        Command(
+            "fit", "Show whole run", lambda: plots().show_whole(), "Home", "Shows every step of the run in the plots"
+        ),
+        Command(
+            "zoom_back",
+            "Zoom back",
+            lambda: plots().zoom_back(),
+            "Alt+Left",
+            "Shows the steps that were on view before the latest zoom",
+        ),
+        Command(
+            "zoom_forward",
+            "Zoom forward",
+            lambda: plots().zoom_forward(),
+            "Alt+Right",
+            "Shows the steps that Zoom back left",
+        ),
         Command(
             "directions",
             "Show or hide directions",

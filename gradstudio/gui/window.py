@@ -311,6 +311,7 @@ class Window(QMainWindow):
         self.lesson.finished.connect(self.gallery.finish)
         self.gallery.left.connect(self.show_plots)
         controls.open_asked.connect(self.runs.open)
+        controls.baseline_asked.connect(self.runs.pin_baseline)
         self.runs.member_asked.connect(self.branches.go)
         self.runs.member_ticked.connect(self.branches.tick)
         self.plots.chips.compare_asked.connect(self.runs.compare_drawn)

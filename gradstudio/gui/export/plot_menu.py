@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication, QInputDialog, QMenu
 from gradstudio.core import files
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.export import plot_figure
+from gradstudio.gui.export.data_table import DataTable
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.services import file_choice
@@ -57,6 +58,10 @@ def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> 
         menu.addAction("Show all plots", plots.show_all)
     elif plot is not plots.timeline:
         menu.addAction("Show alone", lambda: plots.show_alone(plot))
+    if plot is not plots.timeline:
+        back, forward = plots.steps.can_go
+        menu.addAction("Zoom back", plots.zoom_back).setEnabled(back)
+        menu.addAction("Zoom forward", plots.zoom_forward).setEnabled(forward)
     fill_options(plot, menu)
     menu.addSeparator()
     fill(context, plots.overlays, plot, menu)
@@ -82,10 +87,12 @@ def fill(context: Context, overlays: Overlays, plot: StepPlot, menu: QMenu) -> N
     menu.addAction("Save figure as PNG…", lambda: _save(context, plot, "png"))
     menu.addAction("Save figure as SVG…", lambda: _save(context, plot, "svg"))
     menu.addSeparator()
+    menu.addAction("Show data as table…", lambda: _show_data(context, plot)).setEnabled(measured)
     menu.addAction("Copy data as CSV", lambda: _copy_data(context, plot)).setEnabled(measured)
     menu.addAction("Save data as CSV…", lambda: _save(context, plot, "csv")).setEnabled(measured)
     if plot.overlay is not None:
         menu.addSeparator()
+        menu.addAction("Pin or unpin baseline", context.controls.baseline_asked.emit).setEnabled(measured)
         menu.addAction("Import curve… (CSV or TensorBoard)", lambda: _ask_curve(context, overlays, plot))
 
 
@@ -93,6 +100,10 @@ def _copy_figure(context: Context, plot: StepPlot) -> None:
     plot.step_cursor.move(None)
     QApplication.clipboard().setImage(plot_figure.image(plot))
     context.message.show_news(f"Copied: the figure “{plot.title}”.")
+
+
+def _show_data(context: Context, plot: StepPlot) -> None:
+    DataTable(context.parent, plot, context.simulator.run).open()
 
 
 def _copy_data(context: Context, plot: StepPlot) -> None:

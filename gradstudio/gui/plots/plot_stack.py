@@ -194,9 +194,25 @@ class PlotStack(QWidget):
         if was_open:
             self.layers.widget.setFocus()  # where a person came from
 
+    def show_whole(self) -> None:
+        """Show the whole run because a person asks for it."""
+        self.steps.whole(self._length)
+
+    def zoom_back(self) -> None:
+        """Show the steps that were on view before the latest zoom."""
+        self.steps.back(self._length)
+
+    def zoom_forward(self) -> None:
+        """Show the steps that `zoom_back` left."""
+        self.steps.forward(self._length)
+
+    @property
+    def _length(self) -> int:
+        return len(self._run.history) if self._run else 0
+
     def fit(self) -> None:
         """Show the whole run and follow it again."""
-        self.steps.fit(len(self._run.history) if self._run else 0)
+        self.steps.fit(self._length)
 
     def toggle_directions(self) -> None:
         """Show the plot of the test accuracy and the directions, or hide it."""

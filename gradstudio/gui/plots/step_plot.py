@@ -332,7 +332,7 @@ class StepPlot(QFrame):
             self.redraw()
 
     def _show_whole_run(self) -> None:
-        self.steps.fit(len(self.run.history) if self.run else 0)
+        self.steps.whole(len(self.run.history) if self.run else 0)
 
     def _mouse_moved(self, position: QPointF) -> None:
         if self.box.sceneBoundingRect().contains(position):

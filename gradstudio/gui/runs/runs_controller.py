@@ -51,6 +51,8 @@ class RunsController(QObject):
         self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
         self._live = LiveRun(context, self)
+        self._over: Run | None = None  # the run that the baseline was last drawn over
+        self.baseline: Run | None = None  # drawn over every other run
         self._deleted: list[Deletion] = []  # deletions that can be undone, the latest last
         panel.look_asked.connect(self.look)
         panel.open_asked.connect(self.open)
@@ -88,7 +90,8 @@ class RunsController(QObject):
         self._library.ask(find, self._found, failed)
 
     def mark(self) -> None:
-        """Mark in the list the runs that the plots show."""
+        """Mark in the list the runs that the plots show, and draw the baseline over another run."""
+        self._draw_baseline()
         self._panel.model.mark(self._overlays.slots, self._context.simulator.run.id)
 
     # ---- one run
@@ -161,6 +164,33 @@ class RunsController(QObject):
                 self._context.message.show_error(why)
 
             self._library.ask(lambda library: overlaid(library.load(run)), self._draw_over, failed)
+
+    def pin_baseline(self) -> None:
+        """Keep the run in the plots as the baseline, which is drawn over every other run; unpin the one there is."""
+        run, message = self._context.simulator.run, self._context.message
+        if self.baseline is not None:
+            gone, self.baseline = self.baseline, None
+            self._overlays.remove(gone.id)
+            message.show_news(f"“{gone.title}” is no baseline any more.")
+        elif not len(run.history):
+            message.show_error("A baseline needs a run that has made a step: run it first.")
+        else:
+            self.baseline = run
+            message.show_news(f"“{run.title}” is the baseline: it is drawn over every other run.")
+
+    def _draw_baseline(self) -> None:
+        """Draw the baseline once another run is in the plots. A person may still take it off there."""
+        shown, pinned = self._context.simulator.run, self.baseline
+        if shown is self._over:
+            return
+        self._over = shown
+        if pinned is not None and shown is not pinned and pinned.id not in self._overlays.slots:
+            if self._overlays.full:
+                self._context.message.show_error(
+                    f"The plots have room for {MOST} overlays: remove one to see the baseline."
+                )
+            else:
+                self._overlays.add(overlaid(pinned))
 
     def compare_chosen(self, runs: list[str]) -> None:
         """Compare these runs in a table."""

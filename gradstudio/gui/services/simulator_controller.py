@@ -31,6 +31,7 @@ class SimulatorController(QObject):
     agreement_asked = Signal(object, object)  # a studio file that nobody has agreed to run, and what to do then
     request_asked = Signal(str, float)  # word and factor: what another program is asked to do with its run
     rate_asked = Signal()  # a person wants to give that factor
+    baseline_asked = Signal()  # a person wants the run in the plots as the baseline, or no baseline
     open_asked = Signal(str)  # id of a run of the library that a person wants to see
 
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:
