@@ -17,11 +17,13 @@ from gradstudio.core.text import plural
 from gradstudio.gui.export import plot_figure
 from gradstudio.gui.plots.layer_plots import LayerPlot
 from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
 
 BLOCK = 256  # rows read at once
+WIDE = 176  # px of a column: a float to its last digit
 MOST_COPIED = 2_000_000  # cells on the clipboard; more belong into a file
 COPIED = "Copied"
 
@@ -117,7 +119,7 @@ class DataTable(TemporaryDialog):
         self.view.setAccessibleName(f"Data of {plot.title}")
         self.view.verticalHeader().hide()
         self.view.setCornerButtonEnabled(False)
-        self.view.horizontalHeader().setDefaultSectionSize(150)
+        self.view.horizontalHeader().setDefaultSectionSize(round(WIDE * theme.zoom))
         self.note = QLabel(f"{plural(self.model.rows.count, 'row', 'rows')}; empty where nothing was measured")
         self.note.setProperty("role", "dim")
         self.copy, close = QPushButton("Copy"), QPushButton("Close")
@@ -132,7 +134,7 @@ class DataTable(TemporaryDialog):
         column = QVBoxLayout(self)
         column.addWidget(self.view, 1)
         column.addLayout(foot)
-        self.resize(QSize(min(200 + 150 * len(self.model.rows.names), 860), 520))
+        self.resize(QSize(min(round((1 + len(self.model.rows.names)) * WIDE * theme.zoom), 900), 520))
         self.view.setFocus()
         if self.model.rows.count:
             self.view.scrollToBottom()  # the latest step is what a person looks for
