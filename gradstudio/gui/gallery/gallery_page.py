@@ -174,6 +174,7 @@ class GalleryPage(QWidget):
         self.by_order.clicked.connect(self._arrange)
         self.back.clicked.connect(self.left)
         self.last.clicked.connect(self.last_asked)
+        self.last.setToolTip("Opens the run that was made last")
         self.next.clicked.connect(self._choose_next)
         self.at_start.toggled.connect(self.at_start_changed)
 

@@ -64,6 +64,7 @@ class PastedPreset(TemporaryDialog):
         self.text = PastedLines()
         self.text.setObjectName("note")
         self.text.setAccessibleName("Text of the preset")
+        self.text.setAccessibleDescription(about.text())
         self.text.setTabChangesFocus(True)
         self.problem = QLabel()
         self.problem.setTextFormat(Qt.TextFormat.PlainText)

@@ -44,6 +44,7 @@ class MemoryCard(QFrame):
         self.column.setSpacing(6)
         self.column.addLayout(head)
         self.column.addWidget(self.text)
+        self.text.hide()  # until it says something
         if picture is not None:
             self.column.addWidget(picture)
 

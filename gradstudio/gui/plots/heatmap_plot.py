@@ -67,7 +67,6 @@ class HeatmapPlot(StepPlot):
         self.plot.showGrid(y=False)
         self.bar = ColorBar()
         self.body.addWidget(self.bar)
-        self._add_choice()
 
     def choose(self, metric: str) -> None:
         """Show another metric."""
@@ -173,6 +172,10 @@ class HeatmapPlot(StepPlot):
                 path.moveTo(-0.5, row)
                 path.lineTo(self.steps.most, row)
             self._lines.setPath(path)
+
+    def _lay_out(self) -> None:
+        self._add_choice()  # first, as Tab reaches what stands above first
+        super()._lay_out()
 
     def _add_choice(self) -> None:
         self.choice = QComboBox()

@@ -25,10 +25,11 @@ from gradstudio.gui.drawing.curve_source import Source
 from gradstudio.gui.drawing.series import Scale, Series, joined, linear, log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.plot_options import SCALE, Option
-from gradstudio.gui.plots.step_plot import UNDER_TEXT, StepPlot
+from gradstudio.gui.plots.step_plot import NOTHING, UNDER_TEXT, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
+from gradstudio.session.words.curve_words import curve_words
 
 AT_ONCE = 2_000_000  # values of all layers read in a frame: a long run comes in some frames, as its blocks are on disk
 ABOVE = 3.0  # decades over nearly all of a curve that its plot shows: an explosion leaves it
@@ -140,6 +141,15 @@ class LayerPlot(StepPlot):
         told = percent if self.shares else number
         values = [run.history.layer_metric(metric, step, step + 1)[0, self.source.place] for metric in self.metrics]
         return " · ".join(f"{word} {told(float(value))}" for word, value in zip(self.words, values, strict=True))
+
+    def spoken(self, run: Run) -> str:
+        if self.layer is None:
+            return NOTHING
+        count, told = self._seen, percent if self.shares else number  # what is drawn: the rest may be on the disk
+        steps = run.history.column("step", 0, count)
+        curves = (run.history.layer_metric(metric, 0, count)[:, self.source.place] for metric in self.metrics)
+        figures = (curve_words(word, steps, curve, told) for word, curve in zip(self.words, curves, strict=True))
+        return f"{self.layer.name}: {' '.join(filter(None, figures))}"
 
     def own_data(self) -> Content | None:
         run = self.run

@@ -72,10 +72,10 @@ class PlotStack(QWidget):
         yield self._put(self.ranks, 22)
         self.scale_and_rate = ScaleAndRatePlot(steps, cursor, source)
         yield self._put(self.scale_and_rate, 13)
-        self.timeline = Timeline(steps, cursor)
-        self._put(self.timeline, 0)
         self.layer_page = LayerPage(steps, cursor)
-        self._layout.insertWidget(self._layout.count() - 1, self.layer_page, 100)
+        self._layout.addWidget(self.layer_page, 100)
+        self.timeline = Timeline(steps, cursor)  # below that page, and so behind it for Tab
+        self._put(self.timeline, 0)
         self.layers.layer_asked.connect(self.show_layer)
         self.layer_page.left.connect(self.show_all)
         self.rewind = RewindButton(self)

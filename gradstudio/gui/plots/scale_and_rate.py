@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyqtgraph as pg
 
-from gradstudio.core.text import number
+from gradstudio.core.text import number, plural
 from gradstudio.gui.drawing.axes import LinearAxis, Log2Axis
 from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
@@ -17,6 +17,7 @@ from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
+from gradstudio.session.words.curve_words import column_words
 
 
 class ScaleAndRatePlot(StepPlot):
@@ -113,6 +114,12 @@ class ScaleAndRatePlot(StepPlot):
         row = run.history.row(step)
         scale = f"scale {number(row['scale'])}{', skipped' if row['skipped'] else ''} · " if self._scaled() else ""
         return f"{scale}learning rate {number(row['lr'])}" if self.with_rate else scale.removesuffix(" · ")
+
+    def spoken(self, run: Run) -> str:
+        shown = (*(["scale"] if self._scaled() else []), *(["lr"] if self.with_rate else []))
+        skipped = round(float(run.history.column("skipped").sum()))
+        updates = f" {plural(skipped, 'update was', 'updates were')} skipped." if self._scaled() else ""
+        return column_words(run.history, shown, len(run.history)) + updates
 
     def _scaled(self) -> bool:
         """Return whether a loss scale is in use or has been."""

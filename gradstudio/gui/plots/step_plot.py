@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from PySide6.QtCore import QEvent, QObject, QPointF, Qt
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QPen
+from PySide6.QtGui import QAccessible, QFocusEvent, QKeyEvent, QPen
 from PySide6.QtWidgets import QFrame, QGraphicsItem, QHBoxLayout, QVBoxLayout
 
 from gradstudio.core.files import Content
@@ -29,9 +29,12 @@ from gradstudio.gui.plots.plot_options import Chosen, Option
 from gradstudio.gui.plots.run_marks import RunMarks
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
+from gradstudio.session.words.curve_words import column_words
 
 READ_EVERY = 0.1  # seconds between two readings while the new rows are less than a pixel wide
 SAY_EVERY = 0.5  # seconds between two texts: words that change faster cannot be read
+ALOUD_EVERY = 5.0  # seconds between two texts for a screen reader, while one listens
+NOTHING = "Nothing was measured yet."
 FIT_EVERY = 1.0  # seconds after which the y axis is fitted again though no value has left it
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
 
@@ -67,6 +70,7 @@ class StepPlot(QFrame):
         self._fit_due = 0.0  # when it is fitted again
         self._said = 0.0  # when the words were last brought up to date
         self._unsaid = False
+        self._told = 0.0  # when the words for a screen reader were last brought up to date
         self._scale = 0.0  # pixels of the screen for one of Qt's
         self._moved = True  # the ranges, the size or the look have changed since the last `settle`
         self.box = self.box_kind(steps, self._show_whole_run)
@@ -107,6 +111,12 @@ class StepPlot(QFrame):
     def reading(self, run: Run, step: int) -> str:
         """Return what the plot shows at one step, in words."""
         return ""
+
+    def spoken(self, run: Run) -> str:
+        """Return what the curves show, for a person who listens: `rows` of the run were taken in, at least one."""
+        figures = column_words(run.history, self.columns, len(run.history))
+        last = len(run.history) - 1
+        return figures or f"step {last:,}: {self.reading(run, last)}"
 
     def legend(self) -> str:
         """Return what the curves and marks mean, as rich text."""
@@ -152,6 +162,7 @@ class StepPlot(QFrame):
         stop = self.rows(run)
         if run is not self.run or stop < self._seen:
             self.run, self._seen, self._said = run, 0, 0.0
+            self._told = 0.0
             self.marks.forget()
             if self.series:
                 self.series[0].source.hold(run.history)
@@ -168,8 +179,11 @@ class StepPlot(QFrame):
         if run.status != self._status:  # now draw what was put off while it trained
             self._status = run.status
             self._draw_all(run)
+            self.tell_listener()
         if self._unsaid and time.monotonic() > self._said + SAY_EVERY:
             self._say(run)
+        if QAccessible.isActive() and time.monotonic() > self._told + ALOUD_EVERY:
+            self.tell_listener()
         if self._moved or scale != self._scale:
             self.settle()
 
@@ -248,6 +262,7 @@ class StepPlot(QFrame):
         self.widget.setFrameShape(QFrame.Shape.NoFrame)
         self.widget.setMinimumHeight(36)
         self.widget.setAccessibleName(self.title)
+        self.widget.setAccessibleDescription(self.help)
         self.widget.setToolTip("")
         self.widget.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.cursor_line.hide()
@@ -323,9 +338,14 @@ class StepPlot(QFrame):
             self.header.say(f"<b>step {step:,}</b> &nbsp;{overlaid}")
         else:
             self.header.say(self.legend())
-        if len(run.history):
-            last = len(run.history) - 1
-            self.widget.setAccessibleDescription(f"step {last}: {self.reading(run, last)}")
+
+    def tell_listener(self) -> None:
+        """Bring the words for a screen reader up to date. They are read when the plot gets the focus, so they are made
+        then, when the run pauses or ends, and now and then while somebody listens."""
+        self._told = time.monotonic()
+        run = self.run
+        told = self.spoken(run) if run is not None and len(run.history) else NOTHING
+        self.widget.setAccessibleDescription(told)
 
     def _steps_changed(self) -> None:
         if self.isVisible() and self.run is not None:
@@ -344,6 +364,8 @@ class StepPlot(QFrame):
         if event.type() == QEvent.Type.Leave:
             self.step_cursor.move(None)
         if isinstance(event, QFocusEvent) and event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
+            if event.gotFocus():
+                self.tell_listener()
             by_key = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
             self.setProperty("focused", event.gotFocus() and by_key)
             self.style().unpolish(self)

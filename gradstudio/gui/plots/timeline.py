@@ -143,6 +143,16 @@ class Timeline(StepPlot):
             texts.append(f"first non-finite step {diverged:,}")
         return " · ".join(texts[-3:]) or "no change here"
 
+    def spoken(self, run: Run) -> str:
+        changes, diverged = list(run.timeline), run.first_nonfinite_step
+        told = [f"{plural(len(run.history), 'step', 'steps')} made, {plural(len(changes), 'change', 'changes')}."]
+        if changes:
+            last = changes[-1]
+            told.append(f"The last is {last.knob} = {format_value(last.value)} at step {last.step:,}.")
+        if diverged is not None:
+            told.append(f"First non-finite step: {diverged:,}.")
+        return " ".join(told)
+
     def _drag(self, step: int, released: bool) -> None:
         if not self.reach:
             return

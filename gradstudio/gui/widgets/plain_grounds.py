@@ -46,6 +46,7 @@ def scrolled(inside: QWidget, name: str) -> QScrollArea:
     area.setFrameShape(QScrollArea.Shape.NoFrame)
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     area.setAccessibleName(name)
+    area.setAccessibleDescription("Up, Down, Page up and Page down scroll it")
     area.setFocusPolicy(Qt.FocusPolicy.TabFocus)
     for clear in (inside, area.viewport()):
         clear.setAutoFillBackground(False)

@@ -7,9 +7,20 @@ Not here: the menus of the menu bar and of buttons, which stay as long as the wi
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRegularExpression, Qt, QTimer
+from PySide6.QtCore import QEvent, QObject, QRegularExpression, Qt, QTimer
 from PySide6.QtGui import QRegularExpressionValidator
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QInputDialog, QLineEdit, QMenu, QMessageBox, QWidget
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QApplication,
+    QDialog,
+    QDialogButtonBox,
+    QFileDialog,
+    QInputDialog,
+    QLineEdit,
+    QMenu,
+    QMessageBox,
+    QWidget,
+)
 
 from gradstudio.gui.theme import theme
 
@@ -23,6 +34,31 @@ class TemporaryDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(title)
         _take_in(self)
+
+
+class _Describer(QObject):
+    """Gives the parts of a dialog that Qt makes itself a name and a description, as it is shown: they are made as late
+    as that."""
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Show and isinstance(watched, QDialog):
+            _describe(watched)
+        return False
+
+
+def _describe(dialog: QDialog) -> None:
+    boxes = dialog.findChildren(QDialogButtonBox)
+    accepting = (QDialogButtonBox.ButtonRole.AcceptRole, QDialogButtonBox.ButtonRole.YesRole)
+    for box in boxes:
+        for button in box.buttons():
+            if not button.accessibleDescription() and not button.toolTip():
+                goes_on = box.buttonRole(button) in accepting and len(box.buttons()) > 1
+                does = f"Goes on with what this dialog says: {dialog.windowTitle()}"
+                button.setAccessibleDescription(does if goes_on else "Closes this dialog, and changes nothing")
+    if isinstance(dialog, QInputDialog):
+        for field in (*dialog.findChildren(QAbstractSpinBox), *dialog.findChildren(QLineEdit)):
+            field.setAccessibleName(dialog.windowTitle())
+            field.setAccessibleDescription(dialog.labelText())
 
 
 def file_dialog(parent: QWidget, title: str, folder: str, kinds: str = "") -> QFileDialog:
@@ -66,6 +102,7 @@ def context_menu(parent: QWidget) -> QMenu:
 def _take_in(dialog: QDialog) -> None:
     """Style a dialog, and free it once it is closed."""
     theme.dress(dialog)
+    dialog.installEventFilter(_Describer(dialog))
     # Not WA_DeleteOnClose: a file dialog that asks whether to replace a file waits in that question, which is its
     # child, and would be deleted there with it.
     dialog.finished.connect(lambda: _free(dialog))

@@ -1,0 +1,150 @@
+"""Everything that has the focus says what it is and what it is for, Tab reaches it in the order in which a person reads,
+and each plot tells its figures."""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QMenuBar, QScrollBar, QWidget
+from pytestqt.qtbot import QtBot
+
+from gradstudio.core.columns import LAYER_METRICS
+from gradstudio.core.history import History, Row
+from gradstudio.core.unknown import UNKNOWN
+from gradstudio.gui.window import Window
+from gradstudio.session.words.curve_words import column_words, curve_words
+
+# Of Qt's own, which names them, or whose dialogs ask for a file.
+THEIRS = (QScrollBar, QMenuBar, QMenu)
+FILES = ("open_", "save_", "export_", "import_", "take_exam", "copy_preset", "quit")
+
+
+def path(widget: QWidget | None) -> str:
+    names: list[str] = []
+    while widget is not None:
+        names.append(type(widget).__name__ + (f"#{widget.objectName()}" if widget.objectName() else ""))
+        widget = widget.parentWidget()
+    return " > ".join(reversed(names))
+
+
+def faults(root: QWidget) -> set[str]:
+    """Return the paths of what can have the focus and has no name, or, where Tab reaches it, no description."""
+    found: set[str] = set()
+    for widget in (root, *root.findChildren(QWidget)):
+        policy = widget.focusPolicy()
+        if policy == Qt.FocusPolicy.NoFocus or not widget.isVisibleTo(root) or isinstance(widget, THEIRS):
+            continue
+        if widget.focusProxy() is not None or widget.objectName().startswith("qt_"):
+            continue
+        name = widget.accessibleName() or (widget.text() if isinstance(widget, (QAbstractButton, QLabel)) else "")
+        if not name:
+            found.add(f"no name: {path(widget)}")
+        if policy & Qt.FocusPolicy.TabFocus and not (widget.accessibleDescription() or widget.toolTip()):
+            found.add(f"no description: {path(widget)} {name!r}")
+    return found
+
+
+def trained(qtbot: QtBot, window: Window) -> None:
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=60_000)
+    window.refresh(whole=True)
+
+
+def test_whatever_has_the_focus_says_what_it_is(qtbot: QtBot, window: Window) -> None:
+    trained(qtbot, window)
+    found: set[str] = set()
+    for command in ("directions", "layer"):
+        window.commands.commands[command].call()
+        found |= faults(window)
+    for page in window.side.buttons:
+        window.columns.show_page(page)
+        window.refresh(whole=True)
+        found |= faults(window)
+    window.show_gallery()
+    qtbot.waitUntil(lambda: len(window.gallery_page.cards) > 50, timeout=20_000)
+    found |= faults(window)
+    window.show_plots()
+    opened = set()
+    for name, command in window.commands.commands.items():
+        if (command.label.endswith("…") or name in ("list_keys", "about")) and not name.startswith(FILES):
+            if not command.enabled():
+                continue
+            command.call()
+            for dialog in QApplication.topLevelWidgets():
+                if dialog is not window and dialog.isVisible():
+                    opened.add(name)
+                    found |= faults(dialog)
+                    dialog.close()
+    assert {"rewind", "twins", "paste_preset", "about", "list_keys"} <= opened
+    assert not found, "\n".join(sorted(found))
+
+
+def goes_round(window: Window) -> None:
+    """Press Tab until it is where it was, and look at the way."""
+    first = window.top.restart
+    first.setFocus()
+    reached: list[QWidget] = []
+    while (at := QApplication.focusWidget()) not in reached:
+        assert at is not None
+        reached.append(at)
+        QTest.keyClick(at, Qt.Key.Key_Tab)
+    assert at is first, f"Tab is caught at {path(at)}"
+    places = (window.top, window.knobs, window.plots, window.side)  # from the top left to the bottom right
+    rooms = [
+        next((place for place, room in enumerate(places) if room.isAncestorOf(widget)), None) for widget in reached
+    ]
+    known = [room for room in rooms if room is not None]
+    assert known == sorted(known) and set(known) == {0, 1, 2, 3}
+    for room in (window.top, window.plots):
+        inside = [widget.mapTo(window, QPoint()) for widget in reached if room.isAncestorOf(widget)]
+        key = (lambda at: at.x()) if room is window.top else (lambda at: at.y())
+        assert [key(at) for at in inside] == sorted(key(at) for at in inside)
+    takes = {
+        widget
+        for widget in window.findChildren(QWidget)
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+        and widget.isVisible()
+        and widget.isEnabled()
+        and widget.focusProxy() is None
+        and not isinstance(widget, THEIRS)
+        and not widget.objectName().startswith("qt_")
+    }
+    assert not (missed := takes - set(reached)), "\n".join(map(path, missed))
+
+
+def test_a_curve_is_told_in_its_own_figures() -> None:
+    steps, values = np.arange(5), np.array([2.5, 0.25, np.nan, 4.0, np.inf])
+    assert curve_words("loss", steps, values) == (
+        "loss Inf at step 4, smallest 0.25 at step 1, largest 4 at step 3, 2 values are NaN or Inf, first at step 2."
+    )
+    assert curve_words("loss scale", steps, np.full(5, 8.0)) == "loss scale 8 at step 4, always the same."
+    assert curve_words("loss", steps[:2], np.array([np.nan, np.nan])) == (
+        "loss NaN at step 1, 2 values are NaN or Inf, first at step 0."
+    )
+    assert curve_words("loss", steps[:0], values[:0]) == ""
+    history = History()
+    for step in range(3):
+        measured = 0.5 if step == 1 else UNKNOWN  # a step that was not measured is not one that broke
+        others: list[float] = [1.0] * 11
+        grid = np.zeros((len(LAYER_METRICS), 0))
+        history.append(Row(step, 1.0 - step, *others, layers=grid, test_accuracy=measured))  # pyright: ignore
+    assert column_words(history, ("test_accuracy",), 3) == "accuracy on the test set 50 % at step 1."
+    assert column_words(history, ("loss",), 3).endswith("smallest -1 at step 2, largest 1 at step 0.")
+
+
+def test_tab_goes_round_and_each_plot_tells_its_figures(qtbot: QtBot, window: Window) -> None:
+    plot = window.plots.gradient_norm
+    plot.tell_listener()
+    assert "Nothing was measured" in plot.widget.accessibleDescription()
+    trained(qtbot, window)
+    told, norms = plot.widget.accessibleDescription(), window.simulator.run.history.column("grad_norm")
+    assert told.startswith("gradient norm ") and f"largest {norms.max():.3g} at step {norms.argmax()}" in told
+    plot.widget.setAccessibleDescription("")
+    window.activateWindow()
+    plot.widget.setFocus(Qt.FocusReason.TabFocusReason)
+    assert plot.widget.accessibleDescription() == told
+    assert plot.property("focused")
+    window.columns.show_page("map")
+    window.refresh(whole=True)
+    goes_round(window)
