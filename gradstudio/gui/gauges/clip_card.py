@@ -152,6 +152,7 @@ class ClipCard(QFrame):
         column.addWidget(segments)
         for name, box in (("Entry to the right", self.across), ("Entry upwards", self.up)):
             box.setAccessibleName(name)
+            box.setAccessibleDescription(f"{name}: its rank by size, its value and its place")
             box.setToolTip(f"{name} of the picture: its rank by size, its value and its place")
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             column.addWidget(box)

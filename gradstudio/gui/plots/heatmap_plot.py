@@ -185,6 +185,8 @@ class HeatmapPlot(StepPlot):
         self.choice.setObjectName("small")
         self.choice.setAccessibleName(self.choice_name)
         self.choice.setToolTip("Choose the metric that the colours show.")
+        # On Linux the name of a list of choices is its choice, for who listens.
+        self.choice.setAccessibleDescription(f"{self.choice_name}: choose the metric that the colours show")
         self.choice.currentIndexChanged.connect(lambda: self.choose(self.choice.currentData()))
         self.header.addSpacing(8)
         self.header.addWidget(self.choice)

@@ -114,6 +114,7 @@ class LayerPage(QWidget):
         self.choice.setObjectName("small")
         self.choice.setAccessibleName("Layer")
         self.choice.setToolTip("Choose the layer of this page; lines stand between modules")
+        self.choice.setAccessibleDescription("Layer: choose the layer of this page")
         self.choice.setMaxVisibleItems(24)
         self.choice.activated.connect(lambda: self._turn_to(int(self.choice.currentData())))
         self.about = QLabel()

@@ -264,6 +264,7 @@ class StepPlot(QFrame):
         self.widget.setAccessibleName(self.title)
         self.widget.setAccessibleDescription(self.help)
         self.widget.setToolTip("")
+        self.widget.viewport().setFocusPolicy(Qt.FocusPolicy.NoFocus)  # or who listens hears of each plot twice
         self.widget.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.cursor_line.hide()
 

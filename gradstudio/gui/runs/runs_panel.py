@@ -175,6 +175,7 @@ class RunsPanel(QWidget):
         ):
             box.setObjectName("small")
             box.setAccessibleName(name)
+            box.setAccessibleDescription(f"{name}: {about}")
             box.setToolTip(about)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             box.setMinimumContentsLength(2)

@@ -43,7 +43,12 @@ WRITTEN_WITHIN = 0.05  # seconds that whatever failed waits for its entry, as a 
 RECENT = 20  # entries of the log that belong to the details
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
-_PLATFORM = ("qt.qpa.", "This plugin does not support")  # what a desktop cannot do: it is written down and not told
+# What a desktop cannot do: it is written down and not told.
+_PLATFORM = ("qt.qpa.", "qt.accessibility.", "This plugin does not support")
+    "qt.qpa.",
+    "qt.accessibility.",
+    "This plugin does not support",
+)  # what a desktop cannot do: it is written down and not told
 _GRAVE = (QtMsgType.QtWarningMsg, QtMsgType.QtCriticalMsg, QtMsgType.QtFatalMsg)
 
 

@@ -12,6 +12,7 @@ from PySide6.QtGui import QRegularExpressionValidator
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
+    QComboBox,
     QDialog,
     QDialogButtonBox,
     QFileDialog,
@@ -55,6 +56,10 @@ def _describe(dialog: QDialog) -> None:
                 goes_on = box.buttonRole(button) in accepting and len(box.buttons()) > 1
                 does = f"Goes on with what this dialog says: {dialog.windowTitle()}"
                 button.setAccessibleDescription(does if goes_on else "Closes this dialog, and changes nothing")
+    for combo in dialog.findChildren(QComboBox):
+        if (line := combo.lineEdit()) is not None:
+            line.setAccessibleName(combo.accessibleName())
+            line.setAccessibleDescription(combo.accessibleDescription() or combo.toolTip())
     if isinstance(dialog, QInputDialog):
         for field in (*dialog.findChildren(QAbstractSpinBox), *dialog.findChildren(QLineEdit)):
             field.setAccessibleName(dialog.windowTitle())
