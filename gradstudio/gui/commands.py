@@ -21,7 +21,7 @@ from gradstudio.gui.knobs import change_menu, preset_menu, preset_text
 from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
 from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.services.context import Context
-from gradstudio.gui.shell import device_menu, help_dialogs
+from gradstudio.gui.shell import device_menu, help_dialogs, tour
 from gradstudio.gui.shell.columns import Columns
 from gradstudio.gui.shell.pages import PAGE_HELP, Page
 from gradstudio.gui.shell.projector_view import ProjectorView
@@ -133,7 +133,7 @@ def table(
         ),
     }
     rows = {command.id: command for entries in menus.values() for command in _commands(entries)}
-    menus["&Help"] = helps = _help(context, rows, knobs, show_plots)
+    menus["&Help"] = helps = _help(context, rows, knobs, columns, speed, plots, show_plots)
     rows |= {command.id: command for command in helps}
     return Table(menus, {"preset": menus["&Presets"], "device": devices, "export": export}, rows)
 
@@ -351,13 +351,30 @@ def _projector(projector: ProjectorView, show_plots: Callable[[], object]) -> tu
 
 
 def _help(
-    context: Context, rows: dict[str, Command], knobs: KnobPanel, show_plots: Callable[[], object]
+    context: Context,
+    rows: dict[str, Command],
+    knobs: KnobPanel,
+    columns: Columns,
+    speed: SpeedSlider,
+    plots: Callable[[], PlotStack],
+    show_plots: Callable[[], object],
 ) -> tuple[Command, ...]:
     def show_keys() -> None:
         keys = [(command.key_names, command.label) for command in rows.values() if command.key_names]
         help_dialogs.show_keys(context.parent, keys)
 
+    def begin_tour() -> None:
+        show_plots()
+        if not knobs.isVisible():
+            columns.toggle_knobs()
+        columns.show_page("diagnosis")
+        top, side = speed.parentWidget(), columns.widget(2)
+        assert top is not None and side is not None
+        tour.begin(context.parent, knobs, top, plots(), side)
+
     return (
+        Command("tour", "Take the tour", begin_tour,
+                help="Shows in four steps what is where: knobs, run, plots and diagnosis"),
         Command(palette_choices.OWN, "Find anything…",
                 lambda: palette_choices.open_palette(context, rows.values(), knobs, show_plots), "Ctrl+K",
                 "Searches all commands, knobs, presets, runs and gestures, and carries out the one you choose"),

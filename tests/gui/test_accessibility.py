@@ -4,7 +4,7 @@ and each plot tells its figures."""
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, QMenu, QMenuBar, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from gradstudio.core.columns import LAYER_METRICS
 from gradstudio.core.history import History, Row
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.gui.shell.tour import TourDialog
 from gradstudio.gui.window import Window
 from gradstudio.session.words.curve_words import column_words, curve_words
 
@@ -152,3 +153,25 @@ def test_tab_goes_round_and_each_plot_tells_its_figures(qtbot: QtBot, window: Wi
     window.columns.show_page("map")
     window.refresh(whole=True)
     goes_round(window)
+
+
+def test_the_tour_shows_four_parts_and_can_be_left(window: Window) -> None:
+    window.columns.toggle_knobs()
+    window.commands.commands["tour"].call()
+    (tour,) = window.findChildren(TourDialog)
+    shown = []
+    for at in range(4):
+        assert tour.count.text() == f"{at + 1} of 4" and not faults(tour)
+        assert tour.outline.isVisible() and window.rect().contains(tour.outline.geometry())
+        shown.append(tour.outline.geometry())
+        assert window.rect().contains(tour.geometry().translated(-window.mapToGlobal(QPoint())))
+        if at < 3:
+            tour.after.click()
+    parts = (window.knobs, window.top, window.plots, window.side)
+    assert [rect.topLeft() for rect in shown] == [part.mapTo(window, QPoint()) for part in parts]
+    tour.before.click()
+    assert tour.count.text() == "3 of 4"
+    tour.skip.click()
+    assert not tour.isVisible()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    assert not window.findChildren(TourDialog) and not window.findChildren(QWidget, "tour outline")

@@ -45,10 +45,6 @@ RECENT = 20  # entries of the log that belong to the details
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # What a desktop cannot do: it is written down and not told.
 _PLATFORM = ("qt.qpa.", "qt.accessibility.", "This plugin does not support")
-    "qt.qpa.",
-    "qt.accessibility.",
-    "This plugin does not support",
-)  # what a desktop cannot do: it is written down and not told
 _GRAVE = (QtMsgType.QtWarningMsg, QtMsgType.QtCriticalMsg, QtMsgType.QtFatalMsg)
 
 
