@@ -37,7 +37,20 @@ ONLY_IN_FUNCTIONS = {
 }  # so that the start is fast; for annotations, TYPE_CHECKING will do
 # The rooms of a layer, in order: each may import itself and what stands before it. Rooms in one group may import each
 # other, but for FEATURES, of which each knows itself alone.
-FEATURES = ("knobs", "diagnosis", "runs", "branches", "code", "gauges", "memory", "map", "export", "gallery", "exam")
+FEATURES = (
+    "knobs",
+    "diagnosis",
+    "runs",
+    "branches",
+    "code",
+    "gauges",
+    "memory",
+    "map",
+    "export",
+    "gallery",
+    "exam",
+    "exercise",
+)
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "session": tuple(
         (room,)

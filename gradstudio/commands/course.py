@@ -12,14 +12,9 @@ from gradstudio.commands.options import Json, LibraryFile, formats, opened
 from gradstudio.commands.terminal import WrongRequest, say, say_json, table
 
 if TYPE_CHECKING:
-    from gradstudio.core.exercise import Exercise, ExerciseRun
     from gradstudio.core.presets import Preset
-    from gradstudio.session.library.store import Library
-    from gradstudio.session.record.run import Run
 
 HANDBOOK_FORMATS = ("html", "pdf")
-
-MOST_LOOKED_AT = 300  # latest runs of a preset among which those of a worksheet are looked for
 
 app = typer.Typer(
     help="List the lessons, write them as a handbook; begin an exercise, and hand in its worksheet.",
@@ -137,7 +132,7 @@ def hand_in(
     library: LibraryFile = None,
 ) -> None:
     from gradstudio.core import exercise as exercises
-    from gradstudio.session.course import worksheet
+    from gradstudio.session.course import handing_in, worksheet
     from gradstudio.session.files import output, report
 
     asked = formats("--format", wanted, HANDBOOK_FORMATS)
@@ -146,55 +141,11 @@ def hand_in(
     if found.id != filled.exercise:
         raise WrongRequest(f"{sheet} is a worksheet of {filled.exercise[:60]}, and not of {found.id}")
     with opened(library) as kept:
-        done, runs = worksheet.hand_in(filled, found, lambda run, id: _run_for(kept, run, id, filled.seed))
-    peaks = _peaks(found, filled.seed) if found.memory else {}
+        done, runs = handing_in.handed_in(kept, filled, found)
+    peaks = handing_in.peaks(found, filled.seed) if found.memory else {}
     contents = {out / f"{sheet.stem}.{each}": report.worksheet(done, found, runs, peaks, each) for each in asked}
     for path in output.write_together({out / f"{sheet.stem}.toml": done.to_toml(), **contents}):
         say(str(path))
-
-
-def _run_for(library: Library, asked: ExerciseRun, id: str, seed: int) -> Run:
-    """Return the run of a worksheet: the one that it names, or else the latest that fits."""
-    from gradstudio.session.course.worksheet import WorksheetError, why_not
-
-    if id.strip():
-        run = library.load(library.find(id.strip()))
-        if why := why_not(run, asked, seed):
-            raise WorksheetError(f"{asked.name}: the run {run.id} {why}")
-        return run
-    latest = [entry for entry in library.entries() if entry.preset == asked.preset and not entry.watched]
-    nearest = ""
-    for entry in latest[:MOST_LOOKED_AT]:
-        run = library.load(entry.id)
-        why = why_not(run, asked, seed)
-        if not why:
-            return run
-        nearest = nearest or f"; the latest run of that preset {why}"
-    knobs = " ".join([*asked.knobs, f"run.seed={seed}"])
-    raise WorksheetError(
-        f"{asked.name}: the library has no run of the preset {asked.preset} with {knobs} that has ended{nearest}"
-    )
-
-
-def _peaks(exercise: Exercise, seed: int) -> dict[str, str]:
-    """Return what a step of each run takes of memory; a run without it where that is not known."""
-    from gradstudio.core.footprint import Footprint
-    from gradstudio.session.footprint import texts
-    from gradstudio.session.footprint.process import FootprintProcess, FootprintUnknown
-
-    peaks: dict[str, str] = {}
-    process = FootprintProcess()
-    try:
-        for asked in exercise.run:
-            try:
-                answers = list(process.ask(asked.starts_with(seed)))
-            except FootprintUnknown:
-                continue
-            found = next(each for each in answers if isinstance(each, Footprint))
-            peaks[asked.name] = texts.size(found.peak)
-    finally:
-        process.close()
-    return peaks
 
 
 def _bundled() -> list[Preset]:

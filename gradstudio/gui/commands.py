@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QAbstractButton, QMenu, QWidget
 from gradstudio.gui import palette_choices
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.exam import exam_files
+from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.knobs import change_menu, preset_menu, preset_text
 from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
@@ -109,9 +110,10 @@ def table(
         "Shows every preset as a card, with a picture of its run, and which lessons are finished",
     )  # fmt: skip
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
+    exercises = Submenu("Exercises", (Dynamic(partial(exercise_files.fill, context=context)),))
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
     menus: Menus = {
-        "&File": (*presets[:2], None, *export, None, *_exams(context), None, quit_),
+        "&File": (*presets[:2], None, *export, None, exercises, *_exams(context), None, quit_),
         "&Edit": edit,
         "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
         "&View": (

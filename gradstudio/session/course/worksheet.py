@@ -104,9 +104,14 @@ class Worksheet(_Part):
         return tomli_w.dumps(self.model_dump(by_alias=True, exclude_none=True), multiline_strings=True)
 
 
+def seed_of(name: str) -> int:
+    """Return the seed of somebody's runs, so that two people's differ."""
+    return 1000 + int.from_bytes(hashlib.sha256(clean(name).encode()).digest()[:4], "big") % SEEDS
+
+
 def blank(exercise: Exercise, name: str) -> str:
-    """Return an empty worksheet for somebody, as text. The seed is theirs, so that two people's runs differ."""
-    seed = 1000 + int.from_bytes(hashlib.sha256(clean(name).encode()).digest()[:4], "big") % SEEDS
+    """Return an empty worksheet for somebody, as text."""
+    seed = seed_of(name)
     lines = [
         f"# {exercise.title}. {exercise.text}".strip(), "schema = 1", f"exercise = {quoted(exercise.id)}",
         f"name = {quoted(clean(name))}", f"seed = {seed}  # your own: set run.seed to it before each run", "",

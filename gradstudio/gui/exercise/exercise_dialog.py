@@ -1,0 +1,235 @@
+"""A worksheet that is filled in beside the window: its runs are loaded with one click and ticked once they are there,
+its questions are answered, and it is handed in."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPlainTextEdit,
+    QPushButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gradstudio.core import files
+from gradstudio.core.exam import LETTERS
+from gradstudio.core.exercise import Exercise, ExerciseRun, Question
+from gradstudio.core.text import plural
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.course.worksheet import LONGEST_ANSWER, Worksheet, WorksheetError, why_not
+
+if TYPE_CHECKING:
+    from gradstudio.session.library.store import Library
+    from gradstudio.session.record.run import Run
+
+LOOK = 500  # ms between two looks at the run that is shown
+WIDTH = 560  # px
+ANSWER = 72  # px of a text that a teacher reads
+NOT_YET = "not yet"
+
+Answer = QComboBox | QLineEdit | QPlainTextEdit
+
+
+class ExerciseDialog(TemporaryDialog):
+    """Stands beside the window and does not block it. The worksheet is written soon after each change."""
+
+    def __init__(self, context: Context, path: Path, sheet: Worksheet, exercise: Exercise) -> None:
+        super().__init__(context.parent, f"{exercise.title}: {sheet.name} — GradStudio")
+        self._context, self._path, self.sheet, self.exercise = context, path, sheet, exercise
+        self.states: dict[str, QLabel] = {}
+        self.loads: dict[str, QPushButton] = {}
+        self.answers: dict[str, Answer] = {}
+        self.told, self.problem = QLabel(), QLabel()
+        self.hand_in = QPushButton("Hand in")
+        self._left, self._unwritten = False, True
+        self._lay_out()
+        self._timer = QTimer(self)
+        self._timer.timeout.connect(self._look)
+        self._timer.start(LOOK)
+        self.finished.connect(self._leave)
+        self._look()
+
+    def take(self, name: str, text: str) -> None:
+        """Keep an answer."""
+        text = text[:LONGEST_ANSWER]
+        if self.sheet.answers.get(name, "") != text:
+            answers = {**self.sheet.answers, name: text}
+            self.sheet, self._unwritten = self.sheet.model_copy(update={"answers": answers, "handed_in": None}), True
+
+    # ---- inside
+
+    def _load(self, asked: ExerciseRun) -> None:
+        """Load the knobs that a run of the exercise begins with."""
+        preset = asked.beginning()
+        self._context.controls.load(preset.model_copy(update={"experiment": asked.starts_with(self.sheet.seed)}))
+        self.told.setText(asked.text)
+
+    def _look(self) -> None:
+        """Tick the run that is shown, if it is one that is asked for."""
+        run = self._context.simulator.run
+        for asked in self.exercise.run:
+            if run.over and self.sheet.runs.get(asked.name) != run.id and not why_not(run, asked, self.sheet.seed):
+                runs = {**self.sheet.runs, asked.name: run.id}
+                self.sheet, self._unwritten = self.sheet.model_copy(update={"runs": runs, "handed_in": None}), True
+        if self._unwritten:
+            self._keep(self.sheet)
+        for name, label in self.states.items():
+            label.setText("✓" if self.sheet.runs.get(name) else NOT_YET)
+            label.setAccessibleName(f"{name}: {'done' if self.sheet.runs.get(name) else NOT_YET}")
+        missing = sum(not self.sheet.runs.get(asked.name) for asked in self.exercise.run)
+        self.hand_in.setEnabled(not missing)
+        self.hand_in.setToolTip(
+            f"{plural(missing, 'run is', 'runs are')} missing" if missing else "Writes the worksheet with its curves"
+        )
+
+    def _hand_in(self) -> None:
+        """Add what its runs were, and write the worksheet with its curves."""
+        sheet, exercise = self.sheet, self.exercise
+
+        def work(library: Library) -> tuple[Worksheet, dict[str, Run], dict[str, str]]:
+            from gradstudio.session.course import handing_in
+
+            done, runs = handing_in.handed_in(library, sheet, exercise)
+            return done, runs, handing_in.peaks(exercise, sheet.seed) if exercise.memory else {}
+
+        def guarded(library: Library) -> tuple[Worksheet, dict[str, Run], dict[str, str]] | str:
+            try:
+                return work(library)
+            except WorksheetError as fault:
+                return str(fault)
+
+        self.told.setText("Its runs are read from the library …")
+        self.hand_in.setEnabled(False)
+        self._context.library.ask(guarded, self._write)
+
+    def _write(self, found: tuple[Worksheet, dict[str, Run], dict[str, str]] | str) -> None:
+        if self._left:
+            return
+        self.told.setText("")
+        if isinstance(found, str):
+            self.problem.setText(found)
+            return
+        done, runs, peaks = found
+        self._keep(done)
+
+        def drawn(suffix: str) -> str | bytes:
+            from gradstudio.session.files import report
+
+            return report.worksheet(done, self.exercise, runs, peaks, suffix)
+
+        for suffix in ("html", "pdf"):
+            self._context.jobs.draw(partial(drawn, suffix), str(self._path.with_suffix(f".{suffix}")))
+        self.told.setText(f"Handed in: give {self._path.name} to your teacher. Beside it the curves are written.")
+
+    def _keep(self, sheet: Worksheet) -> None:
+        self.sheet, self._unwritten = sheet, False
+        try:
+            files.write_whole(self._path, sheet.to_toml())
+            self.problem.setText("")
+        except OSError as fault:
+            self.problem.setText(f"{self._path} was not written: {files.reason(fault)}")
+
+    def _leave(self, _: int = 0) -> None:
+        self._left = True
+        self._timer.stop()
+        if self._unwritten:
+            self._keep(self.sheet)
+
+    # ---- how it is laid out
+
+    def _lay_out(self) -> None:
+        inside, column = QWidget(), QVBoxLayout()
+        inside.setLayout(column)
+        column.addWidget(_text(self.exercise.text, "dim"))
+        column.addWidget(
+            _text(f"Your runs have the seed {self.sheet.seed}. Load one, press Run, and wait for its end.", "dim")
+        )
+        column.addWidget(_text("Runs", "title"))
+        rows = QGridLayout()
+        rows.setColumnStretch(0, 1)
+        for row, asked in enumerate(self.exercise.run):
+            about = asked.text + (f" In mid-run: {', '.join(asked.then)}." if asked.then else "")
+            button, state = QPushButton("Load"), QLabel(NOT_YET)
+            button.setAccessibleName(f"Load {asked.name}")
+            button.setAccessibleDescription(about)
+            button.setToolTip(about)
+            button.setAutoDefault(False)
+            button.clicked.connect(partial(self._load, asked))
+            self.states[asked.name], self.loads[asked.name] = state, button
+            rows.addWidget(_text(about), row, 0)
+            rows.addWidget(button, row, 1, Qt.AlignmentFlag.AlignTop)
+            rows.addWidget(state, row, 2, Qt.AlignmentFlag.AlignTop)
+        column.addLayout(rows)
+        column.addWidget(_text("Questions", "title"))
+        for place, question in enumerate(self.exercise.question, 1):
+            column.addWidget(_text(f"{place}. {question.text}" + (f" (run {question.run})" if question.judged else "")))
+            column.addWidget(self._answer(f"q{place}", question))
+        column.addStretch(1)
+        around = QScrollArea()
+        around.setWidget(inside)
+        around.setWidgetResizable(True)
+        around.setFrameShape(QFrame.Shape.NoFrame)
+        around.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        for label, role in ((self.told, "dim"), (self.problem, "error")):
+            label.setWordWrap(True)
+            label.setProperty("role", role)
+        self.hand_in.setAutoDefault(False)
+        self.hand_in.clicked.connect(self._hand_in)
+        foot = QHBoxLayout()
+        foot.addWidget(self.told, 1)
+        foot.addWidget(self.hand_in)
+        whole = QVBoxLayout(self)
+        whole.addWidget(around, 1)
+        whole.addWidget(self.problem)
+        whole.addLayout(foot)
+        self.resize(WIDTH, max(min(self._context.parent.height() - 80, 900), 480))
+
+    def _answer(self, name: str, question: Question) -> Answer:
+        """Return the field of a question: a choice, a number or a text."""
+        given = self.sheet.answers.get(name, "")
+        if question.predict:
+            box = QComboBox()
+            box.addItem("")
+            for letter, choice in zip(LETTERS, question.predict, strict=False):
+                box.addItem(f"{letter}. {choice.text}", letter)
+            box.setCurrentIndex(max(box.findData(given.strip().upper()), 0))
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            box.currentIndexChanged.connect(lambda _: self.take(name, box.currentData() or ""))
+            field: Answer = box
+        elif question.explain:
+            line = QLineEdit(given)
+            line.setPlaceholderText(f"a number{f' in {question.explain.unit}' if question.explain.unit else ''}")
+            line.editingFinished.connect(lambda: self.take(name, line.text()))
+            field = line
+        else:
+            text = QPlainTextEdit(given)
+            text.setFixedHeight(ANSWER)
+            text.setTabChangesFocus(True)
+            text.setPlaceholderText("Your teacher reads this.")
+            text.textChanged.connect(lambda: self.take(name, text.toPlainText()))
+            field = text
+        field.setAccessibleName(f"Answer {name[1:]}")
+        field.setAccessibleDescription(question.text)
+        self.answers[name] = field
+        return field
+
+
+def _text(text: str, role: str = "") -> QLabel:
+    label = QLabel(text)
+    label.setWordWrap(True)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    if role:
+        label.setProperty("role", role)
+    return label

@@ -1,0 +1,64 @@
+"""Beginning an exercise, or going on with its worksheet."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtWidgets import QMenu
+
+from gradstudio.core import exercise as exercises
+from gradstudio.core.exercise import Exercise, ExerciseError
+from gradstudio.gui.exercise.exercise_dialog import ExerciseDialog
+from gradstudio.gui.services import file_choice
+from gradstudio.gui.services.background_jobs import Unreadable
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
+from gradstudio.session.course import worksheet
+from gradstudio.session.course.worksheet import LONGEST_NAME, Worksheet, WorksheetError, seed_of
+
+
+def fill(menu: QMenu, context: Context) -> None:
+    """Put the bundled exercises into a menu, and the worksheet of one that was begun."""
+    for place, id in enumerate(exercises.available(), 1):
+        menu.addAction(f"{place}. {exercises.load(id).title}…", partial(begin, context, id))
+    menu.addSeparator()
+    menu.addAction("Go on with a worksheet…", partial(ask_worksheet, context))
+
+
+def begin(context: Context, id: str) -> None:
+    """Ask whose worksheet it is and where it lies, and open it."""
+
+    def named(name: str) -> None:
+        if not 0 < len(name.strip()) <= LONGEST_NAME:
+            context.message.show_error(f"The name has {len(name):,} characters; allowed: 1 to {LONGEST_NAME}.")
+            return
+        file_choice.ask_where(context, "Worksheet", f"{id}.toml", partial(_write, context, id, name.strip()))
+
+    dialog = popups.input_dialog(context.parent, exercises.load(id).title, "Your name, as the worksheet has it")
+    dialog.textValueSelected.connect(named)
+    dialog.open()
+
+
+def ask_worksheet(context: Context) -> None:
+    dialog = popups.file_dialog(context.parent, "Worksheet", file_choice.folder(), "Worksheets (*.toml);;All files (*)")
+    dialog.fileSelected.connect(file_choice.remember)
+    dialog.fileSelected.connect(lambda path: open_worksheet(context, Path(path)))
+    dialog.open()
+
+
+def open_worksheet(context: Context, path: Path) -> None:
+    context.jobs.read(path, _loaded, lambda found: ExerciseDialog(context, path, *found).show())
+
+
+def _write(context: Context, id: str, name: str, path: str) -> None:
+    sheet = Worksheet(schema=1, exercise=id, name=name, seed=seed_of(name))
+    ExerciseDialog(context, Path(path), sheet, exercises.load(id)).show()
+
+
+def _loaded(path: Path) -> tuple[Worksheet, Exercise]:
+    try:
+        sheet = worksheet.read(path)
+        return sheet, exercises.load(sheet.exercise)
+    except (WorksheetError, ExerciseError) as fault:
+        raise Unreadable(str(fault)) from None

@@ -1,0 +1,94 @@
+"""An exercise in the window: its runs are loaded and ticked, its questions answered, and the worksheet handed in is one
+that the grader repeats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox, QLineEdit, QMenu, QPlainTextEdit
+from pytestqt.qtbot import QtBot
+from waiting import LONG
+
+from gradstudio.core import exercise as exercises
+from gradstudio.core.exercise import Exercise
+from gradstudio.gui.exercise import exercise_files
+from gradstudio.gui.exercise.exercise_dialog import ExerciseDialog
+from gradstudio.gui.window import Window
+from gradstudio.session.course import worksheet
+from gradstudio.session.course.grading import Grader
+from gradstudio.session.course.worksheet import Worksheet
+from gradstudio.session.running.worker import Worker
+
+TEXT = """
+schema = 1
+title = "One rate"
+[[run]]
+name = "slow"
+text = "As it stands."
+preset = "healthy-mlp"
+knobs = ["run.steps=12", "model.width=8", "run.device=cpu"]
+[[question]]
+text = "How many steps?"
+run = "slow"
+explain = {measure = "steps", tolerance = 0.0}
+points = 2
+[[question]]
+text = "How did it end?"
+run = "slow"
+predict = [{text = "NaN", outcome = "nonfinite"}, {text = "At its end", outcome = "finished"}]
+[[question]]
+text = "Why?"
+"""
+
+
+@pytest.fixture
+def exercise(tmp_path: Path) -> Exercise:
+    path = tmp_path / "one.toml"
+    path.write_text(TEXT)
+    return exercises.read(path, "one")
+
+
+def test_an_exercise_is_done_in_the_window(qtbot: QtBot, window: Window, exercise: Exercise, tmp_path: Path) -> None:
+    path = tmp_path / "ada.toml"
+    sheet = Worksheet(schema=1, exercise="one", name="Ada", seed=worksheet.seed_of("Ada"))
+    dialog = ExerciseDialog(window.context, path, sheet, exercise)
+    dialog.show()
+    assert not dialog.hand_in.isEnabled() and dialog.states["slow"].text() == "not yet"
+    qtbot.mouseClick(dialog.loads["slow"], Qt.MouseButton.LeftButton)
+    assert window.simulator.requested.run.seed == sheet.seed and window.simulator.requested.model.width == 8
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: dialog.states["slow"].text() == "✓", timeout=LONG)
+    number, choice, text = (dialog.answers[name] for name in ("q1", "q2", "q3"))
+    assert isinstance(number, QLineEdit) and isinstance(choice, QComboBox) and isinstance(text, QPlainTextEdit)
+    number.setText("12")
+    number.editingFinished.emit()
+    choice.setCurrentIndex(2)
+    text.setPlainText("As the rate is small.")
+    qtbot.waitUntil(lambda: "As the rate" in path.read_text(), timeout=LONG)
+    qtbot.mouseClick(dialog.hand_in, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: path.with_suffix(".pdf").exists() and path.with_suffix(".html").exists(), timeout=LONG)
+    done = worksheet.read(path)
+    assert done.answers == {"q1": "12", "q2": "B", "q3": "As the rate is small."}
+    found = Grader(lambda run: Worker(run).run()).grade(done, exercise)
+    assert (found.verified, found.score, found.most) == (True, 3, 3), found.reason
+    dialog.close()
+    qtbot.waitUntil(lambda: not window.findChildren(ExerciseDialog), timeout=LONG)
+
+
+def test_a_worksheet_is_gone_on_with(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    path = tmp_path / "ada.toml"
+    path.write_text(worksheet.blank(exercises.load("1"), "Ada").replace('q1 = ""', 'q1 = "7"'))
+    exercise_files.open_worksheet(window.context, path)
+    qtbot.waitUntil(lambda: bool(window.findChildren(ExerciseDialog)), timeout=LONG)
+    (dialog,) = window.findChildren(ExerciseDialog)
+    assert dialog.sheet.answers["q1"] == "7" and dialog.exercise.id == "norm-clipping"
+    dialog.close()
+    path.write_text("exercise = 3")
+    exercise_files.open_worksheet(window.context, path)
+    qtbot.waitUntil(lambda: str(path) in window.message.text.text(), timeout=LONG)
+    menu = QMenu(window)
+    exercise_files.fill(menu, window.context)
+    assert menu.actions()[0].text() == "1. Norm clipping…"
+    menu.deleteLater()
