@@ -110,10 +110,9 @@ def table(
         "Shows every preset as a card, with a picture of its run, and which lessons are finished",
     )  # fmt: skip
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
-    exercises = Submenu("Exercises", (Dynamic(partial(exercise_files.fill, context=context)),))
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
     menus: Menus = {
-        "&File": (*presets[:2], None, *export, None, exercises, *_exams(context), None, quit_),
+        "&File": (*presets[:2], None, *export, None, *_course(context), None, quit_),
         "&Edit": edit,
         "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
         "&View": (
@@ -180,8 +179,12 @@ def _export(context: Context) -> tuple[Command, ...]:
     )  # fmt: skip
 
 
-def _exams(context: Context) -> tuple[Command, ...]:
+def _course(context: Context) -> tuple[Command, ...]:
     return (
+        Command("exercise", "Do an exercise…", partial(exercise_files.ask_exercise, context),
+                help="Opens one of four guided exercises: runs to make, questions, and a worksheet to hand in"),
+        Command("worksheet", "Go on with a worksheet…", partial(exercise_files.ask_worksheet, context),
+                help="Opens the worksheet of an exercise that was begun"),
         Command("take_exam", "Take an exam…", partial(exam_files.ask_exam, context),
                 help="Opens a run whose cause is hidden: find it, and heal it with few changes"),
         Command("make_exam", "Make an exam…", partial(exam_files.make_exam, context),

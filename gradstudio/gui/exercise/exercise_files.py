@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtWidgets import QMenu
-
 from gradstudio.core import exercise as exercises
 from gradstudio.core.exercise import Exercise, ExerciseError
 from gradstudio.gui.exercise.exercise_dialog import ExerciseDialog
@@ -18,12 +16,13 @@ from gradstudio.session.course import worksheet
 from gradstudio.session.course.worksheet import LONGEST_NAME, Worksheet, WorksheetError, seed_of
 
 
-def fill(menu: QMenu, context: Context) -> None:
-    """Put the bundled exercises into a menu, and the worksheet of one that was begun."""
-    for place, id in enumerate(exercises.available(), 1):
-        menu.addAction(f"{place}. {exercises.load(id).title}…", partial(begin, context, id))
-    menu.addSeparator()
-    menu.addAction("Go on with a worksheet…", partial(ask_worksheet, context))
+def ask_exercise(context: Context) -> None:
+    """Ask which of the bundled exercises to do."""
+    titles = {f"{place}. {exercises.load(id).title}": id for place, id in enumerate(exercises.available(), 1)}
+    dialog = popups.input_dialog(context.parent, "Do an exercise", "Which one?")
+    dialog.setComboBoxItems(list(titles))
+    dialog.textValueSelected.connect(lambda title: begin(context, titles[title]))
+    dialog.open()
 
 
 def begin(context: Context, id: str) -> None:
