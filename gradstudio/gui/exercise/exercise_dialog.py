@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 LOOK = 500  # ms between two looks at the run that is shown
 WIDTH = 560  # px
+MARGIN = 24  # px to the edge of the window
 ANSWER = 72  # px of a text that a teacher reads
 NOT_YET = "not yet"
 
@@ -168,9 +169,9 @@ class ExerciseDialog(TemporaryDialog):
             button.setAutoDefault(False)
             button.clicked.connect(partial(self._load, asked))
             self.states[asked.name], self.loads[asked.name] = state, button
-            rows.addWidget(_text(about), row, 0)
-            rows.addWidget(button, row, 1, Qt.AlignmentFlag.AlignTop)
-            rows.addWidget(state, row, 2, Qt.AlignmentFlag.AlignTop)
+            rows.addWidget(_text(f"{asked.name}: {about}"), row, 0)
+            rows.addWidget(button, row, 1)
+            rows.addWidget(state, row, 2)
         column.addLayout(rows)
         column.addWidget(_text("Questions", "title"))
         for place, question in enumerate(self.exercise.question, 1):
@@ -194,7 +195,9 @@ class ExerciseDialog(TemporaryDialog):
         whole.addWidget(around, 1)
         whole.addWidget(self.problem)
         whole.addLayout(foot)
-        self.resize(WIDTH, max(min(self._context.parent.height() - 80, 900), 480))
+        place = self._context.parent.geometry()
+        self.resize(WIDTH, max(min(place.height() - 80, 900), 480))
+        self.move(max(place.right() - WIDTH - MARGIN, place.left()), place.top() + MARGIN)  # the plots stay in sight
 
     def _answer(self, name: str, question: Question) -> Answer:
         """Return the field of a question: a choice, a number or a text."""
