@@ -4,6 +4,7 @@
 # make torture  lets a monkey act on the window, opens and closes it, and fuzzes the commands, at length (docs/reliability.md)
 # make presets-check  trains what every preset promises, over five seeds, and prints the table of docs/presets.md; takes an hour
 # make release-check  builds wheel and sdist, installs each into a fresh environment, and opens the window there
+# make portable builds a folder that runs where no Python is, in build/portable/gradstudio, and uses it once
 # make docs     builds the documentation site into build/site; make pictures takes its pictures anew
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first
 
@@ -15,7 +16,7 @@ RUN   := .venv/.installed-run-$(KEY)
 TEST  := .venv/.installed-test-$(KEY)
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test docs pictures torture presets-check release-check test-under-load types qt
+.PHONY: run test docs pictures torture presets-check release-check portable test-under-load types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -50,6 +51,9 @@ presets-check: $(TEST)
 
 release-check: $(TEST) qt
 	@$(PY) tests/release_check.py
+
+portable: $(TEST) qt
+	@$(PY) portable/build.py
 
 RUNS := 10
 LOOPS := 4
