@@ -16,8 +16,8 @@ BUILD = ROOT / "build" / "portable"
 TORCH = "torch==2.13.0"  # of which pip takes the CPU build
 # What the program asks importlib.metadata for, as `gradstudio doctor` does.
 TOLD = (
-    "gradstudio", "torch", "PySide6-Essentials", "pyqtgraph", "numpy", "numba", "pydantic", "matplotlib", "isal", "typer",
-    "platformdirs", "tomli-w", "rich",
+    "gradstudio", "torch", "PySide6-Essentials", "pyqtgraph", "numpy", "numba", "pydantic", "matplotlib", "isal",
+    "typer", "platformdirs", "tomli-w", "rich",
 )  # fmt: skip
 OPEN = 15.0  # seconds that the window is left open
 
@@ -37,10 +37,11 @@ def main() -> int:
         "-c",
         str(ROOT / "constraints.txt"),
     ]
+    for old in BUILD.glob("gradstudio-*.whl"):
+        old.unlink()
     run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(BUILD), str(ROOT)])
     (wheel,) = BUILD.glob("gradstudio-*.whl")
     run([*pip, TORCH, str(wheel), "pyinstaller"])
-    wheel.unlink()
     run(
         [
             python, "-m", "PyInstaller", "--noconfirm", "--log-level", "ERROR", "--name", "gradstudio", "--onedir",
@@ -48,7 +49,8 @@ def main() -> int:
             *(part for name in TOLD for part in ("--copy-metadata", name)), "--exclude-module", "tkinter",
             "--distpath", str(BUILD), "--workpath", str(BUILD / "work"), "--specpath", str(BUILD),
             str(ROOT / "portable" / "entry.py"),
-        ]
+        ],
+        BUILD,  # in the checkout PyInstaller would take the package from there, without its presets
     )  # fmt: skip
     folder = BUILD / "gradstudio"
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
@@ -90,8 +92,8 @@ def environment(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": os.devnull, "LANG": "C.UTF-8"}
 
 
-def run(command: list[str]) -> None:
-    subprocess.run(command, check=True)
+def run(command: list[str], folder: Path = ROOT) -> None:
+    subprocess.run(command, cwd=folder, check=True)
 
 
 if __name__ == "__main__":
