@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from gradstudio.core import strict_toml
 from gradstudio.core.exam import LETTERS, Exam
-from gradstudio.core.exercise import Question, told
+from gradstudio.core.exercise import Question
 from gradstudio.core.knobs import KnobError, format_value
 from gradstudio.core.lesson import TABLE
 from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import plural
 from gradstudio.session.course import exam_making
 from gradstudio.session.course.grading import Grade, Judged, Verdict, why_not_repeated
-from gradstudio.session.course.worksheet import LARGEST, LONGEST_NAME, Evidence, WorksheetError, evidence
+from gradstudio.session.course.worksheet import LONGEST_NAME, Evidence, WorksheetError, evidence, read_as
 from gradstudio.session.record.run import Run
 
 # Points of the diagnosis, of a fix that holds with every seed, and of changing no more knobs than the known fix, less
@@ -129,14 +129,7 @@ def is_answers(path: Path) -> bool:
 
 def read(path: Path) -> AnswerSheet:
     """Return the answer sheet in a file; WorksheetError where it is none."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise WorksheetError(f"{path}: larger than {LARGEST // 1000} kB, which is the most that is read")
-        return AnswerSheet.model_validate(strict_toml.parse(strict_toml.read(path)))
-    except (OSError, TomlError) as fault:
-        raise WorksheetError(f"{path}{fault if isinstance(fault, TomlError) else ': cannot be read'}") from None
-    except ValidationError as fault:
-        raise WorksheetError(f"{path}: {told(fault)}") from None
+    return read_as(AnswerSheet, path)
 
 
 def grade(sheet: AnswerSheet, exam: Exam, train: Training) -> Grade:

@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import tomli_w
@@ -32,6 +32,7 @@ DIGESTED = ("loss", "grad_norm", "clipped_norm", "update_ratio", "weight_norm", 
 SEEDS = 9000  # seeds that are given out, from 1000 on
 
 Answer = Annotated[str, Field(max_length=LONGEST_ANSWER)]
+Sheet = TypeVar("Sheet", bound=BaseModel)
 Number = float | Literal["nan", "inf", "-inf"] | None
 
 
@@ -136,10 +137,15 @@ def quoted(text: str) -> str:
 
 def read(path: Path) -> Worksheet:
     """Return the worksheet in a file; WorksheetError where it is none."""
+    return read_as(Worksheet, path)
+
+
+def read_as(kind: type[Sheet], path: Path) -> Sheet:
+    """Return a sheet of this kind; WorksheetError names the first thing that is wrong."""
     try:
         if path.stat().st_size > LARGEST:
             raise WorksheetError(f"{path}: larger than {LARGEST // 1000} kB, which is the most that is read")
-        return Worksheet.model_validate(strict_toml.parse(strict_toml.read(path)))
+        return kind.model_validate(strict_toml.parse(strict_toml.read(path)))
     except (OSError, TomlError) as fault:
         raise WorksheetError(f"{path}{fault if isinstance(fault, TomlError) else ': cannot be read'}") from None
     except ValidationError as fault:
