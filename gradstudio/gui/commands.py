@@ -183,7 +183,7 @@ def _course(context: Context) -> tuple[Command, ...]:
     return (
         Command("exercise", "Do an exercise…", partial(exercise_files.ask_exercise, context),
                 help="Opens one of four guided exercises: runs to make, questions, and a worksheet to hand in"),
-        Command("worksheet", "Go on with a worksheet…", partial(exercise_files.ask_worksheet, context),
+        Command("worksheet", "Open worksheet…", partial(exercise_files.ask_worksheet, context),
                 help="Opens the worksheet of an exercise that was begun"),
         Command("take_exam", "Take an exam…", partial(exam_files.ask_exam, context),
                 help="Opens a run whose cause is hidden: find it, and heal it with few changes"),
