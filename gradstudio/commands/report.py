@@ -50,6 +50,7 @@ def report(
         raise WrongRequest(f"--format names no format; allowed: {', '.join(allowed)}")
     with opened(library) as kept:
         found = kept.load(kept.find(run))
+        line = kept.line(found)
         note = next(entry.note for entry in kept.entries() if entry.id == found.id)
     if {"toml", "py"} & set(asked):
         check_own(found)
@@ -64,7 +65,9 @@ def report(
         re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-")[:100] or "run"
     )  # the id may come from somebody else's library
     more = tensorboard.event_file(found) if TENSORBOARD in asked else {}
-    for path in output.export(found, folder, [name for name in asked if name != TENSORBOARD], note, more, sections):
+    for path in output.export(
+        found, folder, [name for name in asked if name != TENSORBOARD], note, more, sections, line
+    ):
         say(str(path))
 
 

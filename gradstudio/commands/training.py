@@ -145,18 +145,19 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
     begun = not record.refused and not (record.parent and not record.own)
     if not begun:
         folder = None
+    early = wanted.as_json or bool(folder and reports)  # so that the report tells them
+    fixes = _tried(record, wanted, snapshots) if early else []
     if folder:
-        output.write(record, folder, reports)
+        output.write(record, folder, reports, fixes={record.id: fixes})
     if record.status == "failed":
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
             complain_at_length(failure)
         complain(f"error: {record.message}")
-    fixes = _tried(record, wanted, snapshots) if wanted.as_json else []
     _say_outcome(record, wanted, fixes, begun=begun, kept=kept)
     if folder and not wanted.quiet:
         (complain if wanted.as_json else say)(f"files in {folder}")
     if not (wanted.as_json or wanted.quiet):
-        _say_fixes(record, _tried(record, wanted, snapshots), kept)
+        _say_fixes(record, fixes if early else _tried(record, wanted, snapshots), kept)
     raise typer.Exit(exit_codes.of_run(record))
 
 

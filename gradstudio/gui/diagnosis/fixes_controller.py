@@ -37,7 +37,7 @@ class FixesController(QObject):
         if trials is not None and self._simulator.run is not trials.tried:
             self.stop()
         if trials is not None and self._simulator.family.members.get(trials.tried.id) is not trials.tried:
-            self.trials = trials = None
+            self.trials = self._controls.trials = trials = None
             self._panel.hide()
             self._panel.clear()
         if now < self._due:
@@ -56,7 +56,7 @@ class FixesController(QObject):
         if not self._can_be_tried(run):
             return
         self.stop()
-        self.trials = Trials(run, self._simulator.snapshots)
+        self.trials = self._controls.trials = Trials(run, self._simulator.snapshots)
         self.trials.start()
         self._panel.take(self.trials)
         self._due = 0.0

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFileDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets import popups
+from gradstudio.session.record.run import Run
 
 NOTHING_YET = "There is nothing to export yet: press Run first."
 
@@ -43,7 +44,16 @@ def export(context: Context, name: str) -> None:
     if not len(run.history) and name not in ("experiment.toml", "train.py"):
         context.message.show_error(NOTHING_YET)
         return
-    file_choice.ask_where(context, f"Export {name}", f"{run.preset.id}-{name}", partial(context.jobs.export, run, name))
+    file_choice.ask_where(context, f"Export {name}", f"{run.preset.id}-{name}", partial(_write, context, run, name))
+
+
+def _write(context: Context, run: Run, name: str, path: str) -> None:
+    family, tried = context.simulator.family, context.controls.trials
+    line: list[Run] = []
+    while (run_before := family.parent(line[0] if line else run)) is not None:
+        line.insert(0, run_before)
+    fixes = {tried.tried.id: list(tried.trials)} if tried is not None else {}
+    context.jobs.export(run, name, path, line, fixes)
 
 
 def export_events(context: Context) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradstudio.core import files
@@ -15,6 +16,7 @@ from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
     from gradstudio.session.files.curve_import import Curve
+    from gradstudio.session.running.fix_trials import Trial
 
 LAST_WRITING = 20.0  # seconds that a file gets to be written whole when the window closes
 
@@ -102,12 +104,16 @@ class BackgroundJobs:
 
         self.write(made, path)
 
-    def export(self, run: Run, name: str, path: str) -> None:
-        """Write one of a run's files; `name` is what `gradstudio run --out` calls it, such as report.html, train.py."""
+    def export(
+        self, run: Run, name: str, path: str, line: Sequence[Run] = (),
+        fixes: Mapping[str, Sequence[Trial]] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Write one of a run's files; `name` is what `gradstudio run --out` calls it, such as report.html, train.py.
+        A report tells of the runs of its `line`, which it branched from, and of `fixes` that were tried."""
         if name == "train.py":
-            self.write_program(lambda: str(_content(run, name)), path)
+            self.write_program(lambda: str(_content(run, name, (), {})), path)
         else:
-            self.write(lambda: _content(run, name), path)
+            self.write(lambda: _content(run, name, line, fixes), path)
 
     def write_program(self, make: Callable[[], str], path: str) -> None:
         """Write a program that is made in the job's thread, and beside it the data that it reads."""
@@ -168,10 +174,10 @@ def _curves(path: Path) -> list[Curve]:
         raise Unreadable(str(fault)) from None
 
 
-def _content(run: Run, name: str) -> files.Content:
+def _content(run: Run, name: str, line: Sequence[Run], fixes: Mapping[str, Sequence[Trial]]) -> files.Content:
     from gradstudio.session.files import report, run_files  # matplotlib comes with them
 
     if name.startswith("report."):
         with _drawing:
-            return report.content(run, Path(name).suffix[1:])
+            return report.content(run, Path(name).suffix[1:], line=line, fixes=fixes)
     return run_files.FILES[name](run)

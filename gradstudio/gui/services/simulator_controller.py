@@ -17,6 +17,7 @@ from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.session import own_model
 from gradstudio.session.record.branches import last_healthy_step
 from gradstudio.session.record.run import Run
+from gradstudio.session.running.fix_trials import Trials
 from gradstudio.session.simulator import Simulator
 
 LEFT_STAYS = 20_000  # ms for which the message bar offers to open a stopped run again
@@ -37,6 +38,7 @@ class SimulatorController(QObject):
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:
         super().__init__()
         self._simulator, self._message = simulator, message
+        self.trials: Trials | None = None  # the fixes that are or were tried of a run of this family
         self._healthy: tuple[Run | None, int | None, int | None] = (None, None, None)  # run, where it broke, answer
 
     # ---- what is possible now

@@ -20,6 +20,7 @@ from gradstudio.session.script.data_lines import data_files
 
 if TYPE_CHECKING:
     from gradstudio.session.files.report.blocks import Section
+    from gradstudio.session.files.report.journey_section import Fixes
 
 REPORTS = ("html", "pdf")
 RANKS = "ranks.npz"  # written with layers.npz where there are ranks
@@ -44,7 +45,9 @@ def check_folder(folder: Path) -> None:
         raise _cannot(folder, fault) from None
 
 
-def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
+def write(
+    run: Run, folder: Path, reports: Sequence[str] = (), line: Sequence[Run] = (), fixes: Fixes = MappingProxyType({})
+) -> list[Path]:
     """Write every file of a run, and its report in these formats; return their paths. OutputError names the first that
     cannot be written. A report that an earlier run left there is deleted, as its other files are replaced."""
     written = []
@@ -59,7 +62,7 @@ def write(run: Run, folder: Path, reports: Sequence[str] = ()) -> list[Path]:
         if suffix not in reports:
             (folder / f"report.{suffix}").unlink(missing_ok=True)
     for suffix in reports:
-        written.append(_write(folder / f"report.{suffix}", report.content(run, suffix)))
+        written.append(_write(folder / f"report.{suffix}", report.content(run, suffix, line=line, fixes=fixes)))
     return written
 
 
@@ -70,13 +73,15 @@ def export(
     note: str = "",
     more: Mapping[str, files.Content] = MappingProxyType({}),
     sections: Sequence[Section] = (),
+    line: Sequence[Run] = (),
 ) -> list[Path]:
     """Write the files of these EXPORTS into the folder, with `more` by their names, all or none; return their paths.
-    The note is shown in a report, and so are further `sections`. OutputError where they cannot be written."""
+    The note is shown in a report, and so are further `sections` and the journey of its `line` of runs. OutputError
+    where they cannot be written."""
     contents: dict[Path, files.Content] = {}
     for name in (name for chosen in formats for name in EXPORTS[chosen]):
         contents[folder / name] = (
-            FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note, sections)
+            FILES[name](run) if name in FILES else report.content(run, Path(name).suffix[1:], note, sections, line)
         )
     if "npz" in formats and has_ranks(run):
         contents[folder / RANKS] = partial(ranks_npz, run)

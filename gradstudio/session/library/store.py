@@ -259,6 +259,14 @@ class Library:
             found += [other for other, parent in parents.items() if parent == member and other not in found]
         return found
 
+    def line(self, run: Run) -> list[Run]:
+        """Return the runs that a branch comes from, the oldest first, as far as they are here and undamaged."""
+        found = []
+        for id in run.ancestors:
+            with suppress(LibraryError):
+                found.append(self.load(id))
+        return found
+
     def rename(self, run: str, title: str) -> None:
         """Give a run another title; LibraryError where it is too long."""
         if not 0 < len(title) <= LONGEST_TITLE:

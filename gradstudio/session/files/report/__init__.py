@@ -4,6 +4,7 @@ self-contained HTML file or as a PDF. It needs neither Qt nor a screen."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gradstudio.session.record.run import Run
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from gradstudio.core.presets import Preset
     from gradstudio.session.course.worksheet import Worksheet
     from gradstudio.session.files.report.blocks import Document, Section
+    from gradstudio.session.files.report.journey_section import Fixes
     from gradstudio.session.files.report.worksheet_report import Handed
 
 
@@ -27,9 +29,13 @@ def pdf(run: Run, note: str = "") -> bytes:
     return _pdf(_of_run(run, note))
 
 
-def content(run: Run, suffix: str, note: str = "", more: Sequence[Section] = ()) -> str | bytes:
-    """Return the report in this format, with `more` sections after the curves; ValueError for an unknown format."""
-    return _format(suffix)(_of_run(run, note, more))
+def content(
+    run: Run, suffix: str, note: str = "", more: Sequence[Section] = (), line: Sequence[Run] = (),
+    fixes: Fixes = MappingProxyType({}),
+) -> str | bytes:  # fmt: skip
+    """Return the report in this format, with `more` sections after the curves, and of a branch with its journey: the
+    runs of its `line`, the oldest first, and the `fixes` that were tried. ValueError for an unknown format."""
+    return _format(suffix)(_of_run(run, note, more, line, fixes))
 
 
 def comparison(runs: Sequence[Run], suffix: str) -> str | bytes:
@@ -62,10 +68,12 @@ def graded(handed: Sequence[Handed], exercises: Mapping[str, Exercise | Exam], s
     return _format(suffix)(class_document(handed, exercises))
 
 
-def _of_run(run: Run, note: str, more: Sequence[Section] = ()) -> Document:
+def _of_run(
+    run: Run, note: str, more: Sequence[Section] = (), line: Sequence[Run] = (), fixes: Fixes = MappingProxyType({})
+) -> Document:
     from gradstudio.session.files.report.sections import document
 
-    return document(run, note, more)
+    return document(run, note, more, line, fixes)
 
 
 def _html(document: Document) -> str:

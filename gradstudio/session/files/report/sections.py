@@ -6,6 +6,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 import gradstudio
 from gradstudio.core.diagnosis.finding import Finding
@@ -30,6 +31,7 @@ from gradstudio.session.files.report.blocks import (
     Tiles,
     Tone,
 )
+from gradstudio.session.files.report.journey_section import Fixes, journey
 from gradstudio.session.files.report.memory_section import memory
 from gradstudio.session.files.report.ranks_section import ranks
 from gradstudio.session.record.ranked_findings import ranked
@@ -316,13 +318,16 @@ SECTIONS: tuple[Callable[[Run], Section | None], ...] = (
 )
 
 
-def document(run: Run, noted: str = "", more: Sequence[Section] = ()) -> Document:
-    """Return the report of a run: every section that has something to say, the user's note after the first, and `more`
-    sections after the curves."""
+def document(
+    run: Run, noted: str = "", more: Sequence[Section] = (), line: Sequence[Run] = (),
+    fixes: Fixes = MappingProxyType({}),
+) -> Document:  # fmt: skip
+    """Return the report of a run: every section that has something to say, the user's note after the first, then the
+    journey from the runs of its `line` with the `fixes` that were tried, and `more` sections after the curves."""
     made = [section for make in SECTIONS if (section := make(run)) is not None]
     after = 1 + max((place for place, section in enumerate(made) if section.id == "curves"), default=0)
     first, *others = [*made[:after], *more, *made[after:]]
-    sections = [first, *filter(None, [note(noted)]), *others]
+    sections = [first, *filter(None, [note(noted), journey(run, line, fixes)]), *others]
     return Document(
         run.title,
         headline(run),
