@@ -66,7 +66,7 @@ def check(program: Path, home: Path) -> None:
     assert alone(program, home, "--version").startswith("gradstudio ")
     print(f"it answers --version in {time.monotonic() - began:.1f} s")
     assert '"outcome": "finished"' in alone(program, home, "run", "healthy-mlp", "--steps", "50", "--json")
-    assert "activations" in alone(program, home, "memory", "healthy-mlp")  # in a child process
+    assert "kept for backward" in alone(program, home, "memory", "healthy-mlp")  # in a child process
     alone(program, home, "map", "healthy-mlp", "--x", "optimizer.lr=0.01:1:log", "--y", "model.init_gain=0.5:2:log",
           "--cells", "2", "--steps", "20")  # fmt: skip
     alone(program, home, "report", "last", "--format", "html,pdf", "--out", "report")
