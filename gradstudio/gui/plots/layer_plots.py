@@ -31,7 +31,7 @@ from gradstudio.session.files import csv_table
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.curve_words import curve_words
 
-AT_ONCE = 2_000_000  # values of all layers read in a frame: a long run comes in some frames, as its blocks are on disk
+AT_ONCE = 1_000_000  # values of all layers read in a frame: a long run comes in some frames, as its blocks are on disk
 ABOVE = 3.0  # decades over nearly all of a curve that its plot shows: an explosion leaves it
 ROLES = ("accent", "warning")
 
