@@ -68,7 +68,7 @@ def check(program: Path, home: Path) -> None:
     assert '"outcome": "finished"' in alone(program, home, "run", "healthy-mlp", "--steps", "50", "--json")
     assert "kept for backward" in alone(program, home, "memory", "healthy-mlp")  # in a child process
     alone(program, home, "map", "healthy-mlp", "--x", "optimizer.lr=0.01:1:log", "--y", "model.init_gain=0.5:2:log",
-          "--cells", "2", "--steps", "20")  # fmt: skip
+          "--cells", "2", "--steps", "20", "--out", "a.map")  # fmt: skip
     alone(program, home, "report", "last", "--format", "html,pdf", "--out", "report")
     print(alone(program, home, "doctor"))
     window = subprocess.Popen([program], env=environment(home) | {"QT_QPA_PLATFORM": "offscreen"}, cwd=home)
