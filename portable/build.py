@@ -71,7 +71,7 @@ def check(program: Path, home: Path) -> None:
           "--cells", "2", "--steps", "20", "--out", "a.map")  # fmt: skip
     alone(program, home, "report", "last", "--format", "html,pdf", "--out", "report")
     print(alone(program, home, "doctor"))
-    window = subprocess.Popen([program], env=environment(home) | {"QT_QPA_PLATFORM": "offscreen"}, cwd=home)
+    window = subprocess.Popen([program], env=environment(home), cwd=home)
     time.sleep(OPEN)
     assert window.poll() is None, "the window has closed by itself"
     window.terminate()
@@ -89,7 +89,7 @@ def alone(program: Path, home: Path, *arguments: str) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": os.devnull, "LANG": "C.UTF-8"}
+    return {"HOME": str(home), "PATH": os.devnull, "LANG": "C.UTF-8", "QT_QPA_PLATFORM": "offscreen"}
 
 
 def run(command: list[str], folder: Path = ROOT) -> None:
