@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +41,7 @@ def report(
     library: LibraryFile = None,
 ) -> None:
     """Write a run of the library as files: all of them, or none."""
+    from gradstudio.core.files import file_name
     from gradstudio.session.files import output, tensorboard
 
     allowed = (*output.EXPORTS, TENSORBOARD)
@@ -61,9 +61,7 @@ def report(
         sections = (report_section.of(found, journal.load(map_file)),)
     if with_memory:
         _work_out_memory(found)
-    folder = out or Path(
-        re.sub(r"[^\w.+-]+", "-", found.id).lstrip(".-")[:100] or "run"
-    )  # the id may come from somebody else's library
+    folder = out or Path(file_name(found.id))
     more = tensorboard.event_file(found) if TENSORBOARD in asked else {}
     for path in output.export(
         found, folder, [name for name in asked if name != TENSORBOARD], note, more, sections, line

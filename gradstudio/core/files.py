@@ -52,6 +52,11 @@ def user_log() -> Path:
     return user_library().with_name(LOG)
 
 
+def file_name(id: str) -> str:
+    """Return a name for the files of a run, whose id may come from somebody else's library."""
+    return re.sub(r"[^\w.+-]+", "-", id).lstrip(".-")[:100] or "run"
+
+
 def user_cache() -> Path:
     """Return the folder for files that can be lost; it need not exist."""
     return Path(platformdirs.user_cache_dir("gradstudio", appauthor=False))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QPointF, QSettings, Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
+from PySide6.QtWidgets import QInputDialog, QLineEdit, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 from waiting import LONG, hold
 
@@ -211,10 +211,18 @@ def test_twins_go_in_lockstep_and_their_difference_is_drawn(qtbot: QtBot, window
     window.simulator.set_speed(float("inf"))
     dialog = TwinsDialog(window.context)
     dialog.knob.setCurrentText("optimizer.lr")
-    dialog.value.setText("0.1")
     dialog.accept()
-    assert "is 0.1 already" in dialog.problem.text()
-    dialog.value.setText("0.05")
+    assert "is 0.1 already" in dialog.problem.text() and "keeps 0.1" in dialog.now.text()
+    line = dialog.editor.head if dialog.editor is not None else None
+    assert isinstance(line, QLineEdit)
+    line.setText("fast")
+    line.setModified(True)
+    line.editingFinished.emit()
+    dialog.accept()
+    assert "allowed" in dialog.problem.text()
+    line.setText("1/20")  # as anywhere a number is typed
+    line.setModified(True)
+    line.editingFinished.emit()
     dialog.accept()
     twins = window.simulator.twins
     assert twins is not None and not dialog.isVisible()

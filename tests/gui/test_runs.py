@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QSettings, Qt
 from PySide6.QtGui import QTextDocument
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
@@ -23,10 +23,11 @@ from waiting import ENDLESS, LONG
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.gui.drawing.overlay import MOST
-from gradstudio.gui.runs import runs_controller
+from gradstudio.gui.runs import runs_controller, saved_searches
 from gradstudio.gui.runs.comparison_dialog import ComparisonDialog, ComparisonTable
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
+from gradstudio.gui.runs.several_runs import SeveralRuns
 from gradstudio.gui.window import Window
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Entry, Library
@@ -531,3 +532,44 @@ def test_a_run_that_is_not_in_the_library_is_waited_for_and_then_refused(
     window.runs.open("gone", tries=1)
     qtbot.waitUntil(lambda: window.message.shown.startswith("The run cannot be opened: no run gone"), timeout=LONG)
     assert told == ["The run cannot be opened yet; it is tried again."]
+
+
+def test_several_runs_are_tagged_drawn_and_reported(
+    qtbot: QtBot, three: tuple[Window, list[str]], tmp_path: Path
+) -> None:
+    window, _ = three
+    panel = window.side.runs
+    show_runs(qtbot, window, 3)
+    panel.list.selectAll()
+    assert len(panel.chosen) == 3
+    several = window.runs.findChild(SeveralRuns)
+    assert several is not None
+    several.tag(panel.chosen, "lab 1, seen")
+    qtbot.waitUntil(lambda: all(entry.tags == ("lab 1", "seen") for entry in panel.model.all), timeout=LONG)
+    several.tag(panel.chosen[:1], "-seen, mine")
+    qtbot.waitUntil(lambda: sorted(map(len, (entry.tags for entry in panel.model.all))) == [2, 2, 2], timeout=LONG)
+    qtbot.waitUntil(lambda: sum("mine" in entry.tags for entry in panel.model.all) == 1, timeout=LONG)
+    assert sum("seen" in entry.tags for entry in panel.model.all) == 2
+    several.export(panel.chosen, str(tmp_path))
+    qtbot.waitUntil(lambda: len(list(tmp_path.glob("*.html"))) == 3, timeout=LONG)
+    panel.draw_asked.emit(panel.chosen)
+    qtbot.waitUntil(lambda: len(window.plots.overlays.slots) >= 2, timeout=LONG)
+
+
+def test_a_search_is_saved_found_again_and_forgotten(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, _ = three
+    panel = window.side.runs
+    show_runs(qtbot, window, 3)
+    panel.search.setText("small")
+    panel.sort.setCurrentIndex(panel.sort.findData("loss"))
+    panel.save_search("  the  small ones ")
+    panel.search.setText("")
+    panel.sort.setCurrentIndex(0)
+    found = saved_searches.load()
+    assert found == {"the small ones": RunSearch("small", "loss")}
+    panel.apply(found["the small ones"])
+    assert panel.search.text() == "small" and panel.sort.currentData() == "loss"
+    panel._forget("the small ones")
+    assert saved_searches.load() == {}
+    QSettings().setValue(saved_searches.KEY, '{"a": ["x", "no such order", "", ""], "b": 3}')
+    assert saved_searches.load() == {}

@@ -174,6 +174,7 @@ class ExamDialog(TemporaryDialog):
                 widget.deleteLater()
         self._editor = editor_for(KNOBS[name])
         self._editor.setParent(self)
+        self._editor.wrong.connect(self.problem.setText)
         self._editor.set_value(self._changed.get(name, KNOBS[name].default))
         for part in (self._editor.head, self._editor.foot):
             if part is not None:

@@ -15,6 +15,7 @@ from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
 from gradstudio.gui.runs.live_run import LiveRun
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.runs.runs_panel import RunsPanel
+from gradstudio.gui.runs.several_runs import SeveralRuns
 from gradstudio.gui.services.context import Context
 from gradstudio.session.files import comparison
 from gradstudio.session.files.run_files import as_preset
@@ -59,6 +60,10 @@ class RunsController(QObject):
         panel.again_asked.connect(self.run_again)
         panel.compare_asked.connect(self.compare_chosen)
         panel.delete_asked.connect(self.delete)
+        several = SeveralRuns(context, self, self._look_anew)
+        panel.tags_asked.connect(several.ask_tags)
+        panel.reports_asked.connect(several.ask_folder)
+        panel.draw_asked.connect(self._draw_all)
         panel.undo_asked.connect(self.undo)
         panel.model.ticked.connect(self.tick)
         panel.notes.left.connect(self._annotate)
@@ -164,6 +169,11 @@ class RunsController(QObject):
                 self._context.message.show_error(why)
 
             self._library.ask(lambda library: overlaid(library.load(run)), self._draw_over, failed)
+
+    def _draw_all(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.id not in self._overlays.slots and entry.id != self._context.simulator.run.id:
+                self.tick(entry.id, True)
 
     def pin_baseline(self) -> None:
         """Keep the run in the plots as the baseline, which is drawn over every other run; unpin the one there is."""

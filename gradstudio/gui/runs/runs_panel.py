@@ -7,12 +7,14 @@ It asks the library only while it is shown, and only for what has changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.text import plural
+from gradstudio.gui.runs import saved_searches
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.runs.run_list import RunList
 from gradstudio.gui.runs.run_list_view import RunListView, list_button
@@ -39,6 +41,7 @@ class RunsPanel(QWidget):
     look_asked = Signal()  # whether the library has changed
     open_asked, again_asked = Signal(str), Signal(str)
     compare_asked, delete_asked = Signal(list), Signal(list)
+    tags_asked, reports_asked, draw_asked = Signal(list), Signal(list), Signal(list)  # entries
     undo_asked = Signal()
 
     def __init__(self) -> None:
@@ -51,6 +54,7 @@ class RunsPanel(QWidget):
         self.list, self.count = RunListView(self.model, self.rows, "Runs", ABOUT_KEYS, EMPTY), QLabel()
         self.empty = self.list.empty
         self.notes = NotesEditor()
+        self.saved = QPushButton("Saved ▾")
         self._build_choices()
         self._build_list()
         self._build_buttons()
@@ -118,15 +122,52 @@ class RunsPanel(QWidget):
 
     def _search(self) -> None:
         """List the runs that the search and the filters ask for."""
-        self.model.find(
-            RunSearch(
-                self.search.text(),
-                self.sort.currentData(),
-                self.preset.currentData() or "",
-                self.outcome.currentData() or "",
-            )
-        )
+        self.model.find(self._asked)
         self._show_state()
+
+    def apply(self, search: RunSearch) -> None:
+        """Search for what was saved."""
+        for box, value in ((self.preset, search.preset), (self.outcome, search.outcome)):
+            if value and box.findData(value) < 0:
+                box.addItem(value, value)
+        self.search.setText(search.words)
+        for box, value in ((self.sort, search.sort), (self.preset, search.preset), (self.outcome, search.outcome)):
+            box.setCurrentIndex(max(box.findData(value), 0))
+
+    @property
+    def _asked(self) -> RunSearch:
+        return RunSearch(
+            self.search.text(),
+            self.sort.currentData(),
+            self.preset.currentData() or "",
+            self.outcome.currentData() or "",
+        )
+
+    def _show_saved(self) -> None:
+        """Show the saved searches as a menu under their button."""
+        menu, searches = popups.context_menu(self.saved), saved_searches.load()
+        for name, search in searches.items():
+            menu.addAction(name.replace("&", "&&"), partial(self.apply, search))
+        if searches:
+            menu.addSeparator()
+        menu.addAction("Save this search…", self._ask_name)
+        for name in [name for name, search in searches.items() if search == self._asked]:
+            menu.addAction(f"Forget “{name}”".replace("&", "&&"), partial(self._forget, name))
+        menu.popup(self.saved.mapToGlobal(self.saved.rect().bottomLeft()))
+
+    def _ask_name(self) -> None:
+        dialog = popups.input_dialog(self, "Save this search", "Its name")
+        dialog.setTextValue(" · ".join(filter(None, (self._asked.words, self._asked.preset, self._asked.outcome)))[:60])
+        dialog.textValueSelected.connect(self.save_search)
+        dialog.open()
+
+    def save_search(self, name: str) -> None:
+        """Keep the search as it is under a name; one of that name is replaced."""
+        if name := " ".join(name.split())[: saved_searches.LONGEST]:
+            saved_searches.keep({**saved_searches.load(), name: self._asked})
+
+    def _forget(self, name: str) -> None:
+        saved_searches.keep({each: search for each, search in saved_searches.load().items() if each != name})
 
     def _show_state(self) -> None:
         """Show the count, the notes and the possible commands for the runs that are chosen."""
@@ -183,6 +224,11 @@ class RunsPanel(QWidget):
         self._offer(self.preset, ANY_PRESET, set())
         self._offer(self.outcome, ANY_OUTCOME, set())
         self.search.textChanged.connect(self._search)
+        self.saved.setProperty("role", "remedy")
+        self.saved.setAccessibleName("Saved searches")
+        self.saved.setToolTip("Searches that you have saved, with their filters and order; saves this one")
+        self.saved.setAccessibleDescription(self.saved.toolTip())
+        self.saved.clicked.connect(self._show_saved)
         self.search.installEventFilter(self)  # Down goes to the list
 
     def _build_list(self) -> None:
@@ -227,6 +273,11 @@ class RunsPanel(QWidget):
             ):
                 menu.addAction(button.text(), call).setEnabled(button.isEnabled())
             menu.addSeparator()
+            several = len(self.chosen) > 1
+            menu.addAction("Draw all over plots", partial(self.draw_asked.emit, self.chosen)).setEnabled(several)
+            menu.addAction("Add or remove tags…", partial(self.tags_asked.emit, self.chosen))
+            menu.addAction("Write reports…", partial(self.reports_asked.emit, self.chosen))
+            menu.addSeparator()
         menu.addAction(f"Undo deletion ({key('undo')})", self.undo_asked.emit)
         menu.popup(self.list.viewport().mapToGlobal(place))
 
@@ -251,7 +302,10 @@ class RunsPanel(QWidget):
         head = QVBoxLayout(top)
         head.setContentsMargins(12, 4, 12, 0)
         head.setSpacing(6)
-        head.addWidget(self.search)
+        line = QHBoxLayout()
+        line.addWidget(self.search, 1)
+        line.addWidget(self.saved)
+        head.addLayout(line)
         head.addLayout(choices)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)

@@ -1,0 +1,89 @@
+"""What is done with several chosen runs at once: tags, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QFileDialog
+
+from gradstudio.core import files
+from gradstudio.core.text import plural
+from gradstudio.gui.services import file_choice
+from gradstudio.gui.services.context import Context
+from gradstudio.gui.widgets import popups
+from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.record.run import Run
+
+MOST_REPORTS = 100  # that are written at once
+
+
+class SeveralRuns(QObject):
+    def __init__(self, context: Context, parent: QObject, changed: Callable[[], object]) -> None:
+        super().__init__(parent)
+        self._context, self._changed = context, changed
+
+    def ask_tags(self, entries: Sequence[Entry]) -> None:
+        """Ask which tags to add to the runs, and which to take away."""
+        dialog = popups.input_dialog(
+            self._context.parent, f"Tags of {plural(len(entries), 'run', 'runs')}",
+            "Tags to add, with commas between them; one with a minus before it is taken away",
+        )  # fmt: skip
+        dialog.textValueSelected.connect(partial(self.tag, list(entries)))
+        dialog.open()
+
+    def tag(self, entries: Sequence[Entry], text: str) -> None:
+        """Add the tags in a text to the runs, and take those with a minus away."""
+        words = [" ".join(part.split()) for part in text.split(",") if part.strip()]
+        gone = {word.removeprefix("-").strip() for word in words if word.startswith("-")}
+        added = [word for word in words if not word.startswith("-")]
+
+        def annotate(library: Library) -> None:
+            now = {entry.id: entry.tags for entry in library.entries()}
+            for entry in entries:
+                if entry.id in now:
+                    tags = [tag for tag in now[entry.id] if tag not in gone]
+                    library.annotate(entry.id, tags=[*tags, *added])
+
+        def done(_: object) -> None:
+            self._context.message.show_news(f"Tags written to {plural(len(entries), 'run', 'runs')}.")
+            self._changed()
+
+        self._context.library.ask(annotate, done)
+
+    def ask_folder(self, entries: Sequence[Entry]) -> None:
+        """Ask for the folder into which a report of each run is written."""
+        if len(entries) > MOST_REPORTS:
+            self._context.message.show_error(
+                f"{len(entries):,} runs are chosen; allowed: at most {MOST_REPORTS} reports at once."
+            )
+            return
+        dialog = popups.file_dialog(self._context.parent, "Folder for the reports", file_choice.folder())
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setOption(QFileDialog.Option.ShowDirsOnly)
+        dialog.fileSelected.connect(partial(self.export, list(entries)))
+        dialog.open()
+
+    def export(self, entries: Sequence[Entry], folder: str) -> None:
+        """Write a report of each run, named as the run, one after the other."""
+        notes = {entry.id: entry.note for entry in entries}
+
+        def load(id: str, library: Library) -> tuple[Run, list[Run]]:
+            run = library.load(id)
+            return run, library.line(run)
+
+        def write(found: tuple[Run, list[Run]]) -> None:
+            run, line = found
+            name = files.file_name(run.id)
+            self._context.jobs.draw(partial(_report, run, notes[run.id], line), str(Path(folder, f"{name}.html")))
+
+        for entry in entries:
+            self._context.library.ask(partial(load, entry.id), write)
+
+
+def _report(run: Run, note: str, line: Sequence[Run]) -> files.Content:
+    from gradstudio.session.files import report
+
+    return report.content(run, "html", note, line=line)
