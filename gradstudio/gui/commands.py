@@ -186,10 +186,11 @@ def _course(context: Context) -> tuple[Command, ...]:
         Command("worksheet", "Open worksheet…", partial(exercise_files.ask_worksheet, context),
                 help="Opens the worksheet of an exercise that was begun"),
         Command("take_exam", "Take an exam…", partial(exam_files.ask_exam, context),
-                help="Opens a run whose cause is hidden: find it, and heal it with few changes"),
+                help="Opens a run whose cause is hidden: find it, and heal it; not beside a run",
+                enabled=lambda: not exam_files.goes_on(context)),
         Command("make_exam", "Make an exam…", partial(exam_files.make_exam, context),
                 help="Makes an exam of the knobs as they are set, once it was tried that they break and can be healed",
-                enabled=lambda: context.controls.led_here),
+                enabled=lambda: context.controls.led_here and not exam_files.goes_on(context)),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from gradstudio.session.words.curve_words import column_words, curve_words
 
 # Of Qt's own, which names them, or whose dialogs ask for a file.
 THEIRS = (QScrollBar, QMenuBar, QMenu)
-FILES = ("open_", "save_", "export_", "import_", "take_exam", "copy_preset", "quit")
+FILES = ("open_", "save_", "export_", "import_", "take_exam", "worksheet", "copy_preset", "quit")
 
 
 def path(widget: QWidget | None) -> str:

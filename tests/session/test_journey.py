@@ -49,7 +49,7 @@ def test_the_journey_is_told_from_the_first_run_on(line: tuple[Run, Run, Run]) -
 def test_a_run_that_is_gone_is_said_to_be_unknown(line: tuple[Run, Run, Run]) -> None:
     first, second, third = line
     page = str(report.content(third, "html", line=[second]))
-    assert f"What the run {first.id} did is not known" in page and "On the test set" in page
+    assert f"What the run {first.id} did is not known here" in page and "On the test set" in page
     assert journey(first, [], {}) is None  # no branch, and nothing was tried
     tried = journey(first, [], {first.id: [Trial("optimizer.lr=0.1", outcome="broke again", broke_at=7)]})
     assert tried is not None and tried.title == "Fixes that were tried"

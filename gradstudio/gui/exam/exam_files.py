@@ -30,20 +30,21 @@ def ask_exam(context: Context) -> None:
 
 def open_exam(context: Context, path: Path) -> None:
     """Open an exam, and go on with the answer sheet beside it where there is one."""
-    if _goes_on(context):
+    if goes_on(context):
         context.message.show_error(GOING)
         return
     context.jobs.read(path, _loaded, partial(_take, context))
 
 
 def make_exam(context: Context) -> None:
-    if _goes_on(context):
+    if goes_on(context):
         context.message.show_error(GOING)
         return
     MakingDialog(context).open()
 
 
-def _goes_on(context: Context) -> bool:
+def goes_on(context: Context) -> bool:
+    """Return whether a run was begun and is not over, which no exam can go beside."""
     run = context.simulator.run
     return context.controls.started and not run.over
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from PySide6.QtWidgets import QComboBox
+
 from gradstudio.core import exercise as exercises
 from gradstudio.core.exercise import Exercise, ExerciseError
 from gradstudio.gui.exercise.exercise_dialog import ExerciseDialog
@@ -21,6 +23,9 @@ def ask_exercise(context: Context) -> None:
     titles = {f"{place}. {exercises.load(id).title}": id for place, id in enumerate(exercises.available(), 1)}
     dialog = popups.input_dialog(context.parent, "Do an exercise", "Which one?")
     dialog.setComboBoxItems(list(titles))
+    if box := dialog.findChild(QComboBox):
+        box.setAccessibleName("Exercise")
+        box.setAccessibleDescription("Exercise: which of the bundled ones to do")
     dialog.textValueSelected.connect(lambda title: begin(context, titles[title]))
     dialog.open()
 

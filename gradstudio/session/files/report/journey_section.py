@@ -35,19 +35,19 @@ def journey(run: Run, line: Sequence[Run], fixes: Fixes) -> Section | None:
     known = {each.id: each for each in line}
     path = [*run.ancestors, run.id] if run.ancestors else [run.parent, run.id]
     runs = [known.get(id) for id in path[:-1]] + [run]
+    shown = [each for each in runs if each is not None and len(each.history)][-len(LETTERS) :]
+    letters = {each.id: letter for each, letter in zip(shown, LETTERS, strict=False)} if len(shown) > 1 else {}
     blocks: list[Block] = []
     for place, each in enumerate(runs):
         if each is None:
-            blocks.append(Prose(f"What the run {path[place]} did is not known: it is not in the library any more."))
+            blocks.append(Prose(f"What the run {path[place]} did is not known here: it could not be read."))
         else:
-            blocks.append(_card(each, LETTERS[place] if place < len(LETTERS) else ""))
+            blocks.append(_card(each, letters.get(each.id, "")))
             blocks += _tried(fixes.get(each.id, ()))
         if place + 1 < len(runs):
             blocks.append(Prose(_went_on(runs[place + 1], path[place + 1])))
-    shown = [(place, each) for place, each in enumerate(runs) if each is not None and len(each.history)]
-    shown = shown[-len(LETTERS) :]
-    if len(shown) > 1:
-        traces = [figure_data.take(each) for _, each in shown]
+    if letters:
+        traces = [figure_data.take(each) for each in shown]
         for column, title in (("loss", "Loss of the journey"), ("grad_norm", "Gradient norm of the journey")):
             draw = partial(overlaid, column=column, scale=_near)
             blocks.append(Plot(f"journey-{column.replace('_', '-')}", title, "log", 1.9, draw, traces))
