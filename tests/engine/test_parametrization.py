@@ -35,7 +35,13 @@ def changes(parametrization: str, *texts: str) -> list[float]:
     "texts",
     [
         ("optimizer.kind=adam", "optimizer.lr=0.01", "model.depth=3"),
-        ("optimizer.kind=adam", "optimizer.lr=0.003", "model.kind=transformer", "problem.task=sequential_digits"),
+        (
+            "optimizer.kind=adam",
+            "optimizer.lr=0.003",
+            "model.kind=transformer",
+            "problem.task=sequential_digits",
+            "problem.seq_len=8",
+        ),
     ],
 )
 def test_the_coordinate_check(texts: tuple[str, ...]) -> None:
