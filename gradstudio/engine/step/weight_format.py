@@ -14,22 +14,23 @@ from gradstudio.engine.generators import OFFSETS
 PER_STEP = 1009  # between the seeds of two steps, so that runs of neighbouring seeds draw apart
 
 
-@torch.no_grad()
 def draw(weights: Iterable[Tensor], kind: str) -> None:
     """Round freshly drawn weights, in place, to the nearest number of the format."""
-    if kind != "fp32":
+    if kind == "fp32":
+        return
+    with torch.no_grad():
         for each in weights:
             each.copy_(each.bfloat16())
 
 
-@torch.no_grad()
 def keep(weights: Iterable[Tensor], kind: str, seed: int, step: int) -> None:
     """Round the weights after the update of a step, in place. What was not updated stays as it is, as it is rounded
     already. The chance of a step depends on seed and step alone, so a run that is set back draws the same."""
-    if kind == "bf16":
+    if kind != "bf16_stochastic":
         draw(weights, kind)
-    elif kind == "bf16_stochastic":
-        source = torch.Generator().manual_seed(seed + OFFSETS["rounding"] + PER_STEP * step)
+        return
+    source = torch.Generator().manual_seed(seed + OFFSETS["rounding"] + PER_STEP * step)
+    with torch.no_grad():
         for each in weights:
             each.copy_(stochastic(each, source))
 
