@@ -8,6 +8,16 @@ from typing import Literal
 Phase = Literal["data", "forward", "loss", "backward", "unscale", "update"]
 
 
+PHASES: dict[Phase, str] = {
+    "data": "data",
+    "forward": "forward pass",
+    "loss": "loss",
+    "backward": "backward pass",
+    "unscale": "unscaling of the gradient",
+    "update": "update",
+}
+
+
 class ProvenanceUnknown(Exception):
     """The origin cannot be found. The text says why, as a sentence."""
 
@@ -56,3 +66,15 @@ class Provenance:
     led_up: str = ""  # what happened in the steps before: norms, updates, knob changes
     source: str = ""  # of a watched script: the line of code, with its file and number
     taken: str = ""  # of a watched script: the values that went into the operation
+    rank: int | None = None  # of several ranks: the one whose step was made again
+    ranks: tuple[int, ...] = ()  # all that had a loss or a gradient of their own that was not finite in that step
+
+    @property
+    def came_with_data(self) -> bool:
+        """True where the model was given the value, rather than made it."""
+        return self.phase == "data" and not self.chain[0].produced
+
+    @property
+    def short_name(self) -> str:
+        """The operation without torch's namespace and overload: log of aten.log.default."""
+        return self.operation.split(".")[1] if self.operation.count(".") else self.operation

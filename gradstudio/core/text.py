@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 LONGEST_TITLE = 200  # characters of a run's title, wherever one is made
 LONGEST_LINE = 300  # characters of an error, on a terminal or in the message bar
@@ -68,6 +69,12 @@ def power(base: int, exponent: int) -> str:
 def plural(count: int, one: str, many: str) -> str:
     """Return '1 step' or '3 steps'."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Return '2', '0 and 2' or '0, 1 and 2'."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def duration(seconds: float) -> str:

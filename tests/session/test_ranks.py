@@ -22,6 +22,7 @@ from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
+from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.core.ranks_allowed import RankFailure
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.ranks import crew
@@ -31,9 +32,11 @@ from gradstudio.session.files import report
 from gradstudio.session.files.output import write
 from gradstudio.session.files.report.blocks import Prose, Table
 from gradstudio.session.files.report.ranks_section import ranks
+from gradstudio.session.files.summary import summarize
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.twins import twin_of
+from gradstudio.session.running.investigation import sentence
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.script import script
 
@@ -252,6 +255,62 @@ def test_a_rule_names_what_the_ranks_do(assignments: list[str], rule: str, told:
         "clip_without_effect",
     }  # fmt: skip
     assert run.findings.keys() & rules == {rule}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "rank", "ranks", "phase", "told"),
+    [
+        (
+            ["problem.nan_every=5", "distributed.nan_rank=1", "model.norm=batch"], 1, (1,), "data",
+            "The first NaN came with the data of step 5 (rank 1, micro-batch 1 of 4): the batch holds 1 value",
+        ),
+        (
+            ["loss.kind=naive_exp", "problem.input_scale=1000"], 0, (0, 1), "loss",
+            "The first Inf was born in the loss of step 0 (rank 0, micro-batch 1 of 4), in exp: exp(",
+        ),
+        (["optimizer.lr=1e6", "clipping.kind=none", "problem.input_scale=1e6"], 0, (0, 1),
+         "forward", "(rank 0, "),
+    ],
+)  # fmt: skip
+def test_the_rank_that_brought_a_nan_names_its_operation(
+    assignments: list[str], rank: int, ranks: tuple[int, ...], phase: str, told: str
+) -> None:
+    run = run_of(*assignments)
+    Worker(run).run()
+    found = run.provenance
+    assert found is not None and told in sentence(found)
+    assert (found.rank, found.ranks, found.phase, found.step) == (rank, ranks, phase, run.first_nonfinite_step)
+    assert ("Ranks 0 and 1 each had one in that step." in sentence(found)) == (len(ranks) > 1)
+    summary = summarize(run)
+    assert (summary["provenance"]["rank"], summary["provenance"]["ranks"]) == (rank, list(ranks))
+    named = [each["evidence"] for each in summary["findings"] if each["rule"] == "nan_on_a_rank"]
+    assert [text.partition(" On rank 1 it ")[2] for text in named] == (
+        [f"came with the data: {found.cause}."] if phase == "data" else []
+    )
+    assert not multiprocessing.active_children()
+
+
+def test_a_step_that_no_rank_can_make_again_is_told_in_a_line() -> None:
+    run = run_of("problem.nan_every=2", "model.norm=batch", "distributed.sync_batch_norm=true")
+    Worker(run).run()
+    notices = [event.text for event in run.events if event.kind == "notice"]
+    assert run.status == "nonfinite" and run.provenance is None
+    assert [text for text in notices if text.startswith("Where the first NaN or Inf was born is unknown: its batch")]
+
+
+def test_to_make_a_step_again_leaves_no_trace(right: Rows) -> None:
+    trainer = RankedTrainer(SMALL)
+    try:
+        rows = [row for _ in range(5) for row in trainer.advance()]
+        with pytest.raises(ProvenanceUnknown, match="stays finite"):
+            trainer.explain()
+        rows += [row for _ in range(16) for row in trainer.advance()]
+    finally:
+        trainer.close()
+    assert [(row.loss, row.grad_norm, row.weight_norm) for row in rows] == [
+        (row.loss, row.grad_norm, row.weight_norm) for row in right[:21]
+    ]
+    assert rows[20].rank_drift == 0
 
 
 def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path) -> None:

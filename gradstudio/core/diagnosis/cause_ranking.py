@@ -119,7 +119,8 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     if _died_of_depth(first, found):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
     if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
-        made = [rule for rule in ("nonfinite_loss", "nonfinite_gradient") if _is_critical(found.get(rule))]
+        not_finite = ("nan_on_a_rank", "nonfinite_loss", "nonfinite_gradient")
+        made = [rule for rule in not_finite if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
         born = min((first[rule] for rule in made), default=-1)
         _move(order, [rule for rule in _OF_THE_LOOP if first.get(rule, _NEVER) < born], before=order[0])

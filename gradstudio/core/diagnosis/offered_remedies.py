@@ -63,10 +63,11 @@ def fitting(finding: Finding, knobs: Experiment, provenance: Provenance | None =
     loop is one by itself."""
     offered = _offered(finding, knobs)
     mended = tuple(remedy for remedy in offered if remedy.startswith("mistakes."))
+    not_finite = finding.rule in ("nonfinite_loss", "nonfinite_gradient", "nan_on_a_rank")
     if provenance is not None and born_in_loss(provenance) and knobs.loss.kind != "auto":
-        offered = _OF_THE_LOSS[knobs.loss.kind] if finding.rule.startswith("nonfinite") else mended
+        offered = _OF_THE_LOSS[knobs.loss.kind] if not_finite else mended
     if provenance is not None and provenance.phase == "data":
-        offered = _OF_THE_DATA if finding.rule.startswith("nonfinite") else mended
+        offered = _OF_THE_DATA if not_finite else mended
     fit = _different(remedy for remedy in offered if _fits(remedy, knobs))
     return finding if fit == finding.remedies else replace(finding, remedies=fit)
 

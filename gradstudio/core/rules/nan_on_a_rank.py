@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
-from gradstudio.core.text import number
+from gradstudio.core.text import listed, number
 
 
 @dataclass
@@ -29,7 +29,7 @@ class NanOnARank(Looking):
         broken, sound = np.flatnonzero(~np.isfinite(norms)), np.flatnonzero(np.isfinite(norms))
         if not len(broken) or not len(sound):
             return
-        ranks = "rank " + str(broken[0]) if len(broken) == 1 else "ranks " + " and ".join(map(str, broken))
+        ranks = "rank " + str(broken[0]) if len(broken) == 1 else "ranks " + listed(broken.tolist())
         self.tell(
             history, "critical", f"NaN or Inf on {ranks}",
             f"At step {step:,}, before the gradients were averaged, that of {ranks} was not finite, and that of rank "

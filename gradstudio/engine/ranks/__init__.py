@@ -1,4 +1,5 @@
 """One experiment on several ranks: processes that train together in torch's DistributedDataParallel.
 
-`rank_trainer.py` is what each of them does, `rank_process.py` its life, `crew.py` starts and watches over them, and
-`ranked_trainer.py` is the trainer that a run is driven with. Imported only where there is more than one rank."""
+`rank_trainer.py` is what each of them does, `rank_replay.py` makes a step of one again, `rank_process.py` is its life,
+`crew.py` starts and watches over them, and `ranked_trainer.py` is the trainer that a run is driven with. Imported only
+where there is more than one rank."""

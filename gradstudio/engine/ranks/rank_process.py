@@ -90,6 +90,10 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
             return "done", None
         case "evaluate":
             return "done", trainer.evaluate()
+        case "explain":
+            from gradstudio.engine.ranks import rank_replay
+
+            return "done", rank_replay.search(trainer)
     raise ValueError(word)
 
 

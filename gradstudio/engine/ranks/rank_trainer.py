@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -20,7 +21,9 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, Row
 from gradstudio.core.rank_figures import RankFigures
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine.ranks.kept_step import KEPT, KeptStep
 from gradstudio.engine.ranks.synced_batch_norm import Link, sync
+from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.step.reading import Reading
 from gradstudio.engine.tasks.task import Batch, spoilt
 from gradstudio.engine.trainer import Trainer
@@ -43,13 +46,16 @@ class _WithSpare(nn.Module):
 class RankTrainer(Trainer):
     """Trains as Trainer does, on `rank` of `world`. Every rank must make the same calls in the same order.
 
-    `waits` is called with True before each call that waits for the other ranks, and with False after it."""
+    `waits` is called with True before each call that waits for the other ranks, and with False after it. `alone_with`
+    is the step that this rank makes again, without such calls."""
 
     alone = False
+    alone_with: KeptStep | None = None
 
     def __init__(self, experiment: Experiment, rank: int, world: int, waits: Callable[[bool], None]) -> None:
         super().__init__(experiment.with_value("run.device", "cpu"))
         self.rank, self.world, self._waits = rank, world, waits
+        self.kept: deque[KeptStep] = deque(maxlen=KEPT)  # the latest steps
         self._own = self.flat.new()  # the gradient of this rank alone
         self._local, self._averaged = self.flat.new(), self.flat.new()  # before and after the latest reduction
         places = self.flat.layout.views(self._local, self.flat.parameters)
@@ -81,6 +87,11 @@ class RankTrainer(Trainer):
         """Return a mean over this rank's examples as it counts in the mean over the ranks."""
         return mean * self._factor
 
+    def advance(self) -> list[Row]:
+        if self.alone_with is None:
+            self.kept.append(KeptStep(Snapshot.take(self)))
+        return super().advance()
+
     def next_batches(self) -> list[Any]:
         self._suffer()
         batches = super().next_batches()
@@ -100,7 +111,8 @@ class RankTrainer(Trainer):
         self._reductions, self._bytes, self._seconds, self._looking = 0, 0, 0.0, 0.0
         self._own.zero_()
         self._averaged.copy_(self.flat.gradients)
-        self._drift = self._measure_drift() if self.step % LOOK_EVERY == 0 else UNKNOWN
+        look = self.step % LOOK_EVERY == 0 and self.alone_with is None
+        self._drift = self._measure_drift() if look else UNKNOWN
 
     def _suffer(self) -> None:
         """Stall or end, where that is asked for."""
@@ -150,6 +162,11 @@ class RankTrainer(Trainer):
         self.observer.call("backward")
         before, self._left = self._reductions, self._left - 1
         forward, backward = self._contexts()
+        if self.alone_with is not None:
+            loss, figures = self._compute(*batch, divisor=divisor)
+            loss.backward()
+            self.flat.cleared = False
+            return figures.detach()
         if self._has_buffers:
             self._meet()
         with forward:
@@ -216,12 +233,17 @@ class RankTrainer(Trainer):
 
     def _passes_made(self, reading: Reading, scale: float) -> None:
         made, gradients = self.experiment.distributed, self.flat.gradients
+        if self.alone_with is not None:
+            if self.alone_with.gradient is not None:
+                gradients.copy_(self.alone_with.gradient)
+            return
         if not self._reductions:
             self._add_own(gradients)
         if made.clip_before_all_reduce:
             self._clip_and_reduce(reading, scale)
         if made.divide_by_world_size:
             gradients.div_(self.world)
+        self.kept[-1].gradient = gradients.clone()
 
     def _clip_and_reduce(self, reading: Reading, scale: float) -> None:
         """Clip this rank's gradient and average after that. The mean of what nobody clipped is only measured."""

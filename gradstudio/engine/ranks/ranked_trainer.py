@@ -13,7 +13,9 @@ import numpy as np
 from gradstudio.core.experiment import Experiment, check_passed, find_knob
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.rank_figures import RankFigures
+from gradstudio.core.ranks_allowed import RankFailure
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.ranks.crew import Crew, Stopped
 
@@ -33,6 +35,8 @@ class RankedTrainer:
         self.sample_activations_next = self.test_next = False
         self._crew = Crew(experiment, stopped)
         self._over = False  # whether the ranks are ended
+        self._failure: RankFailure | None = None  # of a rank, while it looked for the first NaN or Inf
+        self._broken: tuple[int, ...] = ()  # ranks with a loss or gradient of their own that was not finite, last step
         self._drifts: list[float] = []  # of each rank, as last measured; step 0 measures them
         self.layers, environment, self.test_interval = self._crew.about
         self.environment = {**environment, "ranks": str(experiment.distributed.ranks)}
@@ -56,6 +60,8 @@ class RankedTrainer:
 
     def advance(self) -> list[Row]:
         """Make one step on every rank, and return its row; none where the run was stopped in it."""
+        if self._failure is not None:
+            raise self._failure
         compare, self.compare_next = self.compare_next, False
         asked = (self.test_next, self.sample_activations_next)
         self._crew.step = self.step
@@ -73,6 +79,22 @@ class RankedTrainer:
     def settle(self) -> list[Row]:
         """Return nothing: each row is read at once."""
         return []
+
+    def explain(self) -> Provenance:
+        """Return where the first non-finite value was born, of the first rank that had one of its own in the latest
+        step; that rank makes the step again. ProvenanceUnknown where that cannot be found."""
+        rank = self._broken[0] if self._broken else 0
+        try:
+            found: Provenance | str = self._crew.ask([rank], "explain")[0]
+        except Stopped:
+            self._over = True
+            raise ProvenanceUnknown("the search was stopped") from None
+        except RankFailure as why:  # tell it again when the run goes on
+            self._over, self._failure = True, why
+            raise ProvenanceUnknown(str(why).removesuffix(".")) from None
+        if isinstance(found, str):
+            raise ProvenanceUnknown(f"{found} (rank {rank})")
+        return replace(found, rank=rank, ranks=self._broken if found.step == self.step - 1 else ())
 
     def evaluate(self) -> float | None:
         """Return the accuracy of rank 0 on the test set, None where the ranks are ended."""
@@ -92,6 +114,8 @@ class RankedTrainer:
         row: Row = answers[0][0]
         losses, accuracies = (np.array([answer[place] for answer in answers]) for place in (1, 2))
         figures: list[RankFigures] = [answer[3] for answer in answers]
+        norms = np.array([each.norm for each in figures])
+        self._broken = tuple(np.flatnonzero(~(np.isfinite(norms) & np.isfinite(losses))).tolist())
         measured = is_known(figures[0].drift)
         self._drifts = [each.drift for each in figures] if measured else self._drifts
         return replace(

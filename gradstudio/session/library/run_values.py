@@ -212,7 +212,8 @@ def _written(provenance: Provenance) -> dict[str, Any]:
 def _provenance(found: dict[str, Any]) -> Provenance:
     chain = tuple(conforming(Operation(**made)) for made in found["chain"])
     growth = tuple((str(place), float(value)) for place, value in found["growth"])
-    return conforming(Provenance(**{**found, "chain": chain, "growth": growth, "layers": tuple(found["layers"])}))
+    lists = {"layers": tuple(found["layers"]), "ranks": tuple(found.get("ranks", ()))}
+    return conforming(Provenance(**{**found, **lists, "chain": chain, "growth": growth}))
 
 
 def layers_from(text: str) -> tuple[Layer, ...]:

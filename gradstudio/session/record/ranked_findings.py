@@ -10,6 +10,7 @@ from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import as_code
+from gradstudio.core.provenance import PHASES
 from gradstudio.session.record.run import Run
 
 
@@ -29,7 +30,7 @@ def in_order(run: Run) -> list[Finding]:
 
 def _with_remedies(finding: Finding, run: Run) -> Finding:
     """Return the finding with the remedies that fit: knobs to set, or code to change in a script that was watched."""
-    found = fitting(finding, run.in_force, run.provenance)
+    found = _with_birth(fitting(finding, run.in_force, run.provenance), run)
     if run.watched is None:
         return found
     optimizer = run.history.settings[-1][1].optimizer if run.history.settings else ""
@@ -45,6 +46,15 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
         of_its_birth = of_birth(run.provenance, gradient, variables.get("optimizer", "optimizer"))
         lines = lines if of_its_birth is None else of_its_birth
     return replace(found, remedies=lines)
+
+
+def _with_birth(finding: Finding, run: Run) -> Finding:
+    """Return the finding that names the rank of a NaN with the operation, where that was found in the same step."""
+    born = run.provenance
+    if finding.rule != "nan_on_a_rank" or born is None or born.rank is None or born.step != finding.first_step:
+        return finding
+    how = "came with the data" if born.came_with_data else f"was made in the {PHASES[born.phase]}, in {born.short_name}"
+    return replace(finding, evidence=f"{finding.evidence} On rank {born.rank} it {how}: {born.cause}.")
 
 
 def _usable(finding: Finding, run: Run) -> tuple[str, ...]:

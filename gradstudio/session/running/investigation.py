@@ -12,25 +12,18 @@ import numpy as np
 
 from gradstudio.core.history import History
 from gradstudio.core.knobs import format_value
-from gradstudio.core.provenance import Provenance
-from gradstudio.core.text import number, plural
+from gradstudio.core.provenance import PHASES, Provenance
+from gradstudio.core.text import listed, number, plural
 from gradstudio.session.record import branches
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 
 if TYPE_CHECKING:
+    from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
     from gradstudio.engine.trainer import Trainer
 
 BACK = 20  # steps that broken weights are followed back, at the most
 RECENT = 100  # a knob change is told if it came no more than so many steps before
-PHASES = {
-    "data": "data",
-    "forward": "forward pass",
-    "loss": "loss",
-    "backward": "backward pass",
-    "unscale": "unscaling of the gradient",
-    "update": "update",
-}
 
 
 def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
@@ -45,6 +38,13 @@ def investigate(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Calla
     finally:
         there.restore(trainer)
     return found and replace(found, led_up=led_up(run, found))
+
+
+def investigate_ranks(run: Run, trainer: RankedTrainer) -> Provenance:
+    """Return the same of a run on several ranks. The rank that brought the value makes its step again, alone.
+    ProvenanceUnknown where it cannot."""
+    found = trainer.explain()
+    return replace(found, led_up=led_up(run, found))
 
 
 def _find(run: Run, trainer: Trainer, snapshots: Snapshots, stopped: Callable[[], bool]) -> Provenance | None:
@@ -146,7 +146,9 @@ def sentence(found: Provenance) -> str:
     """Return where the value was born, and of what, as a sentence."""
     at = f"time step {found.time_step + 1:,} of the sequence" if found.time_step is not None else ""
     part = f"micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
-    where = ", ".join(place for place in (found.module, at, part) if place)
+    rank = f"rank {found.rank}" if found.rank is not None else ""
+    where = ", ".join(place for place in (rank, found.module, at, part) if place)
+    all_alike = f" Ranks {listed(found.ranks)} each had one in that step." if len(found.ranks) > 1 else ""
     born = found.chain[0]
     what = (
         "NaN"
@@ -155,15 +157,16 @@ def sentence(found: Provenance) -> str:
         if born.given_inf and not born.given_nan
         else "NaN and Inf"
     )
-    if found.phase == "data" and not born.produced:
+    if found.came_with_data:
+        given = ", ".join(place for place in (rank, part) if place)
         return (
-            f"The first {what} came with the data of step {found.step:,}{f' ({part})' if part else ''}: {found.cause}."
+            f"The first {what} came with the data of step {found.step:,}{f' ({given})' if given else ''}: "
+            f"{found.cause}.{all_alike}"
         )
     verb = "was born" if born.produced else "came"
-    name = found.operation.split(".")[1] if found.operation.count(".") else found.operation
     return (
         f"The first {what} {verb} in the {PHASES[found.phase]} of step "
-        f"{found.step:,}{f' ({where})' if where else ''}, in {name}: {found.cause}."
+        f"{found.step:,}{f' ({where})' if where else ''}, in {found.short_name}: {found.cause}.{all_alike}"
     )
 
 
@@ -172,7 +175,8 @@ def as_json(found: Provenance | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        "step": found.step, "phase": found.phase, "module": found.module, "operation": found.operation,
+        "step": found.step, "rank": found.rank, "ranks": list(found.ranks),
+        "phase": found.phase, "module": found.module, "operation": found.operation,
         "cause": found.cause,
         "micro_batch": found.micro_batch, "time_step": found.time_step, "layers": list(found.layers),
         "led_up": found.led_up,

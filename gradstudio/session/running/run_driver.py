@@ -28,7 +28,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.gauge_sampling import GaugeSampler
-from gradstudio.session.running.investigation import bring, investigate
+from gradstudio.session.running.investigation import bring, investigate, investigate_ranks
 from gradstudio.session.running.rewind import Rewinder
 
 if TYPE_CHECKING:
@@ -337,9 +337,10 @@ class RunDriver:
 
     def _investigate(self) -> None:
         """Find where the first non-finite value came from. An error here is no fault of the run."""
-        if self._ranked:  # the operations of the step are in the processes of the ranks
-            return
         try:
+            if self._ranked:
+                self.writer.explain(investigate_ranks(self.run, cast("RankedTrainer", self._ready)))
+                return
             self.writer.explain(investigate(self.run, self._ready, self._snapshots, self._stopped))
         except ProvenanceUnknown as why:
             if not self._stopped():
