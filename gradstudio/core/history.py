@@ -199,6 +199,7 @@ class History:
         """Add the rows and the notes that a later reading of the same history has. Only the one writer may call
         this."""
         count = len(self)
+        self.ranks.extend(later.ranks.rows(len(self.ranks)))  # before the rows: a reader of a row looks for its ranks
         if len(later) > count:
             self.extend(later.table(count), np.stack([later.layer_metric(name, count) for name in LAYER_METRICS]))
         self._take_notes(later, len(self))

@@ -29,13 +29,13 @@ METRICS: dict[str, str] = {
     "waiting": "share of the rank's time in communication, which includes waiting for the other ranks",
     "drift": "distance of the rank's weights from those of rank 0 / their norm, as last measured (every 20 steps)",
 }
-_KEPT = 5  # figures of a rank, as RankRows has them
+FIGURES = 5  # of a rank, as RankRows has them
 
 
 class RankRows:
     """For each step and rank five numbers: the norm of its own gradient before it was averaged, its seconds in
-    communication, its seconds computing, its drift as last measured, and the weight of one of its examples. In memory
-    only: a run that is read from a library has none. One writer, many readers, as History."""
+    communication, its seconds computing, its drift as last measured, and the weight of one of its examples. One
+    writer, many readers, as History."""
 
     def __init__(self) -> None:
         self._blocks: list[np.ndarray] = []  # each (rows, ranks, 5), float32
@@ -57,6 +57,18 @@ class RankRows:
             self._blocks[-1][self._count % _BLOCK] = figures
         self._count += 1
 
+    def extend(self, figures: np.ndarray) -> None:
+        """Add steps that were measured before: (steps, ranks, 5)."""
+        taken = 0
+        while taken < len(figures):
+            line = self._count % _BLOCK
+            if line == 0:
+                self._blocks.append(np.empty((_BLOCK, *figures.shape[1:]), np.float32))
+            count = min(_BLOCK - line, len(figures) - taken)
+            self._blocks[-1][line : line + count] = figures[taken : taken + count]
+            self._count += count
+            taken += count
+
     def rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return steps start to stop: (steps, ranks, 5)."""
         stop = self._count if stop is None else min(stop, self._count)
@@ -66,7 +78,7 @@ class RankRows:
             for first, block in zip(range(0, self._count, _BLOCK), self._blocks, strict=False)
             if start < first + _BLOCK and stop > first
         ]
-        return np.concatenate(parts) if parts else np.empty((0, self.ranks, _KEPT), np.float32)
+        return np.concatenate(parts) if parts else np.empty((0, self.ranks, FIGURES), np.float32)
 
     def metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return steps start to stop of one of METRICS: float32, (steps, ranks)."""

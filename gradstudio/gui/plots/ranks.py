@@ -18,7 +18,7 @@ LATEST = 100  # steps that the share of communication is told of
 
 
 class RanksPlot(HeatmapPlot):
-    """A plot that is there only for a run on several ranks that was trained in this program."""
+    """A plot that is there only for a run on several ranks."""
 
     title = "Ranks × steps"
     help = (

@@ -93,7 +93,7 @@ def ranks_npz(run: Run, file: BinaryIO) -> None:
 
 
 def has_ranks(run: Run) -> bool:
-    """Return whether the figures of each rank are known: of a run that was trained here on several."""
+    """Return whether the figures of each rank are known; older versions did not keep them with a run."""
     return len(run.history.ranks) >= len(run.history) > 0
 
 

@@ -3,7 +3,8 @@
 A disk may change a bit that SQLite does not miss. Runs from before version 2 have no checksums, and are read without;
 of any other run, each part has one.
 Each is a CRC-32 of values in one order, in the table `checksums`: "list" and "run" of the two halves of the line in
-the table `runs`, "rows" of each piece of rows, and one for each kind of entries, of all of them together."""
+the table `runs`, "rows" of each piece of rows, "rank_rows" of what its ranks measured in it, and one for each kind of
+entries, of all of them together."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-LIST, RUN, ROWS = "list", "run", "rows"  # parts; any other is a kind of entries
+LIST, RUN, ROWS, RANKS = "list", "run", "rows", "rank_rows"  # parts; any other is a kind of entries
 # The columns of `runs` that are read for the list of runs: not what is large.
 LISTED = (
     "id", "title", "preset_id", "status", "process", "started", "steps", "final_loss", "accuracy", "seconds", "note",
@@ -63,19 +64,23 @@ def check_run(
     chunks: Sequence[Sequence[Any]],
     entries: Mapping[str, Sequence[str]],
     sums: Sequence[Sequence[Any]],
+    of_ranks: Sequence[Sequence[Any]] = (),
 ) -> None:
     """Raise ChecksumError where a run is not what was written, or a part of it has no checksum though others have.
-    `chunks` are its pieces of rows, `entries` the texts of each kind, `sums` its lines in the table `checksums`."""
-    rows = {chunk[0]: chunk for chunk in chunks}
+    `chunks` are its pieces of rows, `entries` the texts of each kind, `sums` its lines in the table `checksums`,
+    `of_ranks` the pieces of rows of its ranks."""
+    pieces = {ROWS: {chunk[0]: chunk for chunk in chunks}, RANKS: {chunk[0]: chunk for chunk in of_ranks}}
     parts = {(part, number) for part, number, _ in sums}
-    needed = {(LIST, 0), (RUN, 0), *((ROWS, start) for start in rows), *((kind, 0) for kind in entries)}
+    needed = {(LIST, 0), (RUN, 0), *((kind, 0) for kind in entries)}
+    needed |= {(part, start) for part, rows in pieces.items() for start in rows}
     if parts and not parts >= needed:
         raise ChecksumError("a part of it has no checksum")
     for part, number, crc in sums:
         if part in (LIST, RUN):
             found, what = _of_half(line, part), "its line in the list"
-        elif part == ROWS:
-            found, what = of_values(rows.get(number, ())), f"its rows from step {number} on"
+        elif part in pieces:
+            what = f"its rows{' of ranks' if part == RANKS else ''} from step {number} on"
+            found = of_values(pieces[part].get(number, ()))
         else:
             found, what = of_values(entries.get(part, ())), f"its list of {part}"
         if found != crc:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gradstudio.core import files
 from gradstudio.core.text import plural
-from gradstudio.session.library import schema
+from gradstudio.session.library import checksums, schema
 from gradstudio.session.library.open_files import other_name
 
 _TABLES = (("runs", "id"), ("rows", "run"), ("entries", "run"))  # and what names a run there
@@ -98,7 +98,8 @@ def _runs(old: sqlite3.Connection) -> set[str]:
 def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> bool:
     """Copy one run with all its parts, or nothing of it. Return whether it has its checksums: those that cannot be read
     whole are left out, for a run with a part of them would not be read. A library of version 1 has none. Snapshots that
-    cannot be read are left out too: they are as large as all else together, and can be made again."""
+    cannot be read are left out too: they are as large as all else together, and can be made again. So are the rows of
+    its ranks, without which all else is still a run."""
     new.execute("BEGIN IMMEDIATE")
     try:
         for table, key in _TABLES:
@@ -114,14 +115,29 @@ def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> bool:
             sums = list(_lines(old, "checksums", "run", run))
         except sqlite3.Error as fault:
             sums, checked = [], "no such table" in str(fault)
+        of_ranks = _rank_rows(old, run, sums)
+        for line in of_ranks:
+            _put(new, "rank_rows", line)
         for line in sums:
-            _put(new, "checksums", line)
+            if of_ranks or line[1] != checksums.RANKS:
+                _put(new, "checksums", line)
         new.execute("COMMIT")
     except BaseException:
         if new.in_transaction:
             new.execute("ROLLBACK")
         raise
     return checked
+
+
+def _rank_rows(old: sqlite3.Connection, run: str, sums: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Return what the ranks of a run measured; nothing where it is not whole. A library of version 5 has no such table,
+    and where its first page is lost another one is found in its place, so only lines that match their checksums
+    count."""
+    lines: list[Sequence[Any]] = []
+    with suppress(sqlite3.Error):
+        lines = list(_lines(old, "rank_rows", "run", run))
+    needed = {number: crc for _, part, number, crc in sums if part == checksums.RANKS}
+    return lines if {line[1]: checksums.of_values(line[1:]) for line in lines} == needed else []
 
 
 def _lines(old: sqlite3.Connection, table: str, key: str, run: str) -> sqlite3.Cursor:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gradstudio.core import files
 from gradstudio.core.knobs import quote
 
-VERSION = 5
+VERSION = 6
 LONGEST_VALUE = 256 << 20  # bytes of one text or blob: 4096 rows of 1,600 layers take 160 MB
 PATIENCE = 5.0  # seconds to wait for another program that writes
 
@@ -63,6 +63,13 @@ factor REAL NOT NULL,
 ) WITHOUT ROWID;
 """,
     "",  # rows with columns of ranks, which an older program would take for damaged ones
+    """
+CREATE TABLE rank_rows (
+    run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, start INTEGER NOT NULL, \
+count INTEGER NOT NULL, ranks INTEGER NOT NULL, figures BLOB NOT NULL,
+    PRIMARY KEY (run, start)
+);
+""",
 )
 
 

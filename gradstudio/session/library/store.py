@@ -17,6 +17,8 @@ import numpy as np
 from gradstudio.core import files
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, History
 from gradstudio.core.knobs import quote
+from gradstudio.core.rank_figures import FIGURES
+from gradstudio.core.ranks_allowed import SEVERAL
 from gradstudio.core.text import LONGEST_TITLE, plural, shortened
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
 from gradstudio.session.library.checksums import LISTED, check_listed, check_run, sealed
@@ -210,10 +212,11 @@ class Library:
             row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None:
                 raise LibraryError(f"no run {quote(run)} in the library {self.path}")
-            chunks, lines, sums = (
+            chunks, of_ranks, lines, sums = (
                 self._connection.execute(query, (run,)).fetchall()
                 for query in (
                     "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
+                    "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
                     "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
                     "SELECT part, number, crc FROM checksums WHERE run = ?",
                 )
@@ -222,12 +225,16 @@ class Library:
                 entries: dict[str, list[str]] = {}
                 for kind, content in lines:
                     entries.setdefault(kind, []).append(content)
-                check_run(dict(row), chunks, entries, sums)
+                check_run(dict(row), chunks, entries, sums, of_ranks)
                 found = {kind: [loads(content) for content in contents] for kind, contents in entries.items()}
                 history = _history(row["layers"], chunks)
+                _add_ranks(history, of_ranks)
                 if row["steps"] and not history:
                     raise PackingError("its rows are missing")
-                return run_from(row, found, history, self._outcome(row), self._ancestors(row))
+                read = run_from(row, found, history, self._outcome(row), self._ancestors(row))
+                if history.ranks.ranks not in (0, read.experiment.distributed.ranks):
+                    raise PackingError(f"its rows are of {history.ranks.ranks} ranks")
+                return read
             except DAMAGE as fault:
                 what = " ".join(str(fault).split())[:200] or type(fault).__name__
                 raise LibraryError(f"the run {run} in {self.path} is damaged: {what}") from None
@@ -418,7 +425,7 @@ def _purge_lost(connection: sqlite3.Connection, run: str) -> bool:
     """Remove what is left of a run whose line is lost, and return whether there was something."""
     lost = run in [found[0] for found in connection.execute(_LOST)]
     if lost:
-        for table in ("rows", "entries", "snapshots", "checksums"):
+        for table in ("rows", "rank_rows", "entries", "snapshots", "checksums"):
             connection.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
     return lost
 
@@ -464,6 +471,16 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
         of_layers = unpack(measured, (count, len(LAYER_METRICS), len(history.layers)), np.float32)
         history.extend(rows, of_layers.transpose(1, 0, 2))
     return history
+
+
+def _add_ranks(history: History, chunks: Sequence[sqlite3.Row]) -> None:
+    """Add what each rank measured, up to the first gap. PackingError where that is not of the ranks of a run."""
+    for start, count, ranks, figures in chunks:
+        if start != len(history.ranks):
+            break
+        if not (0 < count <= BLOCK and ranks in SEVERAL):
+            raise PackingError(f"a piece of {count:,} rows of {ranks:,} ranks")
+        history.ranks.extend(unpack(figures, (count, ranks, FIGURES), np.float32))
 
 
 def _damaged(run: Any, title: Any = "", started: Any = 0.0, steps: Any = 0, deleted: bool = False) -> Entry:

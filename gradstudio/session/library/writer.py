@@ -250,15 +250,26 @@ class _Followed:
         written, piece = (before.rows, before.piece) if history is before.history else (0, 0)
         if rows > written:
             connection.execute("DELETE FROM rows WHERE run = ? AND start >= ?", (self._id, piece))
+            connection.execute("DELETE FROM rank_rows WHERE run = ? AND start >= ?", (self._id, piece))
             connection.execute(
-                "DELETE FROM checksums WHERE run = ? AND part = ? AND number >= ?", (self._id, checksums.ROWS, piece)
+                "DELETE FROM checksums WHERE run = ? AND part IN (?, ?) AND number >= ?",
+                (self._id, checksums.ROWS, checksums.RANKS, piece),
             )
             for start in range(piece, rows, BLOCK):
                 piece, stop = start, min(start + BLOCK, rows)
                 content = (start, stop - start, *_packed(history, start, stop))
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
                 checksums.put(connection, self._id, checksums.ROWS, start, checksums.of_values(content))
+                self._write_rank_rows(connection, history, start, stop)
         return piece if rows - piece < PIECE else rows
+
+    def _write_rank_rows(self, connection: sqlite3.Connection, history: History, start: int, stop: int) -> None:
+        """Write what each rank measured in rows start to stop, where there are ranks."""
+        figures = history.ranks.rows(start, stop)
+        if len(figures):
+            content = (start, len(figures), figures.shape[1], pack(figures))
+            connection.execute("INSERT INTO rank_rows VALUES (?, ?, ?, ?, ?)", (self._id, *content))
+            checksums.put(connection, self._id, checksums.RANKS, start, checksums.of_values(content))
 
 
 def _grown(entries: list[Any], encode: Callable[[Any], list[Any]], length: int, checksum: int) -> _Grown:

@@ -193,7 +193,7 @@ def test_what_a_person_writes_keeps_the_checksums_right_and_hides_no_damage(path
 
 
 def test_the_runs_of_a_library_of_version_1_are_read_as_before_and_later_ones_have_checksums(path: Path) -> None:
-    sql(path, "DROP TABLE checksums", "DROP TABLE requests", "PRAGMA user_version = 1")
+    sql(path, "DROP TABLE checksums", "DROP TABLE requests", "DROP TABLE rank_rows", "PRAGMA user_version = 1")
     assert read(path) == ("finished", "")
     with contextlib.closing(Library(path)) as library:
         library.annotate("bad", note="mine")
@@ -312,7 +312,7 @@ def test_what_is_no_file_is_no_library_and_gets_no_journal(tmp_path: Path) -> No
 @pytest.mark.parametrize("version", [1, schema.VERSION])
 def test_all_runs_of_a_library_whose_first_page_is_damaged_are_saved(where: int, version: int, path: Path) -> None:
     if version == 1:
-        sql(path, "DROP TABLE checksums", "DROP TABLE requests", "PRAGMA user_version = 1")
+        sql(path, "DROP TABLE checksums", "DROP TABLE requests", "DROP TABLE rank_rows", "PRAGMA user_version = 1")
     data = bytearray(path.read_bytes())
     data[where : where + 40] = bytes(byte ^ 0x55 for byte in data[where : where + 40])
     path.write_bytes(data)

@@ -32,7 +32,7 @@ def ranks(run: Run) -> Section | None:
             ),
         ]  # fmt: skip
     else:
-        blocks.append(Prose("What each rank measured by itself is known only where the run was trained.", dim=True))
+        blocks.append(Prose("What each rank measured by itself was not kept with this run.", dim=True))
     if taken.measured("rank_drift")[1].any():
         note = "largest distance of a rank's weights from those of rank 0, relative to their norm"
         blocks.append(Plot("drift", "Drift of the ranks", note, 1.1, _drift, taken))
