@@ -183,6 +183,13 @@ class Optimizer(Section):
         le=1e3,
         slider=(0.0, 0.1),
     )
+    sam_rho: float = knob(
+        0.0,
+        "Sharpness-aware minimization (Foret 2021): how far along its gradient g the weights are moved, to w + rho "
+        "g / |g|, before the gradient is taken that updates w. It takes two passes a step: loss and accuracy are those "
+        "of the first, at w; every gradient norm is that of the second, at the moved weights. 0: off; often 0.05.",
+        ge=0, le=1e3, slider=(0.0, 0.5),
+    )  # fmt: skip
 
 
 class Gradients(Section):

@@ -4,6 +4,10 @@ A right step, as a grammar:
 
     zero_grad  (forward backward) x N  [unscale]  [clip]  step  [update]  [schedule]
 
+with sharpness-aware minimization
+
+    zero_grad  (forward backward) x N  perturb  zero_grad  (forward backward) x N  restore  ...
+
 with `unscale` under loss scaling, `clip` where gradients are clipped, `update` under dynamic scaling, and `schedule`
 unless the scaler skipped the step. A wrong loop is found here even where the loss looks fine."""
 
@@ -13,8 +17,9 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 Call = Literal[
-    "zero_grad", "forward", "backward", "divide", "unscale", "clip", "step", "step_without_scaler", "update", "schedule"
-]
+    "zero_grad", "forward", "backward", "perturb", "restore", "divide", "unscale", "clip", "step",
+    "step_without_scaler", "update", "schedule",
+]  # fmt: skip
 
 
 LONGEST_GROUP = 6  # calls that a loop over micro-batches makes for each of them, at most
@@ -60,6 +65,8 @@ def right(loop: Loop) -> tuple[Call, ...]:
     """Return the calls of a right step that was asked to do the same."""
     micro_batch: tuple[Call, ...] = ("forward", "backward")
     calls: list[Call] = ["zero_grad", *micro_batch * loop.micro_batches]
+    if "perturb" in loop.calls:
+        calls = [*calls, "perturb", *calls, "restore"]
     if loop.scaling != "none":
         calls.append("unscale")
     if loop.clipping:
@@ -92,8 +99,17 @@ def faults(loop: Loop) -> list[Fault]:
     due = right(loop)
     if loop.calls == due:
         return []
-    found = [fault for broken, fault in _FAULTS if broken(loop)]
+    second = _second_passes(loop)
+    found = [fault for broken, fault in _FAULTS if broken(second)]
     return found or [Fault(f"{in_words(loop.calls)} was called where {in_words(due)} is due.", ())]
+
+
+def _second_passes(loop: Loop) -> Loop:
+    """Return the loop without the first passes of sharpness-aware minimization, which only tell where to move to."""
+    if "perturb" not in loop.calls:
+        return loop
+    calls = loop.calls[loop.calls.index("perturb") + 1 :]
+    return loop._replace(calls=tuple(call for call in calls if call != "restore"))
 
 
 def _before(loop: Loop, one: Call, other: Call) -> bool:

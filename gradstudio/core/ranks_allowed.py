@@ -64,6 +64,8 @@ def check(knobs: Values, *, with_file: bool) -> None:
             _refuse(name, knobs, why)
     if knobs["run.device"] not in ("auto", "cpu"):
         _refuse("run.device", knobs, "the ranks train on the CPU")
+    if knobs["optimizer.sam_rho"]:
+        _refuse("optimizer.sam_rho", knobs, "the gradient that it moves along is never reduced; allowed: 0")
     if knobs["run.memory_budget"]:
         _refuse("run.memory_budget", knobs, "the memory of a single process is what is worked out")
     size = int(knobs["problem.batch_size"])

@@ -20,7 +20,7 @@ from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
-from gradstudio.engine.step import loss_scale, optimizers, schedules, testing, weight_format
+from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness, testing, weight_format
 from gradstudio.engine.step.accumulation import UnclippedSum, kept
 from gradstudio.engine.step.checks import DOES_NOT_FIT, NO_CHECKS, NOBODY_JOINS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
@@ -203,6 +203,9 @@ class Trainer:
         knobs, mistakes, flat = self.experiment, self.experiment.mistakes, self.flat
         batches = self.next_batches()
         checks = self._checks(batches)
+        origin = self._climb(batches, reading) if knobs.optimizer.sam_rho > 0 else None
+        if checks is not NO_CHECKS:
+            self._measure_gradients(batches, checks)
         divisor = 1 if mistakes.unscaled_accumulation or mistakes.divide_each_micro_batch else len(batches)
         unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch else None
 
@@ -217,13 +220,17 @@ class Trainer:
                 self._advance_schedule()
             if unclipped:
                 unclipped.set_aside()
-            reading.passed(self._forward_backward(batch, divisor))
+            figures = self._forward_backward(batch, divisor)
+            if origin is None:  # or those at the origin are read already
+                reading.passed(figures)
             if unclipped:
                 unclipped.put_back()
             if mistakes.divide_each_micro_batch and len(batches) > 1:
                 self._divide([flat.gradients, *([unclipped.sum] if unclipped else [])], len(batches))
             if unclipped:
                 self._clip(reading, measured=False)
+        if origin is not None:
+            self._come_back(origin)
 
         scale, scaling = self.scaler.get_scale(), loss_scale.kind(self.scaler)
         checks.compare_sum(flat.grads)
@@ -303,6 +310,27 @@ class Trainer:
         """Return the factor on the loss of every pass."""
         return self.experiment.loss.weight
 
+    def _climb(self, batches: list[Any], reading: Reading) -> sharpness.Origin:
+        """Make the passes whose losses the step has, and move the weights along their gradient: sharpness-aware
+        minimization. A mistake of the loop is in the passes that come after; only a missing zero_grad is missing here
+        too. Return where the weights were."""
+        knobs = self.experiment
+        if not knobs.mistakes.never_zero_grad:
+            self._zero_grad()
+        for batch in batches:
+            reading.passed(self._forward_backward(batch, len(batches)))
+        self.observer.call("perturb")
+        self.observer.phase("update")
+        origin = sharpness.Origin(self.flat, self.model, self.before)
+        sharpness.perturb(self.flat, knobs.optimizer.sam_rho)
+        if knobs.precision.weights != "fp32":
+            weight_format.draw(self._weights, knobs.precision.weights)
+        return origin
+
+    def _come_back(self, origin: sharpness.Origin) -> None:
+        self.observer.call("restore")
+        origin.restore()
+
     def _passes_made(self, reading: Reading, scale: float) -> None:
         """Hear that the gradients of all passes are there, still times the loss scale."""
 
@@ -362,9 +390,18 @@ class Trainer:
             return NO_CHECKS
         checks = Checks(self.step, ALIKE[self.experiment.precision.dtype])
         with self.subject.no_chance():
+            if self.sample_activations_next:
+                sampled = self.subject.activations(self.model, batches[0], self.experiment)
+                checks.activations = Activations(self.step, sampled)
+            if self.test_next:
+                checks.measure_test_set(self.test)
+        return checks
+
+    def _measure_gradients(self, batches: list[Any], checks: Checks) -> None:
+        """Measure the gradients that were asked for, where that of the step is taken. Nothing is asked for then."""
+        with self.subject.no_chance():
             self._measure_beside(batches, checks)
         self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
-        return checks
 
     def _measure_beside(self, batches: list[Any], checks: Checks) -> None:
         parameters = self.flat.parameters
@@ -375,13 +412,8 @@ class Trainer:
         elif self.compare_next:
             loss = self._loss_of_batch(1)
             checks.measure_joined(self.model, parameters, batches, loss, self.scaler.get_scale)
-        if self.sample_activations_next:
-            sampled = self.subject.activations(self.model, batches[0], self.experiment)
-            checks.activations = Activations(self.step, sampled)
         if self.check_accumulation_next:
             checks.measure_summed(self.model, parameters, batches, self._loss_of_batch(len(batches)))
-        if self.test_next:
-            checks.measure_test_set(self.test)
 
     def _loss_of_batch(self, divisor: int) -> Callable[[Any], Tensor]:
         return lambda batch: self._compute(*batch, divisor=divisor)[0]

@@ -90,6 +90,13 @@ def test_a_number_brings_no_other_choice(other: str, choice: str, number: str, v
         with_adjustments(Experiment().with_value(other, choice), number, value)
 
 
+def test_ranks_and_sharpness_aware_minimization_are_refused_in_one_line() -> None:
+    with pytest.raises(
+        KnobError, match=r"optimizer\.sam_rho = 0\.05 is not allowed with distributed\.ranks = 2: the gradi"
+    ):
+        Experiment().with_texts(["distributed.ranks=2", "optimizer.sam_rho=0.05"])
+
+
 def test_a_value_that_is_never_allowed_is_refused_by_its_own_name() -> None:
     with pytest.raises(KnobError, match=r"optimizer\.lr = -1"):
         with_adjustments(Experiment(), "optimizer.lr", -1.0)

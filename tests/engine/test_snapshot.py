@@ -146,7 +146,8 @@ def test_every_model_optimizer_and_precision(build, kind, optimizer, dtype):
     ["mistakes.never_zero_grad=true", "accumulation.steps=1", "optimizer.kind=adam"],
     ["mistakes.never_zero_grad=true", "mistakes.clip_each_micro_batch=true", "mistakes.drop_last_micro_batches=true"],
     ["model.checkpointing=true", "model.norm=batch"], ["model.norm=layer", "model.residual=true"],
-    ["optimizer.lr=0"],
+    ["optimizer.lr=0"], ["optimizer.sam_rho=0.3", "model.norm=batch"],
+    ["optimizer.sam_rho=0.3", "mistakes.never_zero_grad=true"],
 ], ids=" ".join)  # fmt: skip
 def test_everything_else_that_a_step_can_do(build, knobs):
     holds(build, *BUSY, *knobs)

@@ -142,6 +142,14 @@ problem.skip_batches=4 0:problem.skip_batches=1 problem.outlier_every=1 problem.
 optimizer.kind=adam optimizer.lr=0.01 optimizer.beta1=0.8 optimizer.beta2=0.9 optimizer.weight_decay=0.1
 optimizer.kind=adam 2:optimizer.lr=0.3 3:optimizer.beta1=0.5 4:optimizer.eps=0.01
 optimizer.kind=adamw optimizer.lr=0.01
+optimizer.sam_rho=0.05 model.kind=cnn model.norm=batch clipping.kind=norm clipping.max_norm=0.1
+optimizer.sam_rho=0.1 accumulation.steps=3 problem.outlier_every=2 gradients.noise_std=0.01 optimizer.kind=adam optimizer.lr=0.01
+2:optimizer.sam_rho=0.2 4:optimizer.sam_rho=0.5 accumulation.steps=2 precision.dtype=fp16 clipping.kind=norm
+optimizer.sam_rho=0.1 3:optimizer.sam_rho=0 problem.task=ring model.kind=gan precision.weights=bf16_stochastic
+optimizer.sam_rho=0.1 problem.task=pole model.kind=policy precision.dtype=fp16 precision.scaling=static precision.init_scale=128
+optimizer.sam_rho=0.1 accumulation.steps=3 mistakes.never_zero_grad=true mistakes.drop_last_micro_batches=true 2:accumulation.steps=1
+optimizer.sam_rho=1 accumulation.steps=2 clipping.kind=agc mistakes.clip_each_micro_batch=true mistakes.zero_grad_each_micro_batch=true
+optimizer.sam_rho=0.1 accumulation.steps=2 clipping.kind=norm mistakes.unscaled_accumulation=true mistakes.scheduler_each_micro_batch=true schedule.warmup_steps=9
 optimizer.kind=rmsprop optimizer.lr=0.01 3:optimizer.momentum=0.5
 optimizer.momentum=0.9 2:optimizer.lr=0.3 3:optimizer.momentum=0.5 4:optimizer.weight_decay=0.2
 schedule.warmup_steps=4 schedule.kind=cosine schedule.total_steps=5
@@ -303,6 +311,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "problem.outlier_every": (0, 2, 3),
     "problem.label_noise": (0.0, 0.3), "problem.nan_every": (0, 4), "loss.z_loss": (0.0, 0.01, 1.0),
     "model.norm_momentum": (0.1, 0.5), "model.base_width": (4, 12, 48),
+    "optimizer.sam_rho": (0.0, 0.05, 1.0),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
 }  # fmt: skip
 UNDRAWN = ("run.steps", "run.device", "run.deterministic", "run.memory_budget")

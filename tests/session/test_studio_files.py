@@ -76,6 +76,7 @@ model.init=orthogonal optimizer.kind=adam
 model.init=normal optimizer.weight_decay=0.1 optimizer.momentum=0.9
 model.init=zeros
 model.init_gain=0.5 run.seed=7
+optimizer.sam_rho=0.1 accumulation.steps=3 model_file.dropout=0.5 problem.outlier_every=3
 mistakes.never_zero_grad=true
 mistakes.clip_after_step=true clipping.kind=norm
 accumulation.steps=3 mistakes.clip_each_micro_batch=true clipping.kind=norm

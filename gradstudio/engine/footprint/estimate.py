@@ -81,7 +81,8 @@ def of_own_model(knobs: Experiment, memory: AbstractContextManager[Any]) -> Foot
     subject = OwnModel(knobs.studio_file, knobs, "cpu")
 
     def draw() -> Iterator[Any]:
-        for batch in subject.task.next_batches(model, min(knobs.accumulation.steps, SEEN)):
+        seen = knobs.accumulation.steps if knobs.optimizer.sam_rho > 0 else SEEN  # which keeps all of a step
+        for batch in subject.task.next_batches(model, min(knobs.accumulation.steps, seen)):
             tally.mark(trees.tensors(batch.tree), "data")
             yield batch
 

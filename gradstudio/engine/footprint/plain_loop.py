@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gradstudio.core.experiment import Experiment
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import trees
-from gradstudio.engine.step import clipping, optimizers, weight_format
+from gradstudio.engine.step import clipping, optimizers, sharpness, weight_format
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.subject import Subject
 
@@ -76,9 +76,13 @@ class PlainLoop:
         """Make one optimizer step."""
         knobs, count = self.knobs, self.knobs.accumulation.steps
         self._tell("data")
+        batches, origin = self._draw(), []
+        if knobs.optimizer.sam_rho > 0:
+            batches = list(batches)
+            origin = self._climb(batches)
         if not knobs.mistakes.never_zero_grad:
             self._zero_grad()
-        for number, batch in enumerate(self._draw()):
+        for number, batch in enumerate(batches):
             if number >= SEEN:
                 break
             if knobs.mistakes.zero_grad_each_micro_batch:
@@ -87,11 +91,33 @@ class PlainLoop:
             self._pass(batch, 1 if undivided else count)
             self._mark_gradients()
             self._tell("data")
+        for tensor, value in origin:
+            tensor.copy_(value)
         self._finish_gradient()
         self._tell("update")
         self._optimizer.step()
         weight_format.keep(self._parameters, knobs.precision.weights, knobs.run.seed, 0)
         self._mark_state()
+
+    def _climb(self, batches: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
+        """Make the first passes of sharpness-aware minimization, and move the weights. Return what is to come back, and
+        its values."""
+        knobs = self.knobs
+        if not knobs.mistakes.never_zero_grad:
+            self._zero_grad()
+        for batch in batches[:SEEN]:
+            self._pass(batch, knobs.accumulation.steps)
+            self._mark_gradients()
+        self._tell("clip")
+        grads = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        norm = nn.utils.get_total_norm(grads)
+        held = [*(parameter.detach() for parameter in self._parameters), *self._model.buffers()]
+        origin = [(tensor, tensor.clone()) for tensor in held]
+        with torch.no_grad():
+            for parameter, grad in zip(self._parameters, grads, strict=False):
+                parameter.add_(grad * (knobs.optimizer.sam_rho / (norm + sharpness.EPS)))
+        self._tell("data")
+        return origin
 
     def _zero_grad(self) -> None:
         self._optimizer.zero_grad(set_to_none=self.knobs.studio_file is None)  # as a script does

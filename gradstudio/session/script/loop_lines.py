@@ -12,6 +12,7 @@ from gradstudio.session.script import (
     parametrization_lines,
     rank_lines,
     schedule_lines,
+    sharpness_lines,
     weight_format_lines,
 )
 from gradstudio.session.script.mistake_lines import always, ever, mark, right, switch, wrong
@@ -89,22 +90,43 @@ def loop(plan: Plan, lines: Lines) -> None:
     _apply_changes(plan, lines)
     rank_lines.suffer(plan, lines)
     _pass_over(plan, lines)
+    if sharpness_lines.ever(plan):
+        _climb(plan, lines, many=many)
     _zero_grad(plan, lines)
     if clipping_lines.ever(plan):
         wrong(plan, lines, "clip_before_backward", clipping_lines.call(plan), "there is nothing to clip yet", 1)
+    depth = 1 + many
     if many:
         _micro_batches(plan, lines)
-    else:
-        lines.add(plan.next_batch, 1)
-    depth = 1 + many
-    _outliers(plan, lines, depth)
-    rank_lines.share(plan, lines, depth)
-    _nans(plan, lines, depth)
+    if not sharpness_lines.ever(plan):
+        _draw(plan, lines, depth)
     _mistakes_of_micro_batches(plan, lines, depth, many=many)
     _forward_and_backward(plan, lines, depth, many=many)
+    if sharpness_lines.ever(plan):
+        sharpness_lines.come_back(plan, lines)
     _finish_gradient(plan, lines)
     _update(plan, lines)
     _tell(plan, lines, many=many)
+
+
+def _draw(plan: Plan, lines: Lines, depth: int) -> None:
+    """Add the lines that draw a micro-batch."""
+    lines.add(plan.next_batch, depth)
+    _outliers(plan, lines, depth)
+    rank_lines.share(plan, lines, depth)
+    _nans(plan, lines, depth)
+
+
+def _climb(plan: Plan, lines: Lines, *, many: bool) -> None:
+    """Add the first passes of sharpness-aware minimization, in which there is no mistake."""
+
+    def passes(lines: Lines, depth: int) -> None:
+        _forward(plan, lines, depth)
+        share = f"loss / {plan.text('accumulation.steps')}" if many else "loss"
+        lines.add(loss_scale_lines.backward(plan, share), depth)
+
+    sharpness_lines.draw(plan, lines, lambda lines, depth: _draw(plan, lines, depth), many=many)
+    sharpness_lines.climb(plan, lines, passes, many=many)
 
 
 def _apply_changes(plan: Plan, lines: Lines) -> None:
@@ -142,13 +164,11 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
         ever(plan, "scheduler_each_micro_batch") and schedule_lines.scheduled(plan)
     )
     indexed = indexed or rank_lines.indexed(plan)
+    if sharpness_lines.ever(plan):
+        sharpness_lines.loop(plan, lines, indexed=indexed)
+        return
     lines.add("losses = []", 1)
-    if indexed:
-        lines.add(f"for index in range({count}):", 1)
-        lines.add(plan.next_batch, 2)
-    else:
-        lines.add(f"for _ in range({count}):", 1)
-        lines.add(plan.next_batch, 2)
+    lines.add(f"for {'index' if indexed else '_'} in range({count}):", 1)
 
 
 def _outliers(plan: Plan, lines: Lines, depth: int) -> None:
@@ -217,8 +237,8 @@ def _mistakes_of_micro_batches(plan: Plan, lines: Lines, depth: int, *, many: bo
         )
 
 
-def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
-    outside, depth = depth, rank_lines.pass_depth(plan, lines, depth, many=many)
+def _forward(plan: Plan, lines: Lines, depth: int) -> None:
+    """Add the lines that compute the loss."""
     dtypes = plan.values("precision.dtype")
     called = f"outputs = {rank_lines.model(plan)}(inputs)"
     forward = f"loss = {own_model_lines.loss(plan)}" if plan.own else called
@@ -239,6 +259,11 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
         lines.add("outputs = outputs.float()", depth)  # one cast, so that its gradients are added up in fp32
         outputs = "outputs"
     lines.add(f"loss = {'loss.float()' if plan.own else loss_lines.call(plan, outputs)}{weight}", depth)
+
+
+def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
+    outside, depth = depth, rank_lines.pass_depth(plan, lines, depth, many=many)
+    _forward(plan, lines, depth)
     rank_lines.weigh(plan, lines, depth)
     share, undivided = f"loss / {plan.text('accumulation.steps')}", switch(plan, *_UNDIVIDED)
     if not many or undivided == "True":
@@ -254,7 +279,9 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
         _divide_gradients(plan, lines, depth)
     if clipping_lines.ever(plan):
         wrong(plan, lines, "clip_each_micro_batch", clipping_lines.call(plan), "it acts on parts of the sum", depth)
-    if many:
+    if sharpness_lines.ever(plan):
+        sharpness_lines.note_loss(plan, lines, depth, many=many)
+    elif many:
         lines.add("losses.append(loss.detach())", depth)
 
 
@@ -359,7 +386,8 @@ def _clip_late(plan: Plan, lines: Lines) -> None:
 def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
     """Add the line that prints the step, and the end of the run. The norm gets nine digits: it is a sum in float64,
     which the run adds up in another order."""
-    value = "torch.stack(losses).double().mean().item()" if many else "loss.item()"
+    last = "told" if sharpness_lines.ever(plan) else "loss"
+    value = "torch.stack(losses).double().mean().item()" if many else f"{last}.item()"
     if rank_lines.ever(plan):
         rank_lines.tell(lines, value)
     else:
@@ -367,7 +395,7 @@ def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
     if not plan.ever("run.stop_on_nonfinite", True):
         return
     stop = f"{plan.text('run.stop_on_nonfinite')} and " if plan.changes("run.stop_on_nonfinite") else ""
-    finite = "torch.stack(losses).isfinite().all()" if many else "loss.isfinite()"
+    finite = "torch.stack(losses).isfinite().all()" if many else f"{last}.isfinite()"
     skips = loss_scale_lines.dynamic(plan) and not always(plan, "step_without_scaler")
     norm = "grad_norm.isfinite()"
     if rank_lines.ever(plan):
