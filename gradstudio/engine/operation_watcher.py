@@ -197,6 +197,11 @@ def values_of(tensor: Tensor) -> Values:
     return Values(low, high, nan, tensor.numel() - count - nan, int((tensor == 0).sum()))
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Return whether a tensor holds neither NaN nor Inf."""
+    return math.isfinite(tensor.item()) if tensor.numel() == 1 else values_of(tensor).finite
+
+
 def together(parts: list[Values]) -> Values:
     """Return the values of several tensors as if they were one."""
     some = [part for part in parts if part.low == part.low]  # those with finite values

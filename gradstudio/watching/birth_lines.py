@@ -12,6 +12,7 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
 from gradstudio.watching.loss_code import operation_of
+from gradstudio.watching.passed_over import PassedOver
 
 OnNonfinite = Literal["explain", "raise", "ignore"]
 LONGEST = 160  # letters of a line
@@ -25,13 +26,31 @@ _PHASES = {
 def birth_lines(found: Provenance, step: int, row: Row | None = None) -> list[str]:
     """Return five lines: what is not finite, where it was born, why, the values that went in, the line of code."""
     batch = f", micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
-    lines = (
-        f"step {step:,} is not finite{_what(row)}{batch}",
+    return _printed(f"step {step:,} is not finite{_what(row)}{batch}", *_birth(found))
+
+
+def skipped_lines(skipped: PassedOver, step: int) -> list[str]:
+    """Return the lines for a batch that was not finite and that the script skipped, before this step."""
+    head = f"before step {step:,} the script skipped a batch, without an update: {skipped.what}"
+    found = skipped.provenance
+    return _printed(head, *(_birth(found) if found is not None else _unknown(skipped.unknown)))
+
+
+def place_and_cause(found: Provenance) -> str:
+    """Return where a value was born, in one clause."""
+    return f"{_where(found)}, because {found.cause}" + (f" ({found.source})" if found.source else "")
+
+
+def _birth(found: Provenance) -> tuple[str, ...]:
+    return (
         f"  born in  {_where(found)}",
         f"  because  {found.cause}",
         f"  went in  {found.taken or 'not known'}",
         f"  source   {found.source or 'not known; the module and the operation above name the place'}",
     )
+
+
+def _printed(*lines: str) -> list[str]:
     return [line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…" for line in map(_printable, lines)]
 
 
@@ -55,11 +74,14 @@ def _plain(operation: str) -> str:
 
 def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
     """Return the lines for a value of which it is not known where it was born, and what to do to find out."""
-    return [
-        f"step {step:,} is not finite{_what(row)}",
+    return _printed(f"step {step:,} is not finite{_what(row)}", *_unknown(why))
+
+
+def _unknown(why: str) -> tuple[str, ...]:
+    return (
         f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}",
         "  to see   `torch.autograd.set_detect_anomaly(True)` at the top of the script names the operation, slowly",
-    ]
+    )
 
 
 def act(lines: Sequence[str], on_nonfinite: OnNonfinite, say: Callable[[str], None]) -> None:

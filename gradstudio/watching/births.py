@@ -14,15 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
-from gradstudio.core.unknown import UNKNOWN
+from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine import torch_internals
-from gradstudio.engine.operation_watcher import values_of
+from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.watching import loss_code, model_code
 from gradstudio.watching.kept_pass import KeptPass, version
+from gradstudio.watching.passed_over import Losses, PassedOver
 from gradstudio.watching.replay import replay
 from gradstudio.watching.trees import tensors_of
 
 MOST_PASSES = 1024  # of a step that are kept
+MOST_SUSPECTS = 64  # of a step
+MOST_SEARCHES = 8  # for the birth of what a script passes over: one that skips half of its batches is not to be slow
 
 
 class Births:
@@ -40,6 +43,9 @@ class Births:
         self._passes = 0
         self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
         # stops for a NaN may let go of its model before it ends
+        self._suspects: dict[KeptPass, PassedOver] = {}  # passes that were not finite and had no gradient by then
+        self._losses = Losses()
+        self._searches = 0  # for what the script has passed over
         self._told = self._busy = False
         self._node_at_work = torch_internals.node_at_work()
         self._hooks: list[Any] = []
@@ -72,7 +78,7 @@ class Births:
         self._roots += [root.grad_fn for root in roots if root.grad_fn is not None]
         given = losses or (None,) * len(roots)
         broken = (
-            not _is_finite(loss) if loss is not None else _is_nan(root) if scaled else not _is_finite(root)
+            not is_finite(loss) if loss is not None else _is_nan(root) if scaled else not is_finite(root)
             for root, loss in zip(roots, given, strict=False)
         )
         if self._told or not any(broken):
@@ -94,14 +100,64 @@ class Births:
         if not kept.training:
             return None
         losses = loss_code.broken_losses(kept, self.mark)
-        results = [result for result in _results(kept) if result is not None]
-        broken = [result for result in results if _is_broken(result)]
+        broken = kept.broken_results
         if not losses and not broken:
             return None
-        search = (lambda: self._of_the_loss(losses[:1])) if losses else (lambda: self._made_again(kept, 0, 1))
-        found = _without_line_at_work(self._search(search))  # the backward pass has not begun
-        known = next((each for each in (*losses[:1], *broken) if each.numel() == 1), None)
-        return UNKNOWN if known is None else float(known.detach()), found
+        found = _without_line_at_work(self._search(self._of_pass(kept, losses[:1])))  # no backward pass has begun
+        return _number(losses[:1], broken), found
+
+    # ---- what the script passes over
+
+    def passed_over(self, *, finite: bool) -> list[PassedOver]:
+        """Return the passes that were not finite and of which the script made no backward pass, though the step that
+        followed is being made. Where that is not `finite` itself, a pass whose loss is not known may belong to it."""
+        skipped = [found for kept, found in self._suspects.items() if kept not in self._back]
+        self._suspects.clear()
+        return [found for found in skipped if finite or is_known(found.loss)]
+
+    def thrown_away(self) -> tuple[Provenance | None, str]:
+        """Return where the first value was born that is not finite in gradients that the script has thrown away, and
+        why that is unknown; begin with the passes anew."""
+        found = self._aside(self._of_the_gradients)
+        self.begin_anew()
+        return found
+
+    def begin_anew(self) -> None:
+        """Forget the passes whose gradients the script has thrown away. The next one may have been made already."""
+        self._back.clear()
+        self._roots.clear()
+        self._passes, self._told, self.unknown = 0, False, ""
+
+    def _look_back(self) -> None:
+        """Look at the pass before, to which no gradient has come back by now: the script may have seen its loss."""
+        if self._latest is None or not self._latest[0].training:
+            return
+        kept, _ = self._latest
+        held, searching = kept.is_held, self._losses.searching
+        if held and (loss := self._losses.of(kept, self.mark)) is not None:
+            self._suspect(kept, [loss], [])
+        elif (not held or searching) and (broken := kept.broken_results):
+            self._suspect(kept, [], broken)
+
+    def _suspect(self, kept: KeptPass, losses: Sequence[Tensor], broken: Sequence[Tensor]) -> None:
+        if len(self._suspects) < MOST_SUSPECTS:
+            found, unknown = self._aside(self._of_pass(kept, losses))
+            self._suspects[kept] = PassedOver(_number(losses, broken), found, unknown, after_backward=False)
+
+    def _aside(self, search: Callable[[], Provenance | None]) -> tuple[Provenance | None, str]:
+        """Search beside the step that is being made, of which is known what was known before."""
+        if self._searches >= MOST_SEARCHES:
+            return None, f"after {MOST_SEARCHES} skipped batches it is not searched for any more"
+        self._searches += 1
+        told, unknown, self.unknown = self._told, self.unknown, ""
+        found = _without_line_at_work(self._search(search))
+        why, self._told, self.unknown = self.unknown, told, unknown
+        return found, why
+
+    def _of_pass(self, kept: KeptPass, losses: Sequence[Tensor]) -> Callable[[], Provenance | None]:
+        return (lambda: self._of_the_loss(losses)) if losses else (lambda: self._made_again(kept, 0, 1))
+
+    # ---- a step
 
     def clear(self) -> None:
         """Begin with a new step."""
@@ -111,6 +167,7 @@ class Births:
     def _forget(self) -> None:
         self._back.clear()
         self._roots.clear()
+        self._suspects.clear()
         self._passes, self._latest = 0, None
         self._told, self.unknown = False, ""
 
@@ -124,7 +181,9 @@ class Births:
     def _begin(self, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return  # a replay, an evaluation, or a checkpoint that is computed again
-        self._latest = None
+        if self._latest is not None:
+            self._look_back()
+            self._latest = None
         self._begun.append(KeptPass.begin(inputs, named_inputs, module.training))
 
     def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
@@ -135,7 +194,9 @@ class Births:
         for place, tensor in enumerate(each for each in tensors_of(outputs) if each.requires_grad):
             kept.given.append((tensor.detach(), version(tensor)))
             kept.gradients.append(None)
-            tensor.register_hook(self._keeper(kept, place))
+            keep = self._keeper(kept, place)
+            kept.held_by.append(weakref.ref(keep))
+            tensor.register_hook(keep)
             node: Any = tensor.grad_fn
             if node is not None:
                 node.metadata[self.mark] = kept
@@ -179,7 +240,7 @@ class Births:
 
     def _of_the_loss(self, roots: Sequence[Tensor]) -> Provenance | None:
         for kept in loss_code.passes_before(roots, self.mark):
-            if not _all_finite(_results(kept)):
+            if not _all_finite(kept.results):
                 return self._made_again(kept, 0, 1)
         return loss_code.born_in(roots, self.mark, self._inner())
 
@@ -189,7 +250,7 @@ class Births:
         if not self._back:
             raise ProvenanceUnknown("no forward pass of the model was seen")
         for number, kept in enumerate(self._back):
-            if _all_finite(_results(kept)) and not _all_finite(kept.gradients):
+            if _all_finite(kept.results) and not _all_finite(kept.gradients):
                 return loss_code.born_behind(self._roots, self.mark, self._inner(), number, len(self._back))
             if found := self._made_again(kept, number, len(self._back)):
                 return found
@@ -218,21 +279,14 @@ def _without_line_at_work(found: Provenance | None) -> Provenance | None:
     return replace(found, source="") if found is not None and found.source.startswith(loss_code.BEGAN) else found
 
 
-def _is_finite(root: Tensor) -> bool:
-    return math.isfinite(root.item()) if root.numel() == 1 else values_of(root).finite
-
-
-def _is_broken(result: Tensor) -> bool:
-    """Return whether an output is not finite. Inf in one of several numbers may be a mask."""
-    return not _is_finite(result) if result.numel() == 1 else values_of(result).nan > 0
+def _number(losses: Sequence[Tensor], broken: Sequence[Tensor]) -> float:
+    """Return the loss, or an output that is not finite and one number, as a model's own loss is; UNKNOWN without."""
+    known = next((each for each in (*losses, *broken) if each.numel() == 1), None)
+    return UNKNOWN if known is None else float(known.detach())
 
 
 def _is_nan(root: Tensor) -> bool:
     return math.isnan(root.item()) if root.numel() == 1 else values_of(root).nan > 0
-
-
-def _results(kept: KeptPass) -> list[Tensor | None]:
-    return [kept.result(place) for place in range(len(kept.given))]
 
 
 def _all_finite(tensors: Sequence[Tensor | None]) -> bool:

@@ -21,6 +21,10 @@ def tell(runs: Sequence[WatchedRun], library: Path) -> None:
         assert found.run is not None
         rows = plural(len(found.run.history), "row", "rows")
         say(f"{found.id}: {one_line(found.run.title)}, {rows}, {OUTCOMES[found.run.status][0]}")
+        if found.passed_over:
+            say(
+                f"  {plural(found.passed_over, 'batch', 'batches')} not finite, skipped by the script without an update"
+            )
         for finding in ranked(found.run)[:1]:
             say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
             if finding.remedies:

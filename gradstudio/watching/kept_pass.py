@@ -3,12 +3,14 @@ number format that it began with, what it gave, and the gradients that came back
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.watching.trees import tensors_of
 
 
@@ -42,7 +44,8 @@ class Randomness(NamedTuple):
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class KeptPass:
     """One forward pass. `given` are the outputs that need a gradient, without their graph; `gradients` what came back
-    to each of them, None before that. Versions tell a tensor that is changed in place."""
+    to each of them, None before that. Versions tell a tensor that is changed in place. `held_by` refers to
+    something that lives as long as the graph of each output."""
 
     inputs: tuple[Any, ...]
     named_inputs: dict[str, Any]
@@ -52,6 +55,7 @@ class KeptPass:
     training: bool
     given: list[tuple[Tensor, int]] = field(default_factory=list)
     gradients: list[Tensor | None] = field(default_factory=list)
+    held_by: list[weakref.ref[Any]] = field(default_factory=list)
 
     @classmethod
     def begin(cls, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool) -> KeptPass:
@@ -66,14 +70,33 @@ class KeptPass:
         )
 
     @property
+    def is_held(self) -> bool:
+        """Whether the script still has the graph of an output, so that a gradient can come back."""
+        return any(each() is not None for each in self.held_by)
+
+    @property
     def inputs_changed(self) -> bool:
         """Whether an input was changed in place since."""
         return any(version(tensor) != before for tensor, before in self.taken)
+
+    @property
+    def results(self) -> list[Tensor | None]:
+        """The outputs as they were; None for one that was changed in place since."""
+        return [self.result(place) for place in range(len(self.given))]
+
+    @property
+    def broken_results(self) -> list[Tensor]:
+        """The outputs that are not finite. Inf in one of several numbers may be a mask."""
+        return [each for each in self.results if each is not None and _is_broken(each)]
 
     def result(self, place: int) -> Tensor | None:
         """Return an output as it was; None where it was changed in place since."""
         tensor, before = self.given[place]
         return tensor if version(tensor) == before else None
+
+
+def _is_broken(result: Tensor) -> bool:
+    return not is_finite(result) if result.numel() == 1 else values_of(result).nan > 0
 
 
 def version(tensor: Tensor) -> int:

@@ -102,10 +102,14 @@ def broken_losses(kept: KeptPass, mark: str) -> list[Tensor]:
     for tensor in gc.get_objects():
         if not issubclass(type(tensor), Tensor) or tensor.grad_fn is None or tensor.numel() != 1:
             continue
-        nodes = _nodes([tensor.grad_fn], mark)
-        if any(node.metadata.get(mark) is kept for node in nodes) and not values_of(tensor).finite:
-            found.append((len(nodes), tensor))
+        if not values_of(tensor).finite and comes_from(tensor, kept, mark):
+            found.append((len(_nodes([tensor.grad_fn], mark)), tensor))
     return [tensor for _, tensor in sorted(found, key=lambda each: each[0])]
+
+
+def comes_from(tensor: Tensor, kept: KeptPass, mark: str) -> bool:
+    """Return whether a tensor was computed from a pass of the model."""
+    return any(node.metadata.get(mark) is kept for node in _nodes([tensor.grad_fn], mark))
 
 
 def born_in(roots: Sequence[Tensor], mark: str, model: nn.Module) -> Provenance | None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from gradstudio.core.history import LAYER_METRICS, Layer, Row
+from gradstudio.core.history import LAYER_METRICS, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import Gradient, by_layer, coefficient, cosine
@@ -25,6 +25,7 @@ from gradstudio.watching.births import Births
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.parameters import NotMeasurable, Parameters
+from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.reading import loss_of, settings_of
 
 ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
@@ -38,6 +39,7 @@ class Sink(Protocol):
     def take(self, observer: Observer, row: Row) -> None: ...
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
+    def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
 
 
 class Observer:
@@ -64,6 +66,7 @@ class Observer:
         self._model = weakref.ref(model, self._on_gone) if model is not None else None
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread
+        self.latest = 0  # number of the latest backward pass that reached it, of those of the process
         self.gone = False  # True once there is nothing left that could be trained
         self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
@@ -77,10 +80,14 @@ class Observer:
         self.schedules: list[weakref.ref[LRScheduler]] = []
         self._epochs: list[int] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
+        self._passed: list[PassedOver] = []  # since the step before
+        self._passes_over = False  # whether the script has been seen to go on after such a batch
         self._anew()
 
     def _anew(self) -> None:
         """Begin a new step."""
+        self._born: Provenance | None = None  # of the step's loss
+        self._used = False  # whether the optimizer of another observer has stepped since the backward pass
         self._losses: float = 0.0
         self.micro_batches = 0
         self.scale = 1.0
@@ -93,6 +100,10 @@ class Observer:
     @property
     def has_rows(self) -> bool:
         return self._rows > 0
+
+    @property
+    def next_step(self) -> int:
+        return self._rows
 
     def held(self) -> list[Tensor]:
         """Return every parameter that may come to be trained."""
@@ -183,6 +194,7 @@ class Observer:
                 return
         gone = self.parameters.all_gone()
         if gone:
+            self._throw_away()
             self._anew()
             self._loop.zeroed()
         self._marks = self.parameters.marks()
@@ -192,8 +204,32 @@ class Observer:
             self._look_at_schedules()
         if self.births is not None:
             found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
-            if found is not None:
-                self._sink.explain(self, found, "")
+            self._born = self._born or found
+
+    def _throw_away(self) -> None:
+        """Hear that the script has thrown gradients away that no update was made with."""
+        if not self.micro_batches or self._ready:
+            return
+        if self._is_broken and not self._used:
+            self._passed.append(self._thrown_away())
+        elif self.births is not None:
+            self.births.begin_anew()
+
+    @property
+    def _is_broken(self) -> bool:
+        """Whether the loss or the gradients of the step so far are not finite. An overflow of scaled gradients is no
+        fault."""
+        broken = self._gradient is not None and self._gradient.nonfinite > 0 and not self._is_scaled()
+        return broken or loss_broke(self._losses)
+
+    def _thrown_away(self) -> PassedOver:
+        found, unknown = (None, "no pass of a model was seen") if self.births is None else self.births.thrown_away()
+        return PassedOver(self._losses, self._born or found, unknown, after_backward=True)
+
+    def used_elsewhere(self) -> None:
+        """Hear that the optimizer of another observer makes a step: the gradients here may be no more than what its
+        backward pass left."""
+        self._used = True
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""
@@ -203,6 +239,7 @@ class Observer:
         self.scale = roots.scale
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0
         self._gradient = self.parameters.measure_gradient(roots.scale)
+        self._used = False
         if self.optimizer is None:
             self.parameters.keep_weights()
         return True
@@ -294,20 +331,34 @@ class Observer:
         if self._optimizer is None and self._trained is not None and self._gradient is not None:
             self._step_by_hand()
         ended = self.births.at_the_end() if self.births is not None else None
-        if ended is None or (self._trained is None and not self.bind()):
+        if self._trained is None and (ended is None or not self.bind()):
             return
-        loss, found = ended
-        assert self.births is not None
-        self._sink.explain(self, found, self.births.unknown)
-        self._sink.stopped_short(self, self._rows, self._row_without_backward(loss) if is_known(loss) else None)
-        self.births.clear()
+        self._tell_passed_over(finite=True)
+        if ended is not None:
+            assert self.births is not None
+            self._stop_short(PassedOver(*ended, self.births.unknown, after_backward=False))
+            self.births.clear()
+        elif self._optimizer is not None and self.micro_batches and not (self._ready or self._used) and self._is_broken:
+            self._stop_short(self._thrown_away())
+        self._anew()
 
-    def _row_without_backward(self, loss: float) -> Row:
+    def _stop_short(self, skipped: PassedOver) -> None:
+        """Take the end of the script after this batch for its answer to it, if it was not seen to go on before."""
+        if self._rows and (self._passes_over or (skipped.after_backward and self.parameters.all_gone())):
+            self._sink.pass_over(self, skipped)
+            return
+        self._sink.explain(self, skipped.provenance, skipped.unknown)
+        known = skipped.after_backward or is_known(skipped.loss)
+        self._sink.stopped_short(self, self._rows, self._row_without_update(skipped) if known else None)
+
+    def _row_without_update(self, ended: PassedOver) -> Row:
         """Return the row of a pass after which the script ended: little more than its loss is known."""
+        gradient = self._gradient if ended.after_backward else None
+        norm, nonfinite = (UNKNOWN, 0) if gradient is None else (gradient.norm, gradient.nonfinite)
         return Row(
-            step=self._rows, loss=loss, grad_norm=UNKNOWN, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=UNKNOWN,
-            scale=self.scale, skipped=False, nonfinite=0, update_ratio=UNKNOWN, weight_norm=UNKNOWN, accuracy=UNKNOWN,
-            step_seconds=time.perf_counter() - self._clock,
+            step=self._rows, loss=ended.loss, grad_norm=norm, clipped_norm=UNKNOWN, clip_coef=UNKNOWN, lr=UNKNOWN,
+            scale=self.scale, skipped=False, nonfinite=nonfinite, update_ratio=UNKNOWN, weight_norm=UNKNOWN,
+            accuracy=UNKNOWN, step_seconds=time.perf_counter() - self._clock,
             layers=np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN),
             settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
         )  # fmt: skip
@@ -337,12 +388,24 @@ class Observer:
             clip_cosine=1.0 if coef == 1 or self.clipping[0] == "norm" else UNKNOWN,
             update_cosine=UNKNOWN if by_hand else cosine(-change.along_gradient, clipped, change.norm),
         )  # fmt: skip
+        self._tell_passed_over(finite=not row.went_nonfinite)
         self._rows += 1
+        if self._born is not None:
+            self._sink.explain(self, self._born, "")
         self._sink.take(self, row)
         if self.births is not None:
             self.births.clear()
         self._ready, self._gradient = False, None
-        self._losses, self.micro_batches, self._heard = 0.0, 0, ("none", 0.0)
+        self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
+
+    def _tell_passed_over(self, *, finite: bool) -> None:
+        """Tell of the batches that the script has passed over since the step before."""
+        if self.births is not None:
+            self._passed += self.births.passed_over(finite=finite)
+        for each in self._passed:
+            self._passes_over = True
+            self._sink.pass_over(self, each)
+        self._passed.clear()
 
     def _around_the_scaler(self, gradient: Gradient) -> bool:
         """Return whether the optimizer got a gradient that still carries the loss scale."""

@@ -25,6 +25,8 @@ from gradstudio.core.text import LONGEST_TITLE, clean, number, plural, shortened
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
+from gradstudio.watching.birth_lines import place_and_cause
+from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.reading import experiment_of
 from gradstudio.watching.remote import Remote
 from gradstudio.watching.script_names import module_called, name_of
@@ -75,6 +77,8 @@ class WatchedRun:
         self.provenance: Provenance | None = None
         self.unknown = ""  # why it is not known, a sentence
         self.remote = Remote()
+        self.passed_over = 0  # batches that were not finite and that the script went on without
+        self._waiting: list[PassedOver] = []  # those before the first row
         self.diverges_now = False  # whether its latest row is the first that is not finite
         self._steps = 0
         self._factor = 1.0  # on the learning rate, by request
@@ -97,6 +101,8 @@ class WatchedRun:
         self._writer.set_status("running")
         if self.provenance is not None:  # of the very first pass
             self._writer.explain(self.provenance)
+        for skipped in self._waiting:
+            self._note_passed_over(skipped)
         return self.run
 
     def _title(self, titles: Collection[str]) -> str:
@@ -176,6 +182,28 @@ class WatchedRun:
         before = self.run.first_nonfinite_step
         self._writer.record(replace(row, step=len(self.run.history)) if self._script.every > 1 else row)
         self.diverges_now = before is None and self.run.first_nonfinite_step is not None
+
+    def pass_over(self, skipped: PassedOver) -> None:
+        """Note a batch that the script went on without. It is no step, and the run has not diverged by it, unless its
+        weights had."""
+        self.passed_over += 1
+        if self.run is None:
+            self._waiting.append(skipped)
+        else:
+            self._note_passed_over(skipped)
+
+    def _note_passed_over(self, skipped: PassedOver) -> None:
+        assert self.run is not None
+        found = skipped.provenance
+        self._writer.note("nan_batch", skipped.event(place_and_cause(found) if found is not None else ""))
+        if (
+            found is not None
+            and found.phase == "update"
+            and len(self.run.history)
+            and self.run.first_nonfinite_step is None
+        ):
+            self.explain(found, "")
+            self._writer.diverge_in_weights()
 
     def explain(self, provenance: Provenance | None, unknown: str) -> None:
         """Keep where the first value was born that is not finite, or why that is unknown."""

@@ -23,13 +23,14 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
 from gradstudio.watching import layers
-from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, unknown_lines
+from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, skipped_lines, unknown_lines
 from gradstudio.watching.closing_lines import tell
 from gradstudio.watching.guard import Stop, guarded, say
 from gradstudio.watching.hooks import Hooks, Roots
 from gradstudio.watching.leaves import reached
 from gradstudio.watching.observer import Observer
 from gradstudio.watching.parameters import prepare
+from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.watched_run import Script, WatchedRun
 
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
@@ -52,6 +53,7 @@ class Watcher:
         self._observers: list[Observer] = []
         self._running: dict[Observer, WatchedRun] = {}
         self._searches: Counter[int] = Counter()  # for what a thread trains that another has made, by thread
+        self._passes = 0  # backward passes
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
@@ -122,9 +124,12 @@ class Watcher:
     def after_backward(self, roots: Roots) -> None:
         present = self._of_this_thread()
         trained = [observer.after_backward(roots) for observer in present]
+        self._passes += 1
         for observer, trains in zip(present, trained, strict=True):
-            if trains and not observer.claimed:
-                self._claim(observer)
+            if trains:
+                observer.latest = self._passes
+                if not observer.claimed:
+                    self._claim(observer)
         self._unclaimed = not any(trained)
 
     def _of_this_thread(self) -> list[Observer]:
@@ -186,8 +191,16 @@ class Watcher:
     def after_step(self, optimizer: Optimizer) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
             observer.after_step()
+            if len(self._observers) > 1:
+                self._use(observer)
             if (found := self._running.get(observer)) is not None:
                 found.remote.after_step(optimizer)
+
+    def _use(self, observer: Observer) -> None:
+        """Tell the other observers whose gradients are of the same backward pass that a step was made with it."""
+        for other in self._observers:
+            if other is not observer and other.latest == observer.latest:
+                other.used_elsewhere()
 
     def before_scaled_step(self, optimizer: Optimizer) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
@@ -248,6 +261,14 @@ class Watcher:
         before = found.run.first_nonfinite_step if found.run is not None else None
         if self.on_nonfinite != "ignore" and before in (None, step):
             act(self._lines(found, step, row), "explain", say)
+
+    def pass_over(self, observer: Observer, skipped: PassedOver) -> None:
+        """Hear that the script has passed over a batch that was not finite. The first one is told in full."""
+        found = self._running[observer]
+        found.pass_over(skipped)
+        if found.passed_over == 1 and self.on_nonfinite != "ignore":
+            for line in skipped_lines(skipped, observer.next_step):
+                say(line)
 
     def _record(self, observer: Observer, row: Row) -> WatchedRun:
         found = self._running[observer]

@@ -125,7 +125,7 @@ def _told(run: Run) -> list[Event]:
 _ALIKE: dict[Kind, str] = {
     "step_skipped": "updates skipped after an overflow",
     "outlier": "batches replaced by noise",
-    "nan_batch": "batches with a NaN in them",
+    "nan_batch": "batches that gave a NaN or Inf",
 }
 
 
