@@ -39,6 +39,17 @@ def test_this_machine_is_well() -> None:
     assert all(check.ok for check in found.values()), [check for check in found.values() if not check.ok]
 
 
+def test_a_server_without_qt_is_well_and_half_a_window_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"PySide6-Essentials", "pyqtgraph"}
+    version = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda package: "" if package in away else version(package))
+    found = {check.name: check for check in doctor._packages() + doctor._display() + doctor._drawing()}
+    assert all(check.ok for check in found.values())
+    assert "pip install PySide6-Essentials pyqtgraph" in found["Qt"].text
+    away.remove("pyqtgraph")
+    assert [check.name for check in doctor._packages() if not check.ok] == ["PySide6"]
+
+
 def test_a_numba_that_does_not_go_with_numpy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def find_spec(self, name: str, *_: object) -> None:

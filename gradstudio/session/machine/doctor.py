@@ -25,6 +25,7 @@ _PACKAGES = {
     "numba": "numba",
     "isal": "isal",
 }
+_WINDOW = ("PySide6", "pyqtgraph")  # only the window needs them
 _FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
 _DRAWING = (
     "from PySide6.QtWidgets import QApplication; app = QApplication([]); "
@@ -73,13 +74,24 @@ def _python() -> list[Check]:
 def _packages() -> list[Check]:
     checks = []
     for name, package in _PACKAGES.items():
+        if _headless() and name in _WINDOW:
+            continue
         found = _version(package)
         checks.append(
             Check(
                 name, bool(found), found or "not installed", "" if found else f"Install it with: pip install {package}"
             )
         )
+    if _headless():
+        packages = " ".join(_PACKAGES[name] for name in _WINDOW)
+        text = f"not installed, and only the window needs it; if you want one: pip install {packages}"
+        checks.append(Check("Qt", True, text))
     return checks
+
+
+def _headless() -> bool:
+    """Return whether this is an installation without the window, as headless.txt makes: all that it needs is away."""
+    return not any(_version(_PACKAGES[name]) for name in _WINDOW)
 
 
 def _hazards() -> list[Check]:
@@ -163,6 +175,8 @@ def without_accelerator(found: list[tuple[str, str]]) -> str:
 
 
 def _display() -> list[Check]:
+    if _headless():  # a server needs none
+        return []
     if not _version("PySide6-Essentials"):
         return [
             Check(
