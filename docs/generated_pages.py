@@ -1,5 +1,5 @@
 """Pages of the documentation that are made from the program itself, so that none of them goes stale: lessons, knobs,
-thresholds, commands, and what Python can call. MkDocs calls `on_files`."""
+thresholds, commands, and what Python can call. MkDocs calls `on_files` and `on_page_markdown`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import click
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
+ICON = "gradstudio.svg"
+WITH_WIDE_PICTURES = ("index.md", "start.md")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -23,7 +26,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }  # fmt: skip
     for name, make in pages.items():
         files.append(File.generated(config, name, content=make()))
+    files.append(File.generated(config, ICON, abs_src_path=str(ROOT / "resources" / "icons" / ICON)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Give the pictures of a whole window the room of the table of contents, else nothing in them can be read."""
+    if page.file.src_uri in WITH_WIDE_PICTURES:
+        page.meta["hide"] = ["toc"]
+    return markdown
 
 
 def beside(name: str) -> str:
@@ -79,6 +90,7 @@ def knobs() -> str:
 
 def thresholds() -> str:
     from gradstudio.core import rule_thresholds
+    from gradstudio.core.history import ALIKE, LOOK_EVERY
     from gradstudio.core.rules import makers
 
     lines = [
@@ -88,6 +100,8 @@ def thresholds() -> str:
     ]  # fmt: skip
     for name, maker in makers().items():
         about = inspect.cleandoc(inspect.getdoc(maker) or "")
+        alike = ", ".join(f"{most:g} in {dtype}" for dtype, most in ALIKE.items())
+        about = about.replace("LOOK_EVERY", f"{LOOK_EVERY:g}").replace("history.ALIKE", alike)
         lines += [f"## {name}", "", re.sub(r"\s*\n(?!\n)", " ", about).replace("<", "&lt;"), ""]
         found = rule_thresholds.thresholds(name)
         if found:

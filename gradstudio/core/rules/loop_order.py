@@ -10,7 +10,8 @@ from gradstudio.core.loop_calls import Fault, Loop, faults, in_words, right
 
 
 class LoopOrder:
-    """Looks once at each stretch of steps with the same calls. The finding stays after the loop was put right."""
+    """Fires where the calls of a step are not in the order of core/loop_calls.py, one is left out, or made too often.
+    Looks once at each stretch of steps with the same calls. The finding stays after the loop was put right."""
 
     rule = "loop_order"
     every_row = True

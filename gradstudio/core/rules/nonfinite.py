@@ -50,6 +50,8 @@ class _FirstNonfinite:
 
 
 class NonfiniteLoss(_FirstNonfinite):
+    """Fires at the first NaN or Inf in the loss."""
+
     rule = "nonfinite_loss"
     title = "The loss is not finite"
     meaning = "An update with its gradient makes the weights NaN; a scaler skips that update."
@@ -74,6 +76,8 @@ class NonfiniteLoss(_FirstNonfinite):
 
 
 class NonfiniteGradient(_FirstNonfinite):
+    """Fires at the first NaN or Inf in a gradient that reached the optimizer while the loss was still finite."""
+
     rule = "nonfinite_gradient"
     title = "A gradient is not finite"
     meaning = (
