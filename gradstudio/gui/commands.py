@@ -283,6 +283,14 @@ def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
             "Shows the steps that Zoom back left",
         ),
         Command(
+            "time_axis",
+            "Show plots over time",
+            lambda: plots().choose_axis("steps" if plots().timed else "time"),
+            "Ctrl+Shift+X",
+            "Lets all plots stand over the time that training took, or over steps again",
+            checked=lambda: plots().timed,
+        ),
+        Command(
             "directions",
             "Show or hide directions",
             lambda: plots().toggle_directions(),

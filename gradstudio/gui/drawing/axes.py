@@ -106,7 +106,7 @@ class LogAxis(Axis):
                 if len(found) * 12 <= size or len(found) <= 2:
                     break
             return [(1.0, found)]
-        values = _round_steps(10**minVal, 10**maxVal, max(int(size / 40), 2))
+        values = round_numbers(10**minVal, 10**maxVal, max(int(size / 40), 2))
         return [(0.1, [math.log10(value) for value in values if value > 0])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
@@ -132,7 +132,7 @@ class EitherAxis(LogAxis):
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         if self.linear:
-            return [(1.0, _round_steps(minVal, maxVal, max(int(size / 40), 2)))]
+            return [(1.0, round_numbers(minVal, maxVal, max(int(size / 40), 2)))]
         return super().tickValues(minVal, maxVal, size)
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
@@ -154,9 +154,9 @@ class LinearAxis(Axis):
     """An axis with ticks at round numbers, at two of them at least."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        values = _round_steps(minVal, maxVal, max(int(size / 22), 2))
+        values = round_numbers(minVal, maxVal, max(int(size / 22), 2))
         # Two steps of a fifth, or at most half, of the axis fit wherever it begins.
-        return [(1.0, values if len(values) > 1 else _round_steps(minVal, maxVal, 5))]
+        return [(1.0, values if len(values) > 1 else round_numbers(minVal, maxVal, 5))]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [number(value) for value in values]
@@ -168,7 +168,7 @@ class StepAxis(Axis):
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         values = [
             value
-            for value in _round_steps(minVal, maxVal, max(int(size / 90), 2))
+            for value in round_numbers(minVal, maxVal, max(int(size / 90), 2))
             if value == int(value) and value >= 0
         ]
         return [(1.0, values)]
@@ -206,7 +206,7 @@ class LayerAxis(Axis):
         return [short_name(self._told.get(value, ""), LONGEST) for value in values]
 
 
-def _round_steps(low: float, high: float, count: int) -> list[float]:
+def round_numbers(low: float, high: float, count: int) -> list[float]:
     """Return about `count` round numbers between two values, 1, 2 or 5 times a power of ten apart."""
     raw = high / count - low / count  # which is finite between any two floats
     if not raw > 0:

@@ -19,6 +19,16 @@ class Bins:
         """Number of bins that have a value."""
         return -(-self.count // self.width)
 
+    @property
+    def done(self) -> int:
+        """Number of bins that get no more values."""
+        return self.count // self.width
+
+    @property
+    def left(self) -> float:
+        """Left edge of the first bin on the x axis."""
+        return self.start - 0.5
+
     def _make_room(self, new: int) -> None:
         """Merge neighbours until so many new steps fit."""
         while self.count + new > self._capacity * self.width:

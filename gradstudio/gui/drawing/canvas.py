@@ -17,23 +17,24 @@ from PySide6.QtWidgets import (
 )
 
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
+from gradstudio.gui.drawing.places import Places
 
 LONG = 1e5  # px: longer than any window is high
 
 
 class Canvas:
     """The inside of a plot. `frame` is in pixels and cuts off what leaves it; in it are `data`, in the coordinates of
-    the view box, and `columns`, with steps across and pixels down."""
+    the view box, and `columns`, with places of the x axis across and pixels down."""
 
-    def __init__(self, box: pg.ViewBox) -> None:
-        self.box = box
+    def __init__(self, box: pg.ViewBox, places: Places) -> None:
+        self.box, self.places = box, places
         self.sharp = 0  # pixels of a figure for one of Qt's, while one is drawn; 0 for the screen
         self.frame = _group(box)
         self.frame.setFlag(QGraphicsItem.GraphicsItemFlag.ItemClipsChildrenToShape)
         self.data, self.columns = _group(self.frame), _group(self.frame)
         self.columns.setZValue(50)
         self.size = (0.0, 0.0)  # pixels, across and down
-        self._step_wide, self._left = 1.0, 0.0  # pixels: width of one step, and place of the first
+        self._wide, self._left = 1.0, 0.0  # pixels: width of one unit of the axis, and of its 0
         box.sigTransformChanged.connect(self._follow)
 
     def settle(self) -> None:
@@ -43,10 +44,10 @@ class Canvas:
     def _follow(self) -> None:
         transform = self.box.childTransform()
         frame = self.box.rect()
-        self.size, self._step_wide, self._left = (frame.width(), frame.height()), transform.m11(), transform.dx()
+        self.size, self._wide, self._left = (frame.width(), frame.height()), transform.m11(), transform.dx()
         self.frame.setRect(frame)
         self.data.setTransform(transform)
-        self.columns.setTransform(type(transform)(self._step_wide, 0, 0, 1, self._left, 0))
+        self.columns.setTransform(type(transform)(self._wide, 0, 0, 1, self._left, 0))
 
     @overload
     def across(self, steps: float) -> float: ...
@@ -54,7 +55,7 @@ class Canvas:
     def across(self, steps: np.ndarray) -> np.ndarray: ...
     def across(self, steps: np.ndarray | float) -> np.ndarray | float:
         """Return the pixels of steps from the left edge of the frame."""
-        return self._step_wide * steps + self._left
+        return self._wide * self.places.of(steps) + self._left
 
 
 def _group(parent: QGraphicsItem) -> QGraphicsRectItem:
@@ -69,8 +70,14 @@ class Upright(QGraphicsLineItem):
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(0, 0, 0, LONG, canvas.columns)
+        self._places = canvas.places
+
+    def stand_at(self, step: float) -> None:
+        """Move the line to a step."""
+        self.setPos(self._places.of(step), 0)
 
     def value(self) -> float:
+        """Return the place at which it stands, in the units of the axis."""
         return self.x()
 
 
@@ -79,12 +86,13 @@ class Uprights(QGraphicsPathItem):
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(canvas.columns)
+        self._places = canvas.places
 
     def show_at(self, steps: np.ndarray) -> None:
         path = QPainterPath()
-        for step in steps.tolist():
-            path.moveTo(step, 0)
-            path.lineTo(step, LONG)
+        for place in self._places.of(steps).tolist():
+            path.moveTo(place, 0)
+            path.lineTo(place, LONG)
         self.setPath(path)
         self.setVisible(bool(len(steps)))
 

@@ -19,6 +19,7 @@ class Curve(QGraphicsRectItem):
 
     def __init__(self, canvas: Canvas, z: float) -> None:
         super().__init__(canvas.data)
+        self._places = canvas.places
         leave_unpainted(self)
         self.setZValue(z)
         self._pen = QPen()
@@ -41,10 +42,11 @@ class Curve(QGraphicsRectItem):
             self._items.append(item)
             self._points.append(_NOTHING)
         if len(steps) > 1 and (whole or np.logical_and.reduce(np.isfinite(values))):
-            path = self._unbroken(steps, values)
+            path = self._unbroken(self._places.of(steps), values)
         else:
             steps, values = _widen_lone_points(steps, values)
-            path = pg.arrayToQPath(steps, values, connect="finite") if np.isfinite(values).any() else QPainterPath()
+            drawn = np.isfinite(values).any()
+            path = pg.arrayToQPath(self._places.of(steps), values, connect="finite") if drawn else QPainterPath()
         self._points[part] = (steps, values)
         self._items[part].setPath(path)
 

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
 
 from gradstudio.core.colors import SERIES_DARK, SERIES_LIGHT
+from gradstudio.gui.drawing.places import Clock
 from gradstudio.gui.theme import theme
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Overlaid:
     tip: str  # rich text
     columns: dict[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)
     run: Run | None = field(default=None, repr=False)  # None for a curve from elsewhere
+    clock: Clock | None = field(default=None, repr=False)  # the times of its steps, where they are known
     length: int = field(init=False)  # steps
 
     def __post_init__(self) -> None:
@@ -43,13 +45,18 @@ class Overlaid:
     def take(self, other: Overlaid) -> None:
         """Take over the rows of another one: the run has gone on."""
         object.__setattr__(self, "columns", other.columns)
+        object.__setattr__(self, "clock", other.clock)
         self.__post_init__()
 
-    def at(self, column: str, step: int) -> float | None:
+    def at(self, column: str, step: float) -> float | None:
         """Return the value at a step, or the last one before it; None outside of the curve."""
         steps, values = self.rows(column)
         place = int(np.searchsorted(steps, step, "right")) - 1
         return float(values[place]) if place >= 0 and step <= steps[-1] else None
+
+    def end(self, timed: bool) -> float:
+        """Return where the curve ends, in steps or in seconds."""
+        return self.clock.at(float(self.length)) if timed and self.clock is not None else float(self.length)
 
     def rows(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps and values of a column; two empty arrays where there is none of this name."""
@@ -66,6 +73,7 @@ class Overlays(QObject):
         super().__init__()
         self.places: dict[int, Overlaid] = {}
         self.hidden: set[int] = set()
+        self.timed = False  # whether the plots stand over the time, where a curve without times has no place
 
     @property
     def full(self) -> bool:
@@ -78,12 +86,16 @@ class Overlays(QObject):
 
     @property
     def shown(self) -> dict[int, Overlaid]:
-        return {place: overlaid for place, overlaid in sorted(self.places.items()) if place not in self.hidden}
+        return {place: overlaid for place, overlaid in sorted(self.places.items()) if self.shows(place)}
+
+    def shows(self, place: int) -> bool:
+        """Return whether the overlay in this place is drawn."""
+        return place not in self.hidden and not (self.timed and self.places[place].clock is None)
 
     @property
-    def longest(self) -> int:
-        """Number of steps of the longest overlay on view."""
-        return max((overlaid.length for overlaid in self.shown.values()), default=0)
+    def longest(self) -> float:
+        """End of the longest overlay on view, in steps or in seconds."""
+        return max((overlaid.end(self.timed) for overlaid in self.shown.values()), default=0.0)
 
     def add(self, overlaid: Overlaid) -> None:
         """Add an overlay in the first free place, unless it is there or all places are taken."""

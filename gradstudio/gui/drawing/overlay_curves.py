@@ -66,7 +66,8 @@ class OverlayLayer:
         for place, overlaid in shown.items():
             if place not in self._curves:
                 self._curves[place] = OverlayCurve(self._canvas, place)
-            self._curves[place].lay_out(*overlaid.rows(self._column), scale)
+            steps, values = overlaid.rows(self._column)
+            self._curves[place].lay_out(self._canvas.places.here(steps, overlaid.clock), values, scale)
 
     def restyle(self) -> None:
         for curve in self._curves.values():
@@ -81,7 +82,7 @@ class OverlayLayer:
         """Return the values at a step, each after its letter, as rich text."""
         told = []
         for place, overlaid in self._overlays.shown.items():
-            value = overlaid.at(self._told, step)
+            value = overlaid.at(self._told, self._canvas.places.there(step, overlaid.clock))
             if value is not None:
                 words = f"<b>{LETTERS[place]}</b> {escape(number(value))}"
                 told.append(f"<span style='color:{color(place).name()}'>{words}</span>")
@@ -94,7 +95,9 @@ class OverlayLayer:
         self, overlaid: Overlaid, first: float, last: float, scale: Scale, above: float
     ) -> tuple[float, float] | None:
         steps, values = overlaid.rows(self._column)
-        seen = scale(values[slice(*np.searchsorted(steps, (first, last + 1)))])
+        places = self._canvas.places
+        ends = (places.there(first, overlaid.clock), places.there(last, overlaid.clock) + 1)
+        seen = scale(values[slice(*np.searchsorted(steps, ends))])
         seen = seen[np.isfinite(seen)]
         if not len(seen):
             return None
@@ -137,10 +140,10 @@ class OverlayCurve:
             marks.show_at(steps[is_marked(values)])
         transform = self._canvas.data.transform()
         width, height = self._canvas.size
-        first, last = -transform.dx() / transform.m11(), (width - transform.dx()) / transform.m11()
-        start, stop = np.searchsorted(steps, (first, last))
+        across = self._canvas.across(steps)
+        start, stop = np.searchsorted(across, (0.0, width))
         part = slice(max(int(start) - 1, 0), int(stop) + 1)
-        across = transform.m11() * steps[part] + transform.dx()
+        across = across[part]
         with np.errstate(over="ignore", invalid="ignore"):
             down = np.clip(transform.m22() * scale(values[part]) + transform.dy(), -2 * height, 3 * height)
         across, down = _thinned(across, down, width)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyqtgraph as pg
 
-from gradstudio.gui.drawing.axes import LEFT_WIDTH, RIGHT_WIDTH, Axis, StepAxis
+from gradstudio.gui.drawing.axes import LEFT_WIDTH, RIGHT_WIDTH, Axis
 from gradstudio.gui.drawing.canvas import Canvas
 from gradstudio.gui.drawing.cheap_frame import PlotView, grid_of
+from gradstudio.gui.drawing.time_axis import PlaceAxis
 from gradstudio.gui.drawing.view_box import StepViewBox
 from gradstudio.gui.theme import theme
 
@@ -17,11 +18,11 @@ class PlotArea(PlotView):
     """Axes around a view box. `right_width` is the width of the right axis in pixels at normal text."""
 
     def __init__(self, box: StepViewBox, left: Axis, right: Axis | None, right_width: int = RIGHT_WIDTH) -> None:
-        self._sides = {"left": left, "bottom": StepAxis("bottom"), "right": right or Axis("right")}
+        self._sides = {"left": left, "bottom": PlaceAxis("bottom", box.places), "right": right or Axis("right")}
         self._right_width = right_width
         self._values_shown: dict[str, bool] = {}
         super().__init__(box, dict(self._sides))
-        self.box, self.canvas = box, Canvas(box)
+        self.box, self.canvas = box, Canvas(box, box.places)
         self.plot.hideButtons()
         self.set_margins(top=4)
         for name, width in (("left", LEFT_WIDTH), ("right", RIGHT_WIDTH)):

@@ -6,51 +6,87 @@ import time
 
 from PySide6.QtCore import QObject, Signal
 
+from gradstudio.core.history import History
+from gradstudio.gui.drawing.places import GUESS, Places
+
 SHORTEST = 50  # steps shown at the start
 ONE_ZOOM = 0.6  # seconds without a move after which the next one is another zoom
 MOST_VIEWS = 50  # that can be gone back to
-View = tuple[float, float] | None  # the first and the last step; None for the whole run, followed
+View = tuple[float, float] | None  # its two ends; None for the whole run, followed
 
 
 class StepRange(QObject):
     """The steps on view. The range follows the run, and grows by a quarter when the data leave it, until a person
-    zooms."""
+    zooms. `left` and `right` are its ends in the units of the axis, and `first` and `last` the steps there."""
 
     changed = Signal()
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.last = 0.0, float(SHORTEST)
+        self.places = Places()
+        self.left, self.right = 0.0, float(SHORTEST)
         self.most = float(SHORTEST)  # steps that can be shown at all
-        self.over = 0  # steps of the longest overlay
+        self.over = 0.0  # end of the longest overlay, in the units of the axis
         self.following = True
         self._back: list[View] = []  # views before this one, the latest last
         self._forward: list[View] = []  # views that were left by going back
         self._changed_at = 0.0
 
-    def follow(self, steps: int) -> None:
+    @property
+    def first(self) -> float:
+        """The first step on view."""
+        return self.places.step_at(self.left)
+
+    @property
+    def last(self) -> float:
+        """The last step on view."""
+        return self.places.step_at(self.right)
+
+    @property
+    def middle(self) -> float:
+        """The step in the middle of the view."""
+        return self.places.step_at((self.left + self.right) / 2)
+
+    def show_time(self, history: History, timed: bool) -> None:
+        """Show the same steps of a run over the seconds of the run, or over their numbers."""
+        ends, count = (self.first, self.last), len(history)
+        self.places.timed = timed
+        self.places.take(history, count)
+        self._back, self._forward = [], []  # they are in the other unit
+        if self.following:
+            self.fit(count)
+        else:
+            self._set(*(self.places.of(end) for end in ends))
+
+    def follow(self, steps: float) -> None:
         """Make room for a run of this many rows, unless a person has zoomed. No signal is sent: the plots see it when
         they draw those rows."""
         self.most = max(self.most, steps * 1.25)
-        if self.following and steps > self.last:
-            self.first, self.last = 0.0, max(steps * 1.25, SHORTEST)
+        end = self.places.of(steps)
+        if self.following and end > self.right:
+            self.left, self.right = 0.0, max(end * 1.25, self._shortest)
 
-    def zoom(self, first: float, last: float) -> None:
-        """Show the steps that a person chose, but no more than the run will have."""
+    def zoom(self, left: float, right: float) -> None:
+        """Show what a person chose, in the units of the axis, but no more than the run will have."""
         self._remember()
-        self._show(first, last)
+        self._show(left, right)
 
-    def _show(self, first: float, last: float) -> None:
-        width = min(max(last - first, 8.0), self.most)
-        first = min(max(first, 0.0), self.most - width)
+    def _show(self, left: float, right: float) -> None:
+        most = self.places.of(self.most)
+        width = min(max(right - left, 8 * self.places.pace), most)
+        left = min(max(left, 0.0), most - width)
         self.following = False
-        self._set(first, first + width)
+        self._set(left, left + width)
 
     def fit(self, steps: int) -> None:
         """Show the whole run and follow it again."""
         self.following = True
-        self._set(0.0, max(max(steps, self.over) * 1.05, SHORTEST))
+        self._set(0.0, max(max(self.places.of(float(steps)), self.over) * 1.05, self._shortest))
         self.changed.emit()
+
+    @property
+    def _shortest(self) -> float:
+        return SHORTEST * (GUESS if self.places.timed else 1.0)
 
     def whole(self, steps: int) -> None:
         """Show the whole run because a person wants to, and so can go back."""
@@ -74,7 +110,7 @@ class StepRange(QObject):
     def _go(self, there: list[View], here: list[View], steps: int) -> None:
         if not there:
             return
-        here.append(None if self.following else (self.first, self.last))
+        here.append(None if self.following else (self.left, self.right))
         self._changed_at = 0.0
         view = there.pop()
         if view is None:
@@ -86,13 +122,13 @@ class StepRange(QObject):
         """Keep the view before a zoom. Notches of the wheel and pixels of a drag that follow each other are one."""
         now = time.monotonic()
         if now > self._changed_at + ONE_ZOOM:
-            self._back = [*self._back[1 - MOST_VIEWS :], None if self.following else (self.first, self.last)]
+            self._back = [*self._back[1 - MOST_VIEWS :], None if self.following else (self.left, self.right)]
             self._forward = []
         self._changed_at = now
 
-    def _set(self, first: float, last: float) -> None:
-        if (first, last) != (self.first, self.last):
-            self.first, self.last = first, last
+    def _set(self, left: float, right: float) -> None:
+        if (left, right) != (self.left, self.right):
+            self.left, self.right = left, right
             self.changed.emit()
 
 

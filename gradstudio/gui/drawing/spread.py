@@ -19,6 +19,7 @@ class Spread(QGraphicsPathItem):
 
     def __init__(self, canvas: Canvas, role: str, z: float = 8) -> None:
         super().__init__(canvas.data)
+        self._places = canvas.places
         self._role = role
         self.setZValue(z)
         self.setPen(Qt.PenStyle.NoPen)
@@ -31,8 +32,9 @@ class Spread(QGraphicsPathItem):
         """Draw the band of the steps on view."""
         path = QPainterPath()
         for steps, low, high in pieces(series, first, last):
-            around = [QPointF(*point) for point in zip(steps, high, strict=True)]
-            around += [QPointF(*point) for point in zip(reversed(steps), reversed(low), strict=True)]
+            places = self._places.of(np.array(steps)).tolist()
+            around = [QPointF(*point) for point in zip(places, high, strict=True)]
+            around += [QPointF(*point) for point in zip(reversed(places), reversed(low), strict=True)]
             path.addPolygon(QPolygonF(around))
         self.setPath(path)
 

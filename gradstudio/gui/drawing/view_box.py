@@ -22,8 +22,8 @@ class StepViewBox(pg.ViewBox):
 
     def __init__(self, steps: StepRange, whole: Callable[[], None]) -> None:
         super().__init__(enableMenu=False, defaultPadding=0)
-        self._steps, self._whole = steps, whole
-        self._turned, self._center = 0.0, 0.0  # notches of the wheel that are not carried out yet, and the step there
+        self._steps, self._whole, self.places = steps, whole, steps.places
+        self._turned, self._center = 0.0, 0.0  # notches of the wheel that are not carried out yet, and the place there
         self._wheel = QTimer(self)  # notches that come together are one zoom: each draws every plot
         self._wheel.setSingleShot(True)
         self._wheel.timeout.connect(self._zoom)
@@ -34,6 +34,10 @@ class StepViewBox(pg.ViewBox):
         """Set one of the two ranges or both, each from its least to its greatest value."""
         self.setRange(xRange=x, yRange=y, padding=0, disableAutoRange=False)  # it is off
 
+    def step_at(self, place: QPointF) -> int:
+        """Return the step that stands nearest to a place of the scene."""
+        return round(self.places.step_at(self.mapSceneToView(place).x()))
+
     def wheelEvent(self, ev: QGraphicsSceneWheelEvent, axis: int | None = None) -> None:
         self._turned += ev.delta() / 120
         self._center = self.mapSceneToView(ev.scenePos()).x()
@@ -43,15 +47,15 @@ class StepViewBox(pg.ViewBox):
     def _zoom(self) -> None:
         factor, center = 0.85 ** min(max(self._turned, -MOST_NOTCHES), MOST_NOTCHES), self._center
         self._turned = 0.0
-        first, last = self._steps.first, self._steps.last
-        self._steps.zoom(center - (center - first) * factor, center + (last - center) * factor)
+        left, right = self._steps.left, self._steps.right
+        self._steps.zoom(center - (center - left) * factor, center + (right - center) * factor)
 
     def mouseDragEvent(self, ev: MouseDragEvent, axis: int | None = None) -> None:
         ev.accept()
         moved = self.mapSceneToView(ev.lastScenePos()).x() - self.mapSceneToView(ev.scenePos()).x()
-        first, last = self._steps.first, self._steps.last
-        shift = max(moved, -first)
-        self._steps.zoom(first + shift, last + shift)
+        left, right = self._steps.left, self._steps.right
+        shift = max(moved, -left)
+        self._steps.zoom(left + shift, right + shift)
 
     def mouseClickEvent(self, ev: MouseClickEvent) -> None:
         if ev.button() == Qt.MouseButton.LeftButton and not ev.double():
@@ -73,4 +77,4 @@ class RewindBox(StepViewBox):
             super().mouseDragEvent(ev, axis)
             return
         ev.accept()
-        self.dragged.emit(round(self.mapSceneToView(ev.scenePos()).x()), ev.isFinish())
+        self.dragged.emit(self.step_at(ev.scenePos()), ev.isFinish())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gradstudio.core import files
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
 from gradstudio.gui.export import plot_figure
 from gradstudio.gui.export.data_table import DataTable
+from gradstudio.gui.plots.plot_options import X_AXIS, Option
 from gradstudio.gui.plots.plot_stack import PlotStack
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.services import file_choice
@@ -63,6 +65,7 @@ def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> 
         menu.addAction("Zoom back", plots.zoom_back).setEnabled(back)
         menu.addAction("Zoom forward", plots.zoom_forward).setEnabled(forward)
     fill_options(plot, menu)
+    _fill_axis(plots, menu)
     menu.addSeparator()
     fill(context, plots.overlays, plot, menu)
     menu.popup(place)
@@ -71,13 +74,22 @@ def _open(context: Context, plots: PlotStack, plot: StepPlot, place: QPoint) -> 
 def fill_options(plot: StepPlot, menu: QMenu) -> None:
     """Add a submenu for each way in which the plot may be drawn."""
     for name, option in plot.chosen.options.items():
-        submenu = menu.addMenu(option.label)
-        group = QActionGroup(submenu)
-        for value, label in option.choices.items():
-            action = submenu.addAction(label, partial(plot.choose_option, name, value))
-            action.setCheckable(True)
-            action.setChecked(plot.chosen[name] == value)
-            group.addAction(action)
+        _add_option(menu, option, plot.chosen[name], partial(plot.choose_option, name))
+
+
+def _fill_axis(plots: PlotStack, menu: QMenu) -> None:
+    """Add the choice of what all plots stand over."""
+    _add_option(menu, X_AXIS, "time" if plots.timed else "steps", plots.choose_axis)
+
+
+def _add_option(menu: QMenu, option: Option, chosen: str, choose: Callable[[str], None]) -> None:
+    submenu = menu.addMenu(option.label)
+    group = QActionGroup(submenu)
+    for value, label in option.choices.items():
+        action = submenu.addAction(label, partial(choose, value))
+        action.setCheckable(True)
+        action.setChecked(value == chosen)
+        group.addAction(action)
 
 
 def fill(context: Context, overlays: Overlays, plot: StepPlot, menu: QMenu) -> None:

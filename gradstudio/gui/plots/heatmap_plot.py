@@ -19,6 +19,7 @@ from gradstudio.gui.drawing.heatmap_image import Heatmap, LayerBins
 from gradstudio.gui.drawing.row_groups import groups
 from gradstudio.gui.drawing.series import log10
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.drawing.time_bins import TimeBins
 from gradstudio.gui.plots.step_plot import FIT_EVERY, StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
@@ -53,7 +54,7 @@ class HeatmapPlot(StepPlot):
         self._axis = axes.LayerAxis("left")
         super().__init__(steps, cursor, self._axis)
         self._rows: tuple[str, ...] = ()
-        self._bins = LayerBins(0)
+        self._bins: LayerBins | TimeBins = LayerBins(0)
         self._levels = (0.0, 1.0)
         self._levels_due = 0.0  # when they are found again
         self._drawn: tuple = ()  # what is in the picture, and the bin up to which that stays
@@ -77,7 +78,7 @@ class HeatmapPlot(StepPlot):
 
     def clear(self) -> None:
         rows = self._rows = self.row_names(self.run) if self.run else ()
-        self._bins = LayerBins(len(rows))
+        self._bins = self._empty_bins(len(rows), 0)
         self._levels = (0.0, 1.0)
         self._drawn, self._levels_due = (), 0.0
         self._axis.show_names(rows)
@@ -96,12 +97,13 @@ class HeatmapPlot(StepPlot):
     def read(self, run: Run, start: int, stop: int) -> None:
         if self._rows != self.row_names(run):
             self.clear()  # they are known only once the run has begun
-        self._bins.append(self.values(run, self.shown, start, stop))
+        self._fill(self._bins, run, start, stop)
 
     def _shows(self, run: Run, stop: int) -> bool:
         """Return whether a new column has begun: one may be wider than a pixel."""
-        width = self._bins.width
-        return super()._shows(run, stop) and (stop // width > self._seen // width or self._overdue(run))
+        places, width = self.steps.places, self._bins.width
+        begun = places.of(float(stop)) // width > places.of(float(self._seen)) // width
+        return super()._shows(run, stop) and (begun or self._overdue(run))
 
     def draw(self, run: Run) -> None:
         if not self._bins.count or not self._rows:
@@ -111,8 +113,8 @@ class HeatmapPlot(StepPlot):
         if window is not None:
             if self._drawn[:1] == (window,) and self._drawn[4] == theme.colors.bad:
                 return
-            bins = LayerBins(len(self._rows), start=window[0])
-            bins.append(self.values(run, self.shown, *window))
+            bins = self._empty_bins(len(self._rows), window[0])
+            self._fill(bins, run, *window)
         self._set_levels(bins)
         shown = (window, bins.width, self._levels, self.shown, theme.colors.bad)
         same = window is None and self._drawn[:5] == shown
@@ -122,8 +124,8 @@ class HeatmapPlot(StepPlot):
         self.image.put(
             done, indices(bins.picture(done), self._levels, linear=self.shown in self.shares).T, lookup_table()
         )
-        self.image.stretch(bins.start - 0.5, bins.width)
-        self._drawn = (*shown, bins.count // bins.width, bins.count)
+        self.image.stretch(bins.left, bins.width)
+        self._drawn = (*shown, bins.done, bins.count)
         self._draw_lines(len(self._rows))
         self.bar.show_levels(
             self._levels, self.names[self.shown], self.units[self.shown], linear=self.shown in self.shares
@@ -140,12 +142,27 @@ class HeatmapPlot(StepPlot):
 
     def _close_look(self) -> tuple[int, int] | None:
         """Return the steps to read again, where the bins are too wide for the steps on view."""
-        first, last = self.steps.first, self.steps.last
-        if self._bins.width == 1 or (last - first) / self._bins.width > 400:
+        steps, width = self.steps, self._bins.width
+        if width <= steps.places.pace or (steps.right - steps.left) / width > 400:
             return None
-        return max(int(first) - 1, 0), min(int(last) + 2, self._bins.count)
+        return max(int(steps.first) - 1, 0), min(int(steps.last) + 2, self._bins.count)
 
-    def _set_levels(self, bins: LayerBins) -> None:
+    def _empty_bins(self, rows: int, start: int) -> LayerBins | TimeBins:
+        """Return bins of the kind that the x axis needs, from a step on."""
+        places = self.steps.places
+        if places.timed:
+            return TimeBins(rows, start=places.of(float(start)))
+        return LayerBins(rows, start=start)
+
+    def _fill(self, bins: LayerBins | TimeBins, run: Run, start: int, stop: int) -> None:
+        """Put the rows start to stop of the metric on view into bins."""
+        values = self.values(run, self.shown, start, stop)
+        if isinstance(bins, TimeBins):
+            bins.append(values, self.steps.places.of(np.arange(start, start + len(values) + 1, dtype=float)))
+        else:
+            bins.append(values)
+
+    def _set_levels(self, bins: LayerBins | TimeBins) -> None:
         """Set the levels to whole decades, or to 1, 2 and 5 in them, that hold the finite values. A value far over
         nearly all others has the brightest colour."""
         now = time.monotonic()
@@ -164,13 +181,14 @@ class HeatmapPlot(StepPlot):
     def _draw_lines(self, rows: int) -> None:
         """Draw lines between the rows, or between modules where there are many rows. They have the colour of
         the ground, so they are not seen after the last step."""
-        if (self._rows, self.steps.most) != self._lines_lie:
-            self._lines_lie = (self._rows, self.steps.most)
+        end = 2.0 ** math.ceil(math.log2(self.steps.places.of(self.steps.most)))  # which moves seldom
+        if (self._rows, end) != self._lines_lie:
+            self._lines_lie = (self._rows, end)
             path = QPainterPath()
             few = rows <= FEW
             for row in range(1, rows) if few else [group.first for group in groups(self._rows, MOST_GROUPS)[1:]]:
                 path.moveTo(-0.5, row)
-                path.lineTo(self.steps.most, row)
+                path.lineTo(end, row)
             self._lines.setPath(path)
 
     def _lay_out(self) -> None:

@@ -179,7 +179,7 @@ class LayerPage(QWidget):
         self.about.setToolTip(self.about.text())
 
     def _clicked(self, plot: LayerPlot, place: QPointF) -> None:
-        self._ask(round(plot.box.mapSceneToView(place).x()))
+        self._ask(plot.box.step_at(place))
 
     def _ask(self, step: int) -> None:
         if 0 <= step <= self.histograms.step.maximum() and self.histograms.look.isEnabled():

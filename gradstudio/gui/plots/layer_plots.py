@@ -168,7 +168,7 @@ class LayerPlot(StepPlot):
         """Mark the step whose entries are on view."""
         self._marked.setVisible(step is not None)
         if step is not None:
-            self._marked.setPos(step, 0)
+            self._marked.stand_at(step)
 
     def restyle(self) -> None:
         if self.band is not None:

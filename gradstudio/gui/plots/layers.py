@@ -83,7 +83,8 @@ class LayersPlot(HeatmapPlot):
         path, names = QPainterPath(), [layer.name for layer in run.history.layers]
         rows = [names.index(name) for name in (run.provenance.layers if run.provenance else ()) if name in names]
         if rows:
-            path.addRect(-0.5, min(rows), len(run.history), max(rows) + 1 - min(rows))
+            left, right = (self.steps.places.of(step - 0.5) for step in (0, len(run.history)))
+            path.addRect(left, min(rows), right - left, max(rows) + 1 - min(rows))
         self._lit.setPath(path)
 
     def _clicked(self, place: QPointF) -> None:

@@ -137,13 +137,13 @@ class LossPlot(StepPlot):
         """Put each label beside its line, one over the other and never over the edge: to the left of its line where
         there is no room on the right, and in a narrow plot on both sides."""
         super()._place_labels()
-        first, last = self.box.viewRange()[0]
+        left, right = self.box.viewRange()[0]
         width, height = (max(length, 1.0) for length in self.canvas.size)
         for index, text in enumerate(self._change_texts):
-            at = self._labels[index].step - 0.5 if index < len(self._labels) else math.inf
-            text.setVisible(first <= at <= last)
-            if first <= at <= last:
-                place, box = width * (at - first) / (last - first), text.boundingRect()
+            at = self.steps.places.of(self._labels[index].step - 0.5) if index < len(self._labels) else math.inf
+            text.setVisible(left <= at <= right)
+            if left <= at <= right:
+                place, box = width * (at - left) / (right - left), text.boundingRect()
                 aside = 0.0 if place + box.width() <= width else 1.0 if place >= box.width() else place / width
                 text.place(place, height - index * box.height(), (aside, 1))
 

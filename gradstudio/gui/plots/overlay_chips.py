@@ -106,5 +106,5 @@ class Chips(QWidget):
         room, left = self.width() - taken - len(self.chips) * AROUND * theme.zoom, len(self.chips)
         for place, chip in sorted(self.chips.items(), key=lambda placed: placed[1].wanted):
             own = max(min(chip.wanted, room / left), 0)
-            chip.show_as(place not in self._overlays.hidden, own)
+            chip.show_as(self._overlays.shows(place), own)
             room, left = room - own, left - 1

@@ -13,12 +13,12 @@ CURSOR: dict[int, int] = {_Key.Key_Left: -1, _Key.Key_Right: 1}  # steps
 def press(key: int, steps: StepRange, cursor: Cursor, last: int) -> bool:
     """Do what a key says; `last` is the last step of the run. Return whether the key says anything."""
     here = last if cursor.step is None else cursor.step
-    first, width = steps.first, steps.last - steps.first
+    left, width, place = steps.left, steps.right - steps.left, steps.places.of(float(here))
     views: dict[int, tuple[float, float]] = {
-        _Key.Key_Plus: (here - width / 4, here + width / 4),
-        _Key.Key_Minus: (first - width / 2, first + 1.5 * width),
-        _Key.Key_PageUp: (first - width / 2, first + width / 2),
-        _Key.Key_PageDown: (first + width / 2, first + 1.5 * width),
+        _Key.Key_Plus: (place - width / 4, place + width / 4),
+        _Key.Key_Minus: (left - width / 2, left + 1.5 * width),
+        _Key.Key_PageUp: (left - width / 2, left + width / 2),
+        _Key.Key_PageDown: (left + width / 2, left + 1.5 * width),
     }
     if key in views:
         steps.zoom(*views[key])

@@ -24,6 +24,7 @@ SMOOTHING = Option(
     {"0.6": "0.6, a little", "0": "None", "0.9": "0.9, over 10 steps", "0.97": "0.97, over 33 steps",
      "0.99": "0.99, over 100 steps"},
 )  # fmt: skip
+X_AXIS = Option("X axis of all plots", {"steps": "over steps", "time": "over time"})
 STEPS = Option("Single steps", {"raw": "Each step", "band": "Band, least to greatest", "none": "Hide"})
 
 

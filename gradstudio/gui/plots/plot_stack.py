@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from PySide6.QtCore import QPointF, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from gradstudio.core.history import History
 from gradstudio.gui.drawing.overlay import Overlaid, Overlays
 from gradstudio.gui.drawing.shared_cursor import SHORTEST, Cursor, StepRange
 from gradstudio.gui.drawing.smoothing import SMOOTHING, Smoother
@@ -17,6 +18,7 @@ from gradstudio.gui.plots.layer_page import LayerPage
 from gradstudio.gui.plots.layers import LayersPlot
 from gradstudio.gui.plots.loss import LossPlot
 from gradstudio.gui.plots.overlay_chips import Chips
+from gradstudio.gui.plots.plot_options import X_AXIS, Chosen
 from gradstudio.gui.plots.ranks import RanksPlot
 from gradstudio.gui.plots.rewind_button import RewindButton
 from gradstudio.gui.plots.run_source import RunSource
@@ -41,6 +43,8 @@ class PlotStack(QWidget):
         self.steps, self.step_cursor = StepRange(), Cursor()
         self.overlays = Overlays()
         self._source = RunSource()
+        self._axis = Chosen("all", {"x": X_AXIS})
+        self.overlays.timed = self.steps.places.timed = self.timed
         # of an overlay: how much its loss is smoothed, and its length then
         self._smoothed = WeakKeyDictionary[Overlaid, tuple[float, int]]()
         self.overlays.changed.connect(self._make_room)  # before the plots draw the change
@@ -76,6 +80,8 @@ class PlotStack(QWidget):
         self._layout.addWidget(self.layer_page, 100)
         self.timeline = Timeline(steps, cursor)  # below that page, and so behind it for Tab
         self._put(self.timeline, 0)
+        self.timeline.axis_asked.connect(self.choose_axis)
+        self.timeline.show_axis(self._axis["x"])
         self.layers.layer_asked.connect(self.show_layer)
         self.layer_page.left.connect(self.show_all)
         self.rewind = RewindButton(self)
@@ -101,6 +107,7 @@ class PlotStack(QWidget):
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it is now."""
         run, parent = simulator.run, simulator.family.parent(simulator.run)
+        self.steps.places.take(run.history, len(run.history))
         if run is not self._run:
             if self.layer_page.isHidden():
                 self.show_all()
@@ -142,11 +149,26 @@ class PlotStack(QWidget):
 
     def _offer_rewind(self, plot: StepPlot, place: QPointF) -> None:
         """Offer to rewind to the step that was clicked."""
-        step = round(plot.box.mapSceneToView(place).x())
+        step = plot.box.step_at(place)
         if self._run is not None and 0 <= step < self.timeline.reach:
             self.rewind.offer(step, plot.widget, plot.widget.mapTo(self, plot.widget.mapFromScene(place)))
         else:
             self.rewind.hide()
+
+    @property
+    def timed(self) -> bool:
+        """Whether the plots stand over the time that training took, not over steps."""
+        return self._axis["x"] == "time"
+
+    def choose_axis(self, value: str) -> None:
+        """Let all plots stand over the "steps" or the "time" of the run, and remember it."""
+        self._axis.choose("x", value)
+        self.timeline.show_axis(value)
+        self.overlays.timed = self.timed
+        for plot in self.every:
+            plot.run = None  # which is drawn anew at the next refresh
+        self.steps.show_time(self._run.history if self._run else History(), self.timed)
+        self.overlays.changed.emit()
 
     @property
     def one_alone(self) -> bool:
@@ -256,7 +278,7 @@ class PlotStack(QWidget):
     def _follow_twin(self) -> None:
         self._smooth_overlays()
         self.steps.over = self.overlays.longest
-        self.steps.follow(self.steps.over)
+        self.steps.follow(self.steps.places.step_at(self.steps.over))
 
     def _make_room(self) -> None:
         """Let the steps reach as far as the run and the overlays."""
@@ -264,7 +286,7 @@ class PlotStack(QWidget):
         self.steps.over = self.overlays.longest
         run = self._run
         planned = run.experiment.run.steps if run is not None and run.watched is None else 0  # nobody knows a script's
-        self.steps.most = max(1.05 * planned, 1.05 * self.steps.over, SHORTEST)
+        self.steps.most = max(1.05 * planned, 1.05 * self.steps.places.step_at(self.steps.over), SHORTEST)
         if self.steps.following:
             self.fit()
 

@@ -55,7 +55,7 @@ class RunMarks:
         for item in (self.nonfinite_line, self.nonfinite_text):
             item.setVisible(self._shown_step is not None)
         if self._shown_step is not None:
-            self.nonfinite_line.setPos(self._shown_step, 0)
+            self.nonfinite_line.stand_at(self._shown_step)
             self.nonfinite_text.setText(words)
 
     def place(self, middle: float) -> None:

@@ -45,7 +45,7 @@ class ScaleAndRatePlot(StepPlot):
         self.box.sigResized.connect(lambda: self._rates.setGeometry(self.box.sceneBoundingRect()))
         self.scale = Series(self.canvas, source, "scale", "accent")
         self.scale.scale = log2
-        self._rates_canvas = Canvas(self._rates)
+        self._rates_canvas = Canvas(self._rates, steps.places)
         self.rate = Series(self._rates_canvas, source, "lr", "good", dashed=True, marked=False)
         self._skips = Envelope()
         self._skipped = 0  # steps

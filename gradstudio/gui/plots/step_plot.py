@@ -22,6 +22,7 @@ from gradstudio.gui.drawing.overlay_curves import OverlayLayer
 from gradstudio.gui.drawing.plot_area import PlotArea
 from gradstudio.gui.drawing.series import Scale, Series, linear
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.drawing.time_axis import precise
 from gradstudio.gui.drawing.view_box import StepViewBox
 from gradstudio.gui.plots import plot_keys
 from gradstudio.gui.plots.plot_header import PlotHeader
@@ -63,10 +64,10 @@ class StepPlot(QFrame):
         self.chosen = Chosen(self.key, self.options)
         self.run: Run | None = None
         self._seen = 0  # rows taken in
-        self._shown = (0.0, 0.0)  # steps on view at the last drawing
+        self._shown = (0.0, 0.0)  # ends of the view at the last drawing
         self._status = ""  # of the run, at the last drawing
         self._read_at = 0.0  # when rows were last taken in
-        self._fitted: tuple = ()  # the steps that the y axis was chosen for
+        self._fitted: tuple = ()  # the view that the y axis was chosen for
         self._fit_due = 0.0  # when it is fitted again
         self._said = 0.0  # when the words were last brought up to date
         self._unsaid = False
@@ -172,7 +173,7 @@ class StepPlot(QFrame):
         if new:
             self.read(run, self._seen, stop)
             self._seen, self._read_at = stop, time.monotonic()
-        if (new or self._shown != (self.steps.first, self.steps.last)) and self.isVisible():
+        if (new or self._shown != (self.steps.left, self.steps.right)) and self.isVisible():
             self._draw_all(run)
         elif self.marks.are_stale(run):
             self._draw_marks(run)
@@ -281,11 +282,10 @@ class StepPlot(QFrame):
     def _draw_all(self, run: Run) -> None:
         if run.status != "running":
             self.look_again()
-        if self._shown != (self.steps.first, self.steps.last):
-            self._shown = (self.steps.first, self.steps.last)
-            spare = 0.008 * (self.steps.last - self.steps.first)  # for a mark at the first step
-            # and for the timeline's handle at the last
-            self.box.set_range(x=(self.steps.first - spare, self.steps.last + 1.5 * spare))
+        if self._shown != (self.steps.left, self.steps.right):
+            left, right = self._shown = (self.steps.left, self.steps.right)
+            spare = 0.008 * (right - left)  # for a mark at the first step, and for the timeline's handle at the last
+            self.box.set_range(x=(left - spare, right + 1.5 * spare))
         self.show_values("left", bool(len(run.history) or (self.overlay and self.steps.over)) and self.left_values)
         if self.series and self._is_fit_due():
             self.fit_y(run)
@@ -296,7 +296,7 @@ class StepPlot(QFrame):
 
     def _is_fit_due(self) -> bool:
         """Return whether to fit the y axis: other steps are on view, a value has left it, or some time has passed."""
-        asked, now = (self.steps.first, self.steps.last, self.steps.following), time.monotonic()
+        asked, now = (self.steps.left, self.steps.right, self.steps.following), time.monotonic()
         outgrown = [series.outgrew() for series in self.series]  # ask each of them, as each remembers
         if asked == self._fitted and now < self._fit_due and not any(outgrown):
             return False
@@ -310,7 +310,7 @@ class StepPlot(QFrame):
 
     def _place_labels(self) -> None:
         """Put the words where they belong for the ranges and the size."""
-        self.marks.place((self.steps.first + self.steps.last) / 2)
+        self.marks.place(self.steps.middle)
 
     def _has_moved(self) -> None:
         self._moved = True
@@ -321,24 +321,34 @@ class StepPlot(QFrame):
 
     def _cursor_moved(self) -> None:
         step = self.step_cursor.step
-        if step is not None and self.run is not None and 0 <= step < max(len(self.run.history), self.steps.over):
-            self.cursor_line.setPos(step, 0)
+        if step is not None and self.run is not None and step >= 0 and self._is_covered(self.run, step):
+            self.cursor_line.stand_at(step)
             self.cursor_line.show()
         else:
             self.cursor_line.hide()
         if self.run is not None:
             self._say(self.run)
 
+    def _is_covered(self, run: Run, step: int) -> bool:
+        """Return whether the run or an overlay has this step."""
+        return step < len(run.history) or self.steps.places.of(step) < self.steps.over
+
     def _say(self, run: Run) -> None:
         self._said, self._unsaid = time.monotonic(), False
         step = self.step_cursor.step
         overlaid = self.overlay.reading(step) if self.overlay is not None and step is not None else ""
         if step is not None and 0 <= step < len(run.history):
-            self.header.say(f"<b>step {step:,}</b> · {self.reading(run, step)}", overlaid)
-        elif overlaid:
-            self.header.say(f"<b>step {step:,}</b> &nbsp;{overlaid}")
+            self.header.say(f"<b>{self._where(step)}</b> · {self.reading(run, step)}", overlaid)
+        elif step is not None and overlaid:
+            self.header.say(f"<b>{self._where(step, beyond=True)}</b> &nbsp;{overlaid}")
         else:
             self.header.say(self.legend())
+
+    def _where(self, step: int, *, beyond: bool = False) -> str:
+        """Return where the cursor is, in words. Over the time, a step that is `beyond` the run has no number."""
+        places = self.steps.places
+        seconds = precise(places.of(step), self.steps.right - self.steps.left) if places.timed else ""
+        return seconds if beyond and seconds else f"step {step:,}{f', {seconds}' if seconds else ''}"
 
     def tell_listener(self) -> None:
         """Bring the words for a screen reader up to date. They are read when the plot gets the focus, so they are made
@@ -357,7 +367,7 @@ class StepPlot(QFrame):
 
     def _mouse_moved(self, position: QPointF) -> None:
         if self.box.sceneBoundingRect().contains(position):
-            self.step_cursor.move(round(self.box.mapSceneToView(position).x()))
+            self.step_cursor.move(self.box.step_at(position))
         else:
             self.step_cursor.move(None)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGraphicsRectItem, QPushButton
+from PySide6.QtWidgets import QComboBox, QGraphicsRectItem, QPushButton
 
 from gradstudio.core.knobs import format_value
 from gradstudio.core.text import plural
 from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.marks import Mark, Marks
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.drawing.time_axis import precise
 from gradstudio.gui.drawing.view_box import RewindBox
+from gradstudio.gui.plots.plot_options import X_AXIS
 from gradstudio.gui.plots.run_marks import changed_at
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
@@ -34,6 +36,7 @@ class Timeline(StepPlot):
     box_kind = RewindBox
 
     rewind_asked = Signal(int)
+    axis_asked = Signal(str)  # what the plots are to stand over
 
     def __init__(self, steps: StepRange, cursor: Cursor) -> None:
         super().__init__(steps, cursor, Axis("left"))
@@ -41,7 +44,7 @@ class Timeline(StepPlot):
         self.reach = 0  # last step that the run can be set to
         self._held: int | None = None  # step at which a person holds the handle
         self._bars = {role: QGraphicsRectItem(self.canvas.columns) for role in ("line", "grid", "dim", "accent")}
-        self._laid: dict[str, tuple[int, ...]] = {}  # their places
+        self._laid: dict[str, tuple[float, ...]] = {}  # their places
         for z, item in enumerate(self._bars.values()):
             item.setPen(Qt.PenStyle.NoPen)
             item.setZValue(60 + z)
@@ -59,6 +62,8 @@ class Timeline(StepPlot):
         self._follow.setToolTip("Show all steps in every plot and follow the run again (Home)")
         self._follow.clicked.connect(self._show_whole_run)
         self.header.addWidget(self._follow)
+        self.header.addSpacing(8)
+        self.header.addWidget(self._make_axis_choice())
         steps.changed.connect(self._show_whether_following)
         self._show_whether_following()
         self.restyle()
@@ -71,6 +76,21 @@ class Timeline(StepPlot):
             self.reach, self._memory, self._unsaid = reach, (used, budget), True
             if beyond:
                 self._draw_bars()
+
+    def show_axis(self, value: str) -> None:
+        """Show what the plots stand over."""
+        self.axis_choice.setCurrentIndex(self.axis_choice.findData(value))
+
+    def _make_axis_choice(self) -> QComboBox:
+        self.axis_choice = QComboBox()
+        self.axis_choice.setObjectName("small")
+        for value, label in X_AXIS.choices.items():
+            self.axis_choice.addItem(label, value)
+        self.axis_choice.setAccessibleName("X axis of all plots")
+        self.axis_choice.setToolTip("Choose what all plots stand over: steps, or the time that training took")
+        self.axis_choice.setAccessibleDescription("X axis of all plots: steps, or the time that training took")
+        self.axis_choice.activated.connect(lambda: self.axis_asked.emit(self.axis_choice.currentData()))
+        return self.axis_choice
 
     def _show_whether_following(self) -> None:
         self._follow.setVisible(not self.steps.following)
@@ -85,8 +105,13 @@ class Timeline(StepPlot):
         memory = f" &nbsp; drag to rewind · snapshots {max(used, 1):,} of {budget:,} MB" if self._memory[0] else ""
         count = len(self.run.history)
         if self.run.watched is not None:  # how many the script will make is not known
-            return plural(count, "step", "steps")
-        return f"{changes} · {count:,} of {self.run.experiment.run.steps:,} steps{memory}"
+            return f"{plural(count, 'step', 'steps')}{self._time()}"
+        return f"{changes} · {count:,} of {self.run.experiment.run.steps:,} steps{self._time()}{memory}"
+
+    def _time(self) -> str:
+        """Return how long the steps took, where the plots stand over the time."""
+        places = self.steps.places
+        return f" in {precise(places.clock.total, places.clock.total)}" if places.timed and places.clock.count else ""
 
     def draw(self, run: Run) -> None:
         self._draw_bars()
@@ -110,9 +135,13 @@ class Timeline(StepPlot):
         self._handle.show_at((count if self._held is None else self._held) if count or self.reach else None)
 
     def _lay(self, bar: str, first: int, top: int, steps: int) -> None:
-        if self._laid.get(bar) != (first, top, steps):
-            self._laid[bar] = (first, top, steps)
-            self._bars[bar].setRect(first, top, steps, THICK)
+        places = self.steps.places
+        left = places.of(float(first))
+        # no farther than the view, as the end of what is planned moves with each step on an axis of time
+        right = min(places.of(float(first + steps)), max(left, 2 * self.steps.right))
+        if self._laid.get(bar) != (left, top, right):
+            self._laid[bar] = (left, top, right)
+            self._bars[bar].setRect(left, top, right - left, THICK)
 
     def _draw_marks(self, run: Run) -> None:
         super()._draw_marks(run)
@@ -133,13 +162,14 @@ class Timeline(StepPlot):
         self.widget.fit_steps()
 
     def reading(self, run: Run, step: int) -> str:
-        near = 0.012 * (self.steps.last - self.steps.first)  # about as wide as a mark
+        places = self.steps.places
+        here, near = places.of(step), 0.012 * (self.steps.right - self.steps.left)  # about as wide as a mark
         if self._held is not None:
             return "release to rewind to this step"
-        changes = [change for change in list(run.timeline) if abs(change.step - step) <= near]
+        changes = [change for change in list(run.timeline) if abs(places.of(change.step) - here) <= near]
         texts = [f"{change.knob} = {format_value(change.value)} since step {change.step:,}" for change in changes]
         diverged = run.first_nonfinite_step
-        if diverged is not None and abs(diverged - step) <= near:
+        if diverged is not None and abs(places.of(diverged) - here) <= near:
             texts.append(f"first non-finite step {diverged:,}")
         return " · ".join(texts[-3:]) or "no change here"
 

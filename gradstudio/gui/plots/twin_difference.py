@@ -106,7 +106,7 @@ class DifferencePlot(StepPlot):
         for item in (self._parting, self._parting_text):
             item.setVisible(self._parted is not None)
         if self._parted is not None:
-            self._parting.setPos(self._parted, 0)
+            self._parting.stand_at(self._parted)
             self._parting_text.setText(f"first differ at step {self._parted:,}")
-            side = 1.04 if self._parted > (self.steps.first + self.steps.last) / 2 else -0.04
+            side = 1.04 if self._parted > self.steps.middle else -0.04
             self._parting_text.place(self.canvas.across(self._parted), self.canvas.size[1], (side, 1.1))

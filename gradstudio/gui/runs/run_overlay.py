@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gradstudio.gui.drawing.overlay import Overlaid
+from gradstudio.gui.drawing.places import Clock
 from gradstudio.gui.drawing.smoothing import Smoother
 from gradstudio.session.record.run import Run
 from gradstudio.session.words import run_texts
@@ -18,4 +19,6 @@ def overlaid(run: Run, start: int = 0) -> Overlaid:
     steps = np.arange(start, count, dtype=float)
     columns = {name: (steps, values[start:]) for name, values in rows.items()}
     tip = f"<p><b>{run_texts.rich(run.title)}</b><br>{run_texts.rich(run.id)}</p>"
-    return Overlaid(run.id, run.title, tip, columns, run)
+    clock = Clock()
+    clock.take(run.history, count)
+    return Overlaid(run.id, run.title, tip, columns, run, clock)
