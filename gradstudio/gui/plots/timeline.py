@@ -57,13 +57,6 @@ class Timeline(StepPlot):
         assert isinstance(self.box, RewindBox)
         self.box.dragged.connect(self._drag)
         self.box.setCursor(Qt.CursorShape.SizeHorCursor)
-        self._follow = QPushButton("Show whole run")
-        self._follow.setProperty("role", "flat")
-        self._follow.setToolTip("Show all steps in every plot and follow the run again (Home)")
-        self._follow.clicked.connect(self._show_whole_run)
-        self.header.addWidget(self._follow)
-        self.header.addSpacing(8)
-        self.header.addWidget(self._make_axis_choice())
         steps.changed.connect(self._show_whether_following)
         self._show_whether_following()
         self.restyle()
@@ -76,6 +69,16 @@ class Timeline(StepPlot):
             self.reach, self._memory, self._unsaid = reach, (used, budget), True
             if beyond:
                 self._draw_bars()
+
+    def _lay_out(self) -> None:
+        self._follow = QPushButton("Show whole run")
+        self._follow.setProperty("role", "flat")
+        self._follow.setToolTip("Show all steps in every plot and follow the run again (Home)")
+        self._follow.clicked.connect(self._show_whole_run)
+        self.header.addWidget(self._follow)
+        self.header.addSpacing(8)
+        self.header.addWidget(self._make_axis_choice())
+        super()._lay_out()  # last, as Tab reaches what stands above first
 
     def show_axis(self, value: str) -> None:
         """Show what the plots stand over."""
