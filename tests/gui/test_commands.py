@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from PySide6.QtCore import QSettings
+from PySide6.QtCore import QSettings, Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtWidgets import QDialog, QLabel, QMenu
 from pytestqt.qtbot import QtBot
@@ -39,6 +39,13 @@ def test_a_menu_greys_what_is_not_possible_and_its_keys_still_work(window: Windo
     menu.aboutToHide.emit()
     rewind.trigger()
     assert "no step to rewind to" in window.message.text.text()
+
+
+def test_keys_work_before_any_menu_was_opened(qtbot: QtBot, window: Window) -> None:
+    """The menu Presets is filled as it is opened, and has Ctrl+L."""
+    for shown in (True, False):
+        qtbot.keyClick(window, Qt.Key.Key_L, Qt.KeyboardModifier.ControlModifier)
+        assert window.gallery_page.isVisible() is shown
 
 
 def test_menus_are_filled_whoever_has_held_them(window: Window) -> None:

@@ -36,6 +36,7 @@ def _action(window: QMainWindow, command: Command) -> QAction:
     action.setToolTip(command.help)
     action.setCheckable(command.checked is not None)
     action.triggered.connect(lambda _=False: command.call())
+    window.addAction(action)  # its keys are heard before the menu is filled: some are filled as they are opened
     return action
 
 
