@@ -109,12 +109,12 @@ class PlainLoop:
             self._pass(batch, knobs.accumulation.steps)
             self._mark_gradients()
         self._tell("clip")
-        grads = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        norm = nn.utils.get_total_norm(grads)
+        moved = [(parameter, parameter.grad) for parameter in self._parameters if parameter.grad is not None]
+        norm = nn.utils.get_total_norm([grad for _, grad in moved])
         held = [*(parameter.detach() for parameter in self._parameters), *self._model.buffers()]
         origin = [(tensor, tensor.clone()) for tensor in held]
         with torch.no_grad():
-            for parameter, grad in zip(self._parameters, grads, strict=False):
+            for parameter, grad in moved:
                 parameter.add_(grad * (knobs.optimizer.sam_rho / (norm + sharpness.EPS)))
         self._tell("data")
         return origin
