@@ -523,6 +523,17 @@ class Distributed(Section):
         "each rank counts the same, as in DistributedDataParallel.",
         live=False, when=_WITH_RANKS,
     )  # fmt: skip
+    runs_out_at: int = knob(
+        0,
+        "Step from which the last rank has no batch left, as where the data cannot be shared evenly: it leaves the "
+        "training loop, and the others wait for it. 0: all ranks have the same number of batches.",
+        live=False, ge=0, le=100_000_000, unit="steps", when=_WITH_RANKS,
+    )  # fmt: skip
+    join: bool = knob(
+        False,
+        "Train within torch's Join: a rank without batches takes part in the all-reduces of the others, with zeros.",
+        live=False, when=_WITH_RANKS,
+    )  # fmt: skip
     sync_batch_norm: bool = knob(
         False,
         "Take the mean and variance of each batch norm over the examples of all ranks. Off: over those of each rank, "

@@ -116,7 +116,7 @@ class Row:
     all_reduces: float = UNKNOWN
     reduced_bytes: float = UNKNOWN
     rank_drift: float = UNKNOWN
-    ranks: np.ndarray | None = None  # (ranks, 5): see RankRows
+    ranks: np.ndarray | None = None  # (ranks, 6): see RankRows
 
     @property
     def went_nonfinite(self) -> bool:

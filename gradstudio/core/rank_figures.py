@@ -13,7 +13,8 @@ class RankFigures(NamedTuple):
     """`norm`: L2 norm of the rank's own gradient, before it is averaged. `seconds`: in communication, which includes
     waiting for the others. `reductions`: calls of all-reduce, of `reduced` bytes. `drift`: distance of the weights
     from those of rank 0, relative to their norm, UNKNOWN where it was not measured. `computing`: seconds of the step
-    beside communication. `weight`: of one of its examples in the mean gradient; 1 where all count the same."""
+    beside communication. `weight`: of one of its examples in the mean gradient; 1 where all count the same. `left`:
+    steps after this one that it will come to."""
 
     norm: float
     seconds: float
@@ -22,6 +23,7 @@ class RankFigures(NamedTuple):
     drift: float
     computing: float
     weight: float
+    left: float
 
 
 METRICS: dict[str, str] = {
@@ -29,16 +31,16 @@ METRICS: dict[str, str] = {
     "waiting": "share of the rank's time in communication, which includes waiting for the other ranks",
     "drift": "distance of the rank's weights from those of rank 0 / their norm, as last measured (every 20 steps)",
 }
-FIGURES = 5  # of a rank, as RankRows has them
+FIGURES = 6  # of a rank, as RankRows has them
 
 
 class RankRows:
-    """For each step and rank five numbers: the norm of its own gradient before it was averaged, its seconds in
-    communication, its seconds computing, its drift as last measured, and the weight of one of its examples. One
-    writer, many readers, as History."""
+    """For each step and rank six numbers: the norm of its own gradient before it was averaged, its seconds in
+    communication, its seconds computing, its drift as last measured, the weight of one of its examples, and the
+    number of steps that it will still come to. One writer, many readers, as History."""
 
     def __init__(self) -> None:
-        self._blocks: list[np.ndarray] = []  # each (rows, ranks, 5), float32
+        self._blocks: list[np.ndarray] = []  # each (rows, ranks, 6), float32
         self._count = 0
 
     def __len__(self) -> int:
@@ -50,7 +52,7 @@ class RankRows:
         return self._blocks[0].shape[1] if self._blocks else 0
 
     def append(self, figures: np.ndarray) -> None:
-        """Add a step: (ranks, 5)."""
+        """Add a step: (ranks, 6)."""
         if self._count % _BLOCK == 0:
             self._blocks.append(np.empty((_BLOCK, *figures.shape), np.float32))
         with np.errstate(over="ignore"):
@@ -58,7 +60,7 @@ class RankRows:
         self._count += 1
 
     def extend(self, figures: np.ndarray) -> None:
-        """Add steps that were measured before: (steps, ranks, 5)."""
+        """Add steps that were measured before: (steps, ranks, 6)."""
         taken = 0
         while taken < len(figures):
             line = self._count % _BLOCK
@@ -70,7 +72,7 @@ class RankRows:
             taken += count
 
     def rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return steps start to stop: (steps, ranks, 5)."""
+        """Return steps start to stop: (steps, ranks, 6)."""
         stop = self._count if stop is None else min(stop, self._count)
         start = min(max(start, 0), stop)
         parts = [

@@ -79,6 +79,8 @@ def check(knobs: Values, *, with_file: bool) -> None:
         _refuse("distributed.fault_rank", knobs, f"allowed: at most {ranks - 1}")
     if knobs["distributed.uneven_every"]:
         _check_uneven(knobs, size // 4, ranks - 1)
+    if knobs["distributed.runs_out_at"]:
+        _check_running_out(knobs)
     if knobs["distributed.clip_before_all_reduce"]:
         _check_clipping(knobs)
     if knobs["distributed.clip_shards"]:
@@ -93,6 +95,16 @@ def _check_uneven(knobs: Values, rest: int, others: int) -> None:
     for name in ("distributed.same_data", "distributed.sync_batch_norm"):
         if knobs[name]:
             _refuse("distributed.uneven_every", knobs, f"{name} = true is for shares of one size")
+
+
+def _check_running_out(knobs: Values) -> None:
+    """Raise KnobError for what torch's Join does not stand in for, or where no rank waits for the one without
+    batches."""
+    others = ("never_synced", "clip_before_all_reduce", "clip_shards", "sync_batch_norm", "unused_parameter")
+    for name in (*(f"distributed.{name}" for name in others), "distributed.uneven_every"):
+        if knobs[name]:
+            at = knobs["distributed.runs_out_at"]
+            raise KnobError(f"distributed.runs_out_at = {at} is not allowed with {name} = {format_value(knobs[name])}")
 
 
 def taken(rank: int, world: int, size: int, *, uneven: bool) -> slice:

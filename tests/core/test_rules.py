@@ -307,17 +307,25 @@ def sampled(
 
 
 def ranked(
-    made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), weights: tuple[float, ...] = (1.0, 1.0), **more: Any
-) -> list[Row]:
-    """Rows of several ranks, whose own gradients have these norms, and their examples these weights; the second norm is
-    NaN from a NaN loss on."""
+    made: list[Row], norms: tuple[float, ...] = (1.0, 1.2), weights: tuple[float, ...] = (1.0, 1.0),
+    batches: tuple[int, ...] = (99, 99), **more: Any
+) -> list[Row]:  # fmt: skip
+    """Rows of several ranks, whose own gradients have these norms, and their examples these weights; they come to so
+    many steps. The second norm is NaN from a NaN loss on."""
     return [
         replace(
             each,
             **({"all_reduces": 1.0, "reduced_bytes": 168.0, "rank_drift": 0.0} | more),
             ranks=np.array(
                 [
-                    (math.nan if rank and math.isnan(each.loss) else norms[rank], 0.0, 1e-3, 0.0, weights[rank])
+                    (
+                        math.nan if rank and math.isnan(each.loss) else norms[rank],
+                        0.0,
+                        1e-3,
+                        0.0,
+                        weights[rank],
+                        batches[rank] - each.step - 1,
+                    )
                     for rank in range(2)
                 ]
             ),
@@ -425,6 +433,7 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "clip_before_reduction": (ranked(rows(fall(60), norm=5.0, settings=CLIPPED, clipped_norm=0.8)), "warning"),
     "ranks_alike": (ranked(rows(fall(60)), (1.2, 1.2)), "warning"),
     "uneven_shares": (ranked(rows(fall(60)), weights=(2 / 3, 2.0)), "warning"),
+    "rank_ran_out": (ranked(rows(fall(55)), batches=(90, 55)), "critical"),
 }
 SILENT: dict[str, tuple[str, list[Row]]] = {
     "one all-reduce a step": ("reduced_too_often", ranked(rows(fall(60)))),
@@ -438,6 +447,8 @@ SILENT: dict[str, tuple[str, list[Row]]] = {
         "clip_before_reduction",
         ranked(rows(fall(60), norm=0.5, settings=CLIPPED, clipped_norm=0.5)),
     ),
+    "a rank that has batches left": ("rank_ran_out", ranked(rows(fall(54)), batches=(90, 55))),
+    "ranks that end together": ("rank_ran_out", ranked(rows(fall(60)), batches=(60, 60))),
     "shares of almost one size": ("uneven_shares", ranked(rows(fall(60)), weights=(0.98, 1.02))),
     "ranks of other data": ("ranks_alike", ranked(rows(fall(60)))),
     "a rate that was raised while the loss falls": ("rate_raised", raised(fall(300))),

@@ -601,8 +601,8 @@ def test_the_ranks_have_rows_of_their_own_where_there_are_several(shown: tuple[P
     RunWriter(run).begin(LAYERS, {"device": "cpu"})
     stack.refresh(simulator)
     assert plot in stack.plots and plot._axis.names == ("rank 0", "rank 1")
-    own = [[(1.0, 1e-3, 3e-3, 0.0, 1.0), (2.0, 3e-3, 1e-3, 1e-4 * step, 1.0)] for step in range(30)]
-    own[7][1] = (math.nan, 0.0, 1e-3, 1e-4, 1.0)
+    own = [[(1.0, 1e-3, 3e-3, 0.0, 1.0, 9), (2.0, 3e-3, 1e-3, 1e-4 * step, 1.0, 9)] for step in range(30)]
+    own[7][1] = (math.nan, 0.0, 1e-3, 1e-4, 1.0, 9)
     add(run, [{"ranks": np.array(figures)} for figures in own])
     stack.refresh(simulator)
     assert plot.image.image.shape == (2, 30) and (plot.image.image == NONFINITE).nonzero() == (1, 7)

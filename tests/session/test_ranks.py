@@ -110,6 +110,15 @@ def test_what_makes_up_for_shares(given: list[str], wrong: str) -> None:
     assert abs(trained(*given, wrong, steps=2)[1].grad_norm / whole[1].grad_norm - 1) > 0.01
 
 
+def test_a_rank_without_batches_gives_zeros_where_the_ranks_join(right: Rows) -> None:
+    rows = trained("distributed.runs_out_at=2", "distributed.join=true", "clipping.kind=none", steps=4)
+    assert [row.loss for row in rows[:2]] == [row.loss for row in trained("clipping.kind=none", steps=2)]
+    assert [row.ranks[1, 0] > 0 for row in rows] == [True, True, False, False]
+    assert rows[2].grad_norm == pytest.approx(rows[2].ranks[0, 0] / 2, rel=1e-6), "still divided by 2"
+    assert {(row.all_reduces, row.reduced_bytes) for row in rows} == {(1, 4 * ENTRIES)}
+    assert [row.ranks[:, 5].tolist() for row in rows] == [[left, left] for left in (STEPS - 1, 22, 21, 20)]
+
+
 def test_an_order_of_its_own_and_what_is_unused() -> None:
     first = [trained(case, steps=1)[0] for case in ("distributed.own_order=true", "distributed.own_order=false")]
     assert first[0].ranks[0, 0] == first[1].ranks[0, 0] and first[0].ranks[1, 0] != first[1].ranks[1, 0]
@@ -175,6 +184,8 @@ CASES = (
     "distributed.uneven_every=2 distributed.weigh_shares=true distributed.fault_rank=1 distributed.fault_step=9",
     "distributed.sync_batch_norm=true model.norm=batch",
     "distributed.clip_shards=true optimizer.kind=adamw",
+    "distributed.runs_out_at=2 distributed.join=true model.norm=batch",
+    "distributed.runs_out_at=2 distributed.join=true distributed.no_sync=false",
     "distributed.unused_parameter=true accumulation.steps=1 distributed.fault=none",
     "precision.dtype=fp16 precision.init_scale=1e30 run.stop_on_nonfinite=false problem.nan_every=3",
 )
@@ -244,6 +255,7 @@ def run_of(*assignments: str) -> Run:
         ),
         (["distributed.uneven_every=4"], "uneven_shares", "example of rank 1 weighed 3 times"),
         (["problem.nan_every=5", "distributed.nan_rank=1"], "nan_on_a_rank", "At step 5,"),
+        (["distributed.runs_out_at=5"], "rank_ran_out", "Step 4 is the last one that rank 1 has a batch for."),
     ],
 )
 def test_a_rule_names_what_the_ranks_do(assignments: list[str], rule: str, told: str) -> None:
@@ -252,7 +264,7 @@ def test_a_rule_names_what_the_ranks_do(assignments: list[str], rule: str, told:
     assert told.replace(",", "") in run.findings[rule].evidence.replace(",", "")
     rules = {
         "reduced_too_often", "ranks_apart", "nan_on_a_rank", "clip_before_reduction", "ranks_alike", "uneven_shares",
-        "clip_without_effect",
+        "clip_without_effect", "rank_ran_out",
     }  # fmt: skip
     assert run.findings.keys() & rules == {rule}
 
@@ -347,6 +359,14 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
         (signal.SIGKILL, "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
         (signal.SIGSTOP, "Rank 1 of 2 hangs in step 3: for "),
         ("model.norm=batch distributed.fault=stalls distributed.fault_rank=0", "Rank 0 of 2 hangs in step 3: for "),
+        (
+            "distributed.fault=stalls distributed.never_synced=true",
+            "Rank 1 of 2 hangs in step 3: for 0 s it has not ended the step",
+        ),
+        (
+            "distributed.runs_out_at=3",
+            "Rank 1 of 2 has no batch for step 3 and has left the training loop. Rank 0 waits for it in the",
+        ),
         ("distributed.fault=ends", "Rank 1 of 2 ended in step 3: its process was killed by SIGKILL."),
     ],
 )

@@ -17,7 +17,8 @@ from gradstudio.core.provenance import Provenance
 # became of the units, how large a step is, and only then what the loss does. A loss or gradient that is not finite is
 # the end of most of these; where it is born in the loss itself, none of the others has fired.
 ORDER = (
-    "ranks_alike", "uneven_shares", "reduced_too_often", "nan_on_a_rank", "ranks_apart", "clip_before_reduction",
+    "ranks_alike", "uneven_shares", "reduced_too_often", "rank_ran_out", "nan_on_a_rank", "ranks_apart",
+    "clip_before_reduction",
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order",
     "fp16_overflow", "scale_collapse", "fp16_underflow",
     "gradient_noise", "poor_initialization", "batch_norm_of_two",
@@ -42,8 +43,9 @@ FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_h
 APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
 _UNITS = ("saturated_activation", "dead_units")  # what large updates and gradients make of units
 _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order")
-# The work of ranks is wasted, or their gradient a little off: that breaks no run, and nothing brings it.
-_ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares")
+# The work of ranks is wasted, their gradient a little off, or one leaves the others: nothing brings it, and it brings
+# nothing else that is found.
+_ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out")
 # They tell no mechanism, so they stand behind an explosion.
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 # They say only that a run does badly, and are the cause of nothing.

@@ -31,6 +31,7 @@ from gradstudio.core.rules.nan_on_a_rank import NanOnARank
 from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
 from gradstudio.core.rules.nothing_learned import NothingLearned
 from gradstudio.core.rules.poor_initialization import PoorInitialization
+from gradstudio.core.rules.rank_ran_out import RankRanOut
 from gradstudio.core.rules.ranks_alike import RanksAlike
 from gradstudio.core.rules.ranks_apart import RanksApart
 from gradstudio.core.rules.rate_raised import RateRaised
@@ -58,6 +59,6 @@ def makers() -> dict[str, Callable[..., Rule]]:
         Fp16Underflow, Fp16Overflow,
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,
-        ReducedTooOften, RanksApart, NanOnARank, ClipBeforeReduction, RanksAlike, UnevenShares,
+        ReducedTooOften, RanksApart, NanOnARank, ClipBeforeReduction, RanksAlike, UnevenShares, RankRanOut,
     )  # fmt: skip
     return {maker.rule: maker for maker in made}  # type: ignore[return-value]

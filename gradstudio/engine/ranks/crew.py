@@ -1,8 +1,8 @@
 """The processes of the ranks: started together, asked together, watched while they work, and ended together.
 
 A rank that ends is known at once, by its process. One that hangs is known by the others: each tells in a small shared
-file since when it waits in a collective call, and who does not wait while the others do is the one that hangs. torch
-itself blames the rank that waits."""
+file since when it waits in a collective call, or that it has left the training loop. Who does neither while the others
+wait is the one that hangs. torch itself blames the rank that waits."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ import numpy as np
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.core.text import listed
 from gradstudio.engine.ranks import rank_process
 
 START = 180.0  # seconds in which torch has to be imported and the ranks have to meet
@@ -101,7 +102,7 @@ class Crew:
     def _gather(self, ranks: Iterable[int], limit: float = 0.0) -> list[Any]:
         """Wait for the answers of these ranks."""
         waiting, answers, refused, began = set(ranks), {}, "", time.monotonic()
-        halted = 0.0
+        halted = latest = 0.0
         while waiting:
             for key, _ in self._selector.select(LOOK):
                 rank = key.data
@@ -110,12 +111,14 @@ class Crew:
                 if rank in waiting:
                     word, answers[rank] = self._received(rank)
                     waiting.discard(rank)
+                    latest = time.monotonic()
                     refused = answers[rank] if word == "refused" else refused
             now = time.monotonic()
             if limit and now > began + limit:
                 raise RankFailure(f"Rank {min(waiting)} did not come up within {limit:.0f} s.")
             if now > began + LOOK:
                 self._check_hanging(began, now)
+                self._check_slow(waiting, began, latest, now)
                 halted = halted or (now if self.stopped() else 0.0)
                 if halted and now > halted + STOPPING:
                     raise Stopped
@@ -147,15 +150,28 @@ class Crew:
     def _check_hanging(self, began: float, now: float) -> None:
         """Raise RankFailure where some ranks have waited far too long for others that do not come."""
         since = np.array(self._places)
-        waits = since > 0
+        waits, gone = since > 0, since < 0
+        if waits.any() and gone.any():
+            raise RankFailure(
+                f"Rank {_listed(gone)} of {self.size} has no batch for step {self.step:,} and has left the training "
+                f"loop. {_waiting(waits)} for it in the all-reduce, for good."
+            )
         if not waits.any() or waits.all():
             return
         latest = float(since[waits].max())
         if now - latest > max(HANGS, TIMES * (latest - began)):
-            late = ", ".join(map(str, np.flatnonzero(~waits)))
             raise RankFailure(
-                f"Rank {late} of {self.size} hangs in step {self.step:,}: for {now - latest:.0f} s it has not come to "
-                f"the all-reduce, where rank {', '.join(map(str, np.flatnonzero(waits)))} waits."
+                f"Rank {_listed(~waits)} of {self.size} hangs in step {self.step:,}: for {now - latest:.0f} s it has "
+                f"not come to the all-reduce, where {_waiting(waits).lower()}."
+            )
+
+    def _check_slow(self, waiting: set[int], began: float, latest: float, now: float) -> None:
+        """Raise RankFailure where some ranks take far longer than those that have answered, and nobody waits for
+        them: ranks that are never synced make no call together."""
+        if latest and not np.any(self._places) and now - latest > max(HANGS, TIMES * (latest - began)):
+            raise RankFailure(
+                f"Rank {listed(sorted(waiting))} of {self.size} hangs in step {self.step:,}: for "
+                f"{now - latest:.0f} s it has not ended the step that the others have made."
             )
 
     def close(self) -> None:
@@ -172,6 +188,16 @@ class Crew:
 
     def _forget_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _listed(ranks: np.ndarray) -> str:
+    """Return the numbers of the ranks at which there is a True."""
+    return listed(np.flatnonzero(ranks).tolist())
+
+
+def _waiting(waits: np.ndarray) -> str:
+    """Return the ranks that wait, with their verb."""
+    return f"Ranks {_listed(waits)} wait" if waits.sum() > 1 else f"Rank {_listed(waits)} waits"
 
 
 def _ended(code: int) -> str:

@@ -66,9 +66,12 @@ def _join(rank: int, experiment: Experiment, folder: Path) -> Any:
     def waits(begins: bool) -> None:
         places[rank] = time.monotonic() if begins else 0.0
 
+    def leaves() -> None:
+        places[rank] = -time.monotonic()
+
     store = FileStore(str(folder / STORE), world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=FOREVER)
-    return RankTrainer(experiment, rank, world, waits)
+    return RankTrainer(experiment, rank, world, waits, leaves)
 
 
 def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
@@ -78,7 +81,7 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
             trainer.test_next, trainer.sample_activations_next = what if trainer.rank == 0 else (False, False)
             row = trainer.advance()[0]
             shared = row if trainer.rank == 0 else None
-            return "done", (shared, row.loss, trainer.counted(row.accuracy), trainer.figures(row))
+            return "done", (shared, trainer.own_loss(row), trainer.counted(row.accuracy), trainer.figures(row))
         case "change":
             try:
                 trainer.change(*what)

@@ -46,15 +46,19 @@ class _WithSpare(nn.Module):
 class RankTrainer(Trainer):
     """Trains as Trainer does, on `rank` of `world`. Every rank must make the same calls in the same order.
 
-    `waits` is called with True before each call that waits for the other ranks, and with False after it. `alone_with`
+    `waits` is called with True before each call that waits for the other ranks, and with False after it; `leaves` where
+    this rank leaves the training loop while others go on. `alone_with`
     is the step that this rank makes again, without such calls."""
 
     alone = False
     alone_with: KeptStep | None = None
 
-    def __init__(self, experiment: Experiment, rank: int, world: int, waits: Callable[[bool], None]) -> None:
+    def __init__(
+        self, experiment: Experiment, rank: int, world: int, waits: Callable[[bool], None], leaves: Callable[[], None]
+    ) -> None:
         super().__init__(experiment.with_value("run.device", "cpu"))
-        self.rank, self.world, self._waits = rank, world, waits
+        self.rank, self.world, self._waits, self._leaves = rank, world, waits, leaves
+        self._without_batch = False  # whether this step is made by the others alone
         self.kept: deque[KeptStep] = deque(maxlen=KEPT)  # the latest steps
         self._own = self.flat.new()  # the gradient of this rank alone
         self._local, self._averaged = self.flat.new(), self.flat.new()  # before and after the latest reduction
@@ -80,12 +84,24 @@ class RankTrainer(Trainer):
         norm = torch.linalg.vector_norm(self._own.double()).item() / row.scale
         computing = max(row.step_seconds - self._seconds - self._looking, 0.0)
         return RankFigures(
-            norm, self._seconds, self._reductions, self._bytes, self._drift, computing, self._example_weight
-        )
+            norm, self._seconds, self._reductions, self._bytes, self._drift, computing, self._example_weight,
+            self._last - self.step,
+        )  # fmt: skip
 
     def counted(self, mean: float) -> float:
-        """Return a mean over this rank's examples as it counts in the mean over the ranks."""
-        return mean * self._factor
+        """Return a mean over this rank's examples as it counts in the mean over the ranks; UNKNOWN without examples."""
+        return UNKNOWN if self._without_batch else mean * self._factor
+
+    def own_loss(self, row: Row) -> float:
+        """Return this rank's loss in the latest step, of this row; UNKNOWN where it had no batch."""
+        return UNKNOWN if self._without_batch else row.loss
+
+    @property
+    def _last(self) -> int:
+        """Number of the steps that this rank comes to."""
+        made, steps = self.experiment.distributed, self.experiment.run.steps
+        ends = made.runs_out_at > 0 and not made.join and self.rank == self.world - 1
+        return min(made.runs_out_at, steps) if ends else steps
 
     def advance(self) -> list[Row]:
         if self.alone_with is None:
@@ -115,14 +131,18 @@ class RankTrainer(Trainer):
         self._drift = self._measure_drift() if look else UNKNOWN
 
     def _suffer(self) -> None:
-        """Stall or end, where that is asked for."""
+        """Stall or end, where that is asked for, or the batches of this rank are at their end."""
         made = self.experiment.distributed
+        out = self.rank == self.world - 1 and 0 < made.runs_out_at <= self.step
+        self._without_batch = out and made.join
+        if out and not made.join:
+            self._leaves()
+            _wait_for_the_end()
         if made.fault == "none" or (self.rank, self.step) != (made.fault_rank, made.fault_step):
             return
         if made.fault == "ends":
             os.kill(os.getpid(), signal.SIGKILL)
-        while True:
-            time.sleep(3600)
+        _wait_for_the_end()
 
     def _divide_up(self, number: int) -> None:
         """Find what share this rank has of the batches of this number."""
@@ -138,6 +158,8 @@ class RankTrainer(Trainer):
             0 if made.same_data else self.rank, self.world, len(batch.targets), uneven=self._uneven
         )
         inputs, targets = (part[place].contiguous() for part in batch)
+        if self._without_batch:  # so that it makes all calls of the others; its gradient is set to zero
+            return Batch(inputs[:2], targets[:2])
         return Batch(spoilt(inputs) if poisoned and self.rank == made.nan_rank else inputs, targets)
 
     def _measure_drift(self) -> float:
@@ -204,11 +226,14 @@ class RankTrainer(Trainer):
 
     def _add_own(self, gradients: Tensor) -> None:
         """Add to this rank's own gradient what came since the latest reduction. What was reduced to NaN hides it."""
-        if math.isfinite(torch.linalg.vector_norm(self._averaged).item()):
+        if not self._without_batch and math.isfinite(torch.linalg.vector_norm(self._averaged).item()):
             self._own.add_(gradients).sub_(self._averaged)
 
     def _reduce(self, state, bucket):  # torch checks the names, and takes annotations that are no texts alone
-        """Average a bucket of gradients, and count it: DDP's communication hook."""
+        """Average a bucket of gradients, and count it: DDP's communication hook. A rank without a batch gives zeros, as
+        torch's Join does for it."""
+        if self._without_batch:
+            bucket.buffer().zero_()
         for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
             if parameter in self._places:  # all but a spare one
                 self._places[parameter].copy_(grad)
@@ -279,3 +304,9 @@ class RankTrainer(Trainer):
         norm = nn.utils.get_total_norm(shard)
         for part in shard:
             part.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+
+
+def _wait_for_the_end() -> None:
+    """Do nothing until this process is ended."""
+    while True:
+        time.sleep(3600)

@@ -16,7 +16,7 @@ from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.rank_figures import RankFigures
 from gradstudio.core.ranks_allowed import RankFailure
-from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.core.unknown import UNKNOWN, is_known, known
 from gradstudio.engine.ranks.crew import Crew, Stopped
 
 NOT_JOINED = "not compared: each rank has only its share of the batch"
@@ -114,21 +114,22 @@ class RankedTrainer:
         row: Row = answers[0][0]
         losses, accuracies = (np.array([answer[place] for answer in answers]) for place in (1, 2))
         figures: list[RankFigures] = [answer[3] for answer in answers]
+        took_part = known(losses)  # one that has run out of batches has no loss
         norms = np.array([each.norm for each in figures])
-        self._broken = tuple(np.flatnonzero(~(np.isfinite(norms) & np.isfinite(losses))).tolist())
+        self._broken = tuple(np.flatnonzero(~(np.isfinite(norms) & (np.isfinite(losses) | ~took_part))).tolist())
         measured = is_known(figures[0].drift)
         self._drifts = [each.drift for each in figures] if measured else self._drifts
         return replace(
             row,
-            loss=float(losses.mean()),
-            accuracy=float(accuracies.mean()) if is_known(row.accuracy) else row.accuracy,
+            loss=float(losses[took_part].mean()),
+            accuracy=float(accuracies[took_part].mean()) if is_known(row.accuracy) else row.accuracy,
             joined_problem=joined_problem,
             all_reduces=figures[0].reductions,
             reduced_bytes=figures[0].reduced,
             rank_drift=float(np.max(self._drifts)) if measured else UNKNOWN,
             ranks=np.array(
                 [
-                    (each.norm, each.seconds, each.computing, drift, each.weight)
+                    (each.norm, each.seconds, each.computing, drift, each.weight, each.left)
                     for each, drift in zip(figures, self._drifts, strict=True)
                 ]
             ),

@@ -70,7 +70,7 @@ class RanksPlot(HeatmapPlot):
             return ""
         ranks = run.history.ranks
         if self._row is not None and 0 <= self._row < ranks.ranks:
-            norm, waits, computes, drift, weight = ranks.rows(step, step + 1)[0, self._row].tolist()
+            norm, waits, computes, drift, weight, _ = ranks.rows(step, step + 1)[0, self._row].tolist()
             parts = [
                 f"rank {self._row}: own norm {number(norm)}",
                 f"{number(1e3 * waits)} of {number(1e3 * (waits + computes))} ms in communication",
@@ -85,7 +85,7 @@ class RanksPlot(HeatmapPlot):
         return " · ".join(f"rank {rank} {told(value)}" for rank, value in enumerate(values))
 
     def own_data(self) -> str:
-        lines = ["step,rank,own_norm,communication_seconds,computing_seconds,drift,weight"]
+        lines = ["step,rank,own_norm,communication_seconds,computing_seconds,drift,weight,steps_left"]
         if self.run is not None:
             rows = self.run.history.ranks.rows(0, self.rows(self.run)).tolist()
             lines += [

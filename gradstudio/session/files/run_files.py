@@ -84,10 +84,11 @@ def layers_npz(run: Run, file: BinaryIO) -> None:
 
 
 def ranks_npz(run: Run, file: BinaryIO) -> None:
-    """Write five arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, its
-    seconds in communication and computing, its drift as last measured, and the weight of one of its examples."""
+    """Write six arrays (steps, ranks) and the steps: the norm of each rank's own gradient before it was averaged, its
+    seconds in communication and computing, its drift as last measured, the weight of one of its examples, and the
+    number of steps that it will still come to."""
     figures = run.history.ranks.rows(0, len(run.history))
-    names = ("norms", "seconds", "computing", "drift", "weights")
+    names = ("norms", "seconds", "computing", "drift", "weights", "left")
     arrays = {name: figures[:, :, place] for place, name in enumerate(names)}
     np.savez_compressed(file, allow_pickle=False, steps=np.arange(len(figures)), **arrays)
 

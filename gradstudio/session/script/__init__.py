@@ -47,9 +47,9 @@ def script(experiment: Experiment, timeline: Sequence[Change] = (), *, title: st
     initialization_lines.draw(plan, body)
     body.add("model.to(device)")
     loop_lines.before(plan, body)
-    loop_lines.loop(plan, body)
-    if rank_lines.ever(plan):
-        body.add("dist.destroy_process_group()")
+    loop = Lines()
+    loop_lines.loop(plan, loop)
+    rank_lines.around(plan, loop, body)
     text = str(body)
     head = Lines()
     head.add(_docstring(title, int(experiment.distributed.ranks)))
@@ -141,6 +141,7 @@ _IMPORTS = (
         "import torch": "",
         "import torch.distributed as dist": r"\bdist\.",
         "from torch import nn": "",
+        "from torch.distributed.algorithms.join import Join": r"\bJoin\(",
         "from torch.distributed.device_mesh import init_device_mesh": r"\binit_device_mesh\(",
         "from torch.distributed.fsdp import fully_shard": r"\bfully_shard\(",
         "from torch.distributed.nn.functional import all_reduce": r"(?<!\.)\ball_reduce\(",

@@ -389,7 +389,7 @@ def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
     last = "told" if sharpness_lines.ever(plan) else "loss"
     value = "torch.stack(losses).double().mean().item()" if many else f"{last}.item()"
     if rank_lines.ever(plan):
-        rank_lines.tell(lines, value)
+        rank_lines.tell(plan, lines, value)
     else:
         lines.add(f'print(step, {value}, f"{{grad_norm:.9g}}")', 1)
     if not plan.ever("run.stop_on_nonfinite", True):
@@ -398,7 +398,7 @@ def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
     finite = "torch.stack(losses).isfinite().all()" if many else f"{last}.isfinite()"
     skips = loss_scale_lines.dynamic(plan) and not always(plan, "step_without_scaler")
     norm = "grad_norm.isfinite()"
-    if rank_lines.ever(plan):
+    if rank_lines.ever(plan) and not rank_lines.joins(plan):
         finite, norm = "told[0].isfinite()", "told[1].isfinite()"
     gradient = f"(skipped or {norm})" if skips else norm
     broken = f"not ({finite} and {gradient})"

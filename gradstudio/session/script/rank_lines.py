@@ -28,6 +28,13 @@ SPARE = '''class WithSpare(nn.Module):
         return self.model(inputs)
 
 '''
+_TELL_ALL = """# The mean loss of the ranks that had a batch, and the gradient norm of rank 0
+everybody = [None] * world
+dist.all_gather_object(everybody, measured)
+if rank == 0:
+    for step, (_, norm) in enumerate(measured):
+        losses = [of_rank[step][0] for of_rank in everybody if step < len(of_rank)]
+        print(step, sum(losses) / len(losses), f"{norm:.9g}")"""
 SYNCED = '''def synced(norm):
     """Return the forward pass of a batch norm over the examples of all ranks; torch's SyncBatchNorm needs GPUs."""
 
@@ -99,8 +106,36 @@ def order(plan: Plan, lines: Lines) -> None:
         lines.add("source.manual_seed(seed + rank)")
 
 
+def runs_out(plan: Plan) -> bool:
+    """Return whether the last rank has fewer batches than the others."""
+    return made(plan, "runs_out_at")
+
+
+def joins(plan: Plan) -> bool:
+    """Return whether the loop stands within torch's Join."""
+    return runs_out(plan) and made(plan, "join")
+
+
+def around(plan: Plan, loop: Lines, lines: Lines) -> None:
+    """Add the loop, and what the ranks do around it."""
+    if not joins(plan):
+        lines.add(str(loop))
+    else:
+        lines.add("measured = []")
+        lines.add("with Join([parallel]):  # a rank without batches takes part in the all-reduces of the others")
+        lines.add(str(loop), 1)
+        lines.add(_TELL_ALL)
+    if runs_out(plan) and not joins(plan):
+        lines.add("dist.barrier()  # as before a test or a checkpoint")
+    if ever(plan):
+        lines.add("dist.destroy_process_group()")
+
+
 def suffer(plan: Plan, lines: Lines) -> None:
-    """Add the lines in which a rank stalls or ends."""
+    """Add the lines in which a rank runs out of batches, stalls or ends."""
+    if runs_out(plan):
+        lines.add(f"if rank == world - 1 and step == {plan['distributed.runs_out_at']}:", 1)
+        lines.add("break  # it has no batch left", 2)
     if not ever(plan) or plan["distributed.fault"] == "none":
         return
     lines.add(f"if rank == {plan['distributed.fault_rank']} and step == {plan['distributed.fault_step']}:", 1)
@@ -237,8 +272,12 @@ def finish(plan: Plan, lines: Lines, clip: str) -> None:
         lines.add("for parameter in model.parameters():\n    parameter.grad.div_(world)", 1)
 
 
-def tell(lines: Lines, value: str) -> None:
-    """Add the lines that bring loss and norm together, and print them once."""
+def tell(plan: Plan, lines: Lines, value: str) -> None:
+    """Add the lines that bring loss and norm together, and print them once. Within Join no rank may make calls of its
+    own, so each keeps what it measures until the end."""
+    if joins(plan):
+        lines.add(f"measured.append(({value}, grad_norm.item()))", 1)
+        return
     lines.add("# The mean loss, and the gradient norm of rank 0", 1)
     lines.add(f"told = [{value} / world, grad_norm.item() if rank == 0 else 0.0]", 1)
     lines.add("told = torch.tensor(told, dtype=torch.float64)", 1)

@@ -66,7 +66,7 @@ def _table(taken: Trace) -> Table:
     rows = taken.history.ranks.rows(0, taken.count).astype(float)
     told: list[tuple[str, ...]] = []
     for rank in range(rows.shape[1]):
-        norm, waits, computes, drift, _ = rows[:, rank].T
+        norm, waits, computes, drift, *_ = rows[:, rank].T
         whole = float(waits.sum() + computes.sum())
         told.append(
             (

@@ -1,0 +1,43 @@
+"""A rank that has fewer batches than the others, which will wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.history import History
+from gradstudio.core.text import listed, plural
+
+
+@dataclass
+class RankRanOut(Looking):
+    """Fires at the last step that all ranks come to, where some of them go on."""
+
+    rule = "rank_ran_out"
+    every_row = True
+
+    def update(self, history: History, progress: Progress) -> Finding | None:
+        if len(history.ranks):
+            self.look(history, progress)
+        return self._finding
+
+    def look(self, history: History, state: Progress) -> None:
+        step = len(history) - 1
+        left = history.ranks.rows(step, step + 1)[:, :, 5].ravel()
+        out = np.flatnonzero(left == 0)
+        if not len(out) or not left.any():
+            return
+        one = len(out) == 1
+        ranks, goes_on = f"{'rank' if one else 'ranks'} {listed(out.tolist())}", int(left.argmax())
+        self.tell(
+            history, "critical", f"{ranks.capitalize()} {'has' if one else 'have'} no batch left",
+            f"Step {step:,} is the last one that {ranks} {'has' if one else 'have'} a batch for. Rank {goes_on} has "
+                f"batches for {plural(int(left[goes_on]), 'more step', 'more steps')}.",
+            "A step needs the gradient of every rank. A rank without batches leaves the training loop, and the others "
+                "wait for it in the all-reduce: no error is raised before torch's time limit, 30 minutes by default.",
+            ("distributed.join=true", "distributed.runs_out_at=0"), first=step,
+        )  # fmt: skip
