@@ -6,9 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_PLAIN = (str, int, bool, type(None))
+
 
 def coded(value: Any, code: Callable[[float], Any]) -> Any:
     """Return the same lists, tables and values, with what `code` makes of every float that is NaN or Inf."""
+    if type(value) in _PLAIN:  # most of them; to ask an abstract class takes ten times as long
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return code(value)
     if isinstance(value, Mapping):

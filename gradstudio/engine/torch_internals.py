@@ -83,10 +83,11 @@ _KINDS = {_BY_NORM: "norm", "clip_grad_value_": "value"}
 
 
 def hear_clipping(
-    hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None],
+    hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
 ) -> Callable[[], None] | None:
-    """Call `hear` with kind, limit, gradients and, where there are none, parameters before torch clips gradients, until
-    the function that is returned is called. None where that is impossible."""
+    """Call `hear` with kind, limit, gradients and, where there are none, parameters before torch clips gradients, and
+    `afterwards` once it has clipped them by their norm, until the function that is returned is called. None where that
+    is impossible."""
     module = CLIPPING.get()
     if module is None:
         return None
@@ -103,7 +104,9 @@ def hear_clipping(
     def clip(parameters: Any, max_norm: Any, *others: Any, **named: Any) -> Any:
         if isinstance(parameters, list) and parameters and all(tensor.grad is None for tensor in parameters):
             hear("norm", float(max_norm), (), parameters)  # it does not come as far as the helper
-        return by_norm(parameters, max_norm, *others, **named)
+        given = by_norm(parameters, max_norm, *others, **named)
+        afterwards()
+        return given
 
     ours = {_CLIPPING_HELPER: (group, original), _BY_NORM: (clip, by_norm)}
 

@@ -44,6 +44,7 @@ class Listener(Protocol):
     def before_scaled_step(self, optimizer: Optimizer) -> None: ...
     def after_scaled_step(self, optimizer: Optimizer) -> None: ...
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
+    def after_clipping(self) -> None: ...
     def scheduled(self, scheduler: LRScheduler) -> None: ...
     def autocast(self, dtype: torch.dtype) -> None: ...
     def before_copying(self) -> None: ...
@@ -77,7 +78,7 @@ class Hooks:
         self._wrap(torch, "save", self._before_copying, self._after_copying)
         if (owner := torch_internals.scripts_modules()) is not None:
             self._wrap(owner, "create_script_module", self._before_copying, self._after_copying)
-        undo = torch_internals.hear_clipping(self._guard(self._on_clipping))
+        undo = torch_internals.hear_clipping(self._guard(self._on_clipping), self._guard(self._after_clipping))
         if undo is not None:
             self._undo.append(undo)
 
@@ -181,6 +182,10 @@ class Hooks:
     def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
         if not self._deaf:
             self._listener.clipped(kind, limit, gradients, parameters)
+
+    def _after_clipping(self) -> None:
+        if not self._deaf:
+            self._listener.after_clipping()
 
     def _after_making_schedule(self, _given: Any, scheduler: LRScheduler, *_: Any, **__: Any) -> None:
         self._listener.scheduled(scheduler)

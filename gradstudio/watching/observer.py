@@ -92,8 +92,10 @@ class Observer:
         self.micro_batches = 0
         self.scale = 1.0
         self._gradient: Gradient | None = None
+        self._weights_of_pass: list[int] = []  # marks of the weights at a backward pass that is not finite
         self._ready = False
         self._heard = ("none", 0.0)
+        self._norm_by_hand: float = UNKNOWN  # of gradients that were clipped before an update by hand
 
     # ---- which parameters
 
@@ -192,13 +194,13 @@ class Observer:
             self._clock = time.perf_counter()
             if not self.bind():
                 return
-        gone = self.parameters.all_gone()
-        if gone:
-            self._throw_away()
-            self._anew()
-            self._loop.zeroed()
         self._marks = self.parameters.marks()
-        if not gone:
+        if self.parameters.all_gone(self._marks):
+            broke_weights = self._throw_away()
+            self._anew()
+            self._born = broke_weights
+            self._loop.zeroed()
+        else:
             self._loop.found(self._marks)
         if self.schedules:
             self._look_at_schedules()
@@ -206,14 +208,19 @@ class Observer:
             found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
             self._born = self._born or found
 
-    def _throw_away(self) -> None:
-        """Hear that the script has thrown gradients away that no update was made with."""
+    def _throw_away(self) -> Provenance | None:
+        """Hear that the script has thrown gradients away that no update was made with. Return where they were born if
+        it has moved the weights by them itself, as for a step that looks ahead, and they are not finite."""
         if not self.micro_batches or self._ready:
-            return
+            return None
         if self._is_broken and not self._used:
-            self._passed.append(self._thrown_away())
+            found, moved = self._thrown_away(), self.parameters.weight_marks() != self._weights_of_pass
+            if moved:
+                return found.provenance
+            self._passed.append(found)
         elif self.births is not None:
             self.births.begin_anew()
+        return None
 
     @property
     def _is_broken(self) -> bool:
@@ -240,6 +247,8 @@ class Observer:
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0
         self._gradient = self.parameters.measure_gradient(roots.scale)
         self._used = False
+        if self._is_broken:
+            self._weights_of_pass = self.parameters.weight_marks()
         if self.optimizer is None:
             self.parameters.keep_weights()
         return True
@@ -249,6 +258,12 @@ class Observer:
         if self.optimizer is not None:
             gone = self.micro_batches == 0 and self.parameters.all_gone()
             self._loop.clipped(limit, self.micro_batches, gone=gone)
+
+    def after_clipping(self) -> None:
+        """Hear that gradients were clipped by their norm. Without an optimizer nothing else is heard before the
+        update."""
+        if self.optimizer is None and self._gradient is not None:
+            self._norm_by_hand = self.parameters.keep_weights_and_norm()
 
     def _look_at_schedules(self) -> None:
         """See whether a scheduler has moved since the backward pass before."""
@@ -284,8 +299,7 @@ class Observer:
         if self._gradient is None:  # nothing was heard of a backward pass
             self._gradient = self.parameters.measure_gradient()
             self._losses = UNKNOWN
-        self._clipped_norm = self._unscaled(self.parameters.gradient_norm())
-        self.parameters.keep_weights()
+        self._clipped_norm = self._unscaled(self.parameters.keep_weights_and_norm())
         if self._gradient.nonfinite and self.births is not None and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
 
@@ -317,7 +331,7 @@ class Observer:
         change = self.parameters.measure_change()
         if change.norm > 0 or math.isnan(change.norm):
             assert self._gradient is not None
-            self._clipped_norm = self._gradient.norm
+            self._clipped_norm = self._gradient.norm if self._heard[0] == "none" else self._norm_by_hand
             self._ready = True
             self._finish(skipped=False)
 
@@ -397,6 +411,7 @@ class Observer:
             self.births.clear()
         self._ready, self._gradient = False, None
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
+        self._norm_by_hand = UNKNOWN
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
@@ -419,7 +434,7 @@ class Observer:
         self.clipping = self._heard
         if self._heard[0] == "none" and abs(clipped - gradient.norm) <= ROUNDING * gradient.norm:
             clipped = gradient.norm
-        return clipped, coefficient(gradient.norm, clipped)
+        return clipped, coefficient(gradient.norm, clipped) if is_known(clipped) else UNKNOWN
 
     def _rate(self) -> float:
         assert self.optimizer is not None

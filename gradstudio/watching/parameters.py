@@ -22,7 +22,7 @@ class NotMeasurable(Exception):
 
 def prepare() -> None:
     """Compile the loops that measure, so that no step waits for them."""
-    for loop in (scattered.measure, scattered.norm, scattered.all_zero, scattered.copy, scattered.change):
+    for loop in (scattered.measure, scattered.norm_and_copy, scattered.all_zero, scattered.copy, scattered.change):
         loop.compile()
 
 
@@ -46,12 +46,20 @@ class Parameters:
         self._starts = layout.starts
         self._before = np.zeros(layout.length, np.float32)  # the weights before the update
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
+        self._no_marks = [-1] * len(self.tensors)
         self._held: list[Tensor | None] = []
         self._copies: dict[tuple[int, str], Tensor] = {}
 
     def marks(self) -> list[int]:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
-        return [-1 if (grad := tensor.grad) is None else version_of(grad) for tensor in self.tensors]
+        found = [tensor.grad for tensor in self.tensors]
+        if not [grad for grad in found if grad is not None]:  # as after zero_grad
+            return self._no_marks
+        return [-1 if grad is None else version_of(grad) for grad in found]
+
+    def weight_marks(self) -> list[int]:
+        """Return a number for each parameter that changes whenever torch writes to it."""
+        return [version_of(tensor) for tensor in self.tensors]
 
     def have_moved(self, marks: list[int]) -> bool:
         """Return whether torch has written to any gradient since these marks were read."""
@@ -60,9 +68,9 @@ class Parameters:
             for tensor, mark in zip(self.tensors, marks, strict=True)
         )
 
-    def all_gone(self) -> bool:
-        """Return whether every gradient has been set to None or 0."""
-        if all(tensor.grad is None for tensor in self.tensors):
+    def all_gone(self, marks: list[int] | None = None) -> bool:
+        """Return whether every gradient has been set to None or 0. `marks` are those of now, where they were read."""
+        if (self.marks() if marks is None else marks) is self._no_marks:
             return True
         return bool(scattered.all_zero(self._gradients(), self.sizes))
 
@@ -76,13 +84,13 @@ class Parameters:
                 norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
         return Gradient(norm, broken, norms, largest, zeros, nonfinite)
 
-    def gradient_norm(self) -> float:
-        """Return the L2 norm of all gradients as they are now."""
-        return scattered.norm(self._gradients(), self.sizes)
-
     def keep_weights(self) -> None:
         """Copy the weights, before an update."""
         scattered.copy(self._weights(), self._starts, self.sizes, self._before)
+
+    def keep_weights_and_norm(self) -> float:
+        """Copy the weights, before an update, and return the L2 norm of all gradients as they are now."""
+        return scattered.norm_and_copy(self._gradients(), self._weights(), self._starts, self.sizes, self._before)
 
     def let_go(self) -> None:
         """Hold the gradients no longer."""
@@ -150,8 +158,9 @@ def _is_readable(tensor: Tensor) -> bool:
 
 def _are_readable(tensors: Sequence[Tensor]) -> bool:
     """Return whether the compiled loops can read these tensors, which are contiguous, where they lie."""
+    # lists, which are made in half of the time of a generator
     return (
-        all(tensor.dtype is torch.float32 for tensor in tensors)
-        and all(tensor.is_cpu for tensor in tensors)
+        [tensor.dtype for tensor in tensors] == [torch.float32] * len(tensors)
+        and all([tensor.is_cpu for tensor in tensors])
         and not any(map(Tensor.is_neg, tensors))
     )

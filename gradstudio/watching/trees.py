@@ -16,10 +16,10 @@ def tensors_of(tree: Any) -> list[Tensor]:
     """Return every tensor in there, in order."""
     if isinstance(tree, Tensor):
         return [tree]
-    if isinstance(tree, Mapping):
-        branches: Any = tree.values()
-    elif isinstance(tree, (tuple, list)):
-        branches = tree
+    if isinstance(tree, (tuple, list)):
+        branches: Any = tree
+    elif isinstance(tree, dict | Mapping):  # to ask an abstract class takes time
+        branches = tree.values()
     elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         branches = vars(tree).values() if hasattr(tree, "__dict__") else ()
     else:

@@ -7,7 +7,9 @@ import platform
 import re
 import secrets
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +36,7 @@ from gradstudio.watching.script_names import module_called, name_of
 if TYPE_CHECKING:
     from gradstudio.watching.observer import Observer
 
+MOST_WAITING, LONGEST_WAIT = 16, 0.05  # rows that wait to be recorded, and seconds
 LONGEST_ID = 40  # characters of the script's name in the id of a run
 
 
@@ -73,7 +76,10 @@ class WatchedRun:
         self._script, self._layers, self.observer = script, layers, observer
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
-        self.run: Run | None = None
+        self._run: Run | None = None
+        self._rows: deque[Row] = deque()  # that wait to be recorded together, in a third of the time
+        self._recorded = 0.0  # when the latest of them were
+        self._recording = threading.RLock()  # held while rows are recorded, as the library's thread does it too
         self.provenance: Provenance | None = None
         self.unknown = ""  # why it is not known, a sentence
         self.remote = Remote()
@@ -82,6 +88,30 @@ class WatchedRun:
         self.diverges_now = False  # whether its latest row is the first that is not finite
         self._steps = 0
         self._factor = 1.0  # on the learning rate, by request
+
+    @property
+    def run(self) -> Run | None:
+        """The run with every row so far; None before the first."""
+        self.gather()
+        return self._run
+
+    @property
+    def has_begun(self) -> bool:
+        return self._run is not None
+
+    def gather(self) -> None:
+        """Record the rows that wait. Any thread may call this."""
+        if not self._rows:
+            return
+        with self._recording:
+            while self._rows:
+                row = self._rows.popleft()
+                self._writer.record(self._counted(row) if self._script.every > 1 else row)
+
+    def _counted(self, row: Row) -> Row:
+        """Return a row as it stands in a run that has one of each `every`."""
+        assert self._run is not None
+        return replace(row, step=len(self._run.history))
 
     def begin(self, row: Row, titles: Collection[str] = ()) -> Run:
         """Make the run, and return it. `titles` are those of the runs before it in this process."""
@@ -95,15 +125,15 @@ class WatchedRun:
             clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
             script.every, tuple((key, clean(value)) for key, value in self._facts(row)),
         )  # fmt: skip
-        self.run = Run(preset, experiment, id=self.id, watched=source)
-        self._writer = RunWriter(self.run)
+        self._run = Run(preset, experiment, id=self.id, watched=source)
+        self._writer = RunWriter(self._run)
         self._writer.begin(self._layers, self._environment())
         self._writer.set_status("running")
         if self.provenance is not None:  # of the very first pass
             self._writer.explain(self.provenance)
         for skipped in self._waiting:
             self._note_passed_over(skipped)
-        return self.run
+        return self._run
 
     def _title(self, titles: Collection[str]) -> str:
         """Return what was asked for, or 'gan.py: Generator netG'; no other run of the process has it."""
@@ -156,7 +186,7 @@ class WatchedRun:
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Do what another program has asked for, and note it in the run."""
-        if self.run is None:
+        if self._run is None:
             return
         remote = self.remote
         if remote.paused:
@@ -165,23 +195,31 @@ class WatchedRun:
             remote.wait()
             self._writer.set_status("running")
             self._note("goes on")
+            self._recorded = 0.0  # somebody looks
         if remote.factor != self._factor:
             self._factor = remote.factor
             self._note(f"learning rate × {number(remote.factor)} from here on, asked for by another program")
         remote.before_step(optimizer)
 
     def _note(self, text: str) -> None:
+        self.gather()
         self._writer.note("notice", text)
 
     def take(self, row: Row) -> None:
-        """Record a row, one of each `every`."""
-        assert self.run is not None
+        """Record a row, one of each `every`: at once where it has news, else with the next ones, or within the time in
+        which the library looks."""
+        assert self._run is not None
         index, self._steps = self._steps, self._steps + 1
-        if index % self._script.every and not row.went_nonfinite:
+        broke = row.went_nonfinite
+        if index % self._script.every and not broke:
             return
-        before = self.run.first_nonfinite_step
-        self._writer.record(replace(row, step=len(self.run.history)) if self._script.every > 1 else row)
-        self.diverges_now = before is None and self.run.first_nonfinite_step is not None
+        before = self._run.first_nonfinite_step
+        self._rows.append(row)
+        now = time.perf_counter()
+        if broke or row.skipped or len(self._rows) >= MOST_WAITING or now - self._recorded > LONGEST_WAIT:
+            self._recorded = now
+            self.gather()
+        self.diverges_now = before is None and self._run.first_nonfinite_step is not None
 
     def pass_over(self, skipped: PassedOver) -> None:
         """Note a batch that the script went on without. It is no step, and the run has not diverged by it, unless its

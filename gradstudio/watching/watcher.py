@@ -182,8 +182,8 @@ class Watcher:
         observer = self._observer_of(optimizer) or self._adopted(optimizer)
         if observer is None:
             return None
-        if observer.thread != threading.get_ident() or not observer.claimed:
-            self._claim(observer)
+        if not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
+            self._claim(observer)  # a thread that makes the steps alone, of passes of another, does not claim it
         if (found := self._running.get(observer)) is not None:
             found.before_step(optimizer)
         return observer.before_step(arguments, named)
@@ -214,6 +214,10 @@ class Watcher:
         for observer in self._of_this_thread():
             if observer.has(gradients[0]) if gradients else observer.trains(parameters):
                 observer.clipped(kind, limit)
+
+    def after_clipping(self) -> None:
+        for observer in self._of_this_thread():
+            observer.after_clipping()
 
     def scheduled(self, scheduler: LRScheduler) -> None:
         if (observer := self._observer_of(scheduler.optimizer)) is not None:
@@ -272,11 +276,11 @@ class Watcher:
 
     def _record(self, observer: Observer, row: Row) -> WatchedRun:
         found = self._running[observer]
-        if found.run is None:
+        if not found.has_begun:
             with self._naming:
                 begun = found.begin(row, [other.run.title for other in self.runs if other.run])
                 self.runs.append(found)
-            self._writer.follow(begun, hear=found.remote.hear)
+            self._writer.follow(begun, hear=found.remote.hear, gather=found.gather)
         found.take(row)
         return found
 

@@ -143,6 +143,26 @@ def test_weights_that_are_broken_make_it_a_run_that_diverged(watch: Watch) -> No
     assert run.provenance is not None and run.provenance.phase == "update"
 
 
+def test_a_step_that_looks_ahead_uses_the_gradients_that_it_throws_away(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    for step in range(3):
+        outputs = model(torch.randn(16, 6))
+        ((outputs * 0).sqrt() if step == 2 else outputs.square()).mean().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.add_(parameter.grad, alpha=1e-3)
+        optimizer.zero_grad()
+        square_loss(model).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    (run,) = runs_of(one)
+    assert not skipped_before(run) and run.first_nonfinite_step == 2
+    assert run.provenance is not None and "SqrtBackward0" in run.provenance.operation
+
+
 def test_the_birth_of_a_later_divergence_is_its_own(watch: Watch) -> None:
     """What was found for a skipped batch is not kept for the run."""
     model = small_net()

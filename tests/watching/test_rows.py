@@ -6,6 +6,7 @@ import copy
 import io
 import math
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -193,6 +194,48 @@ def test_updates_by_hand_are_steps_without_a_rate(watch: Watch) -> None:
     one.close()
     assert columns(one, "loss", "grad_norm") == [near(losses), near(norms)]
     assert not any(is_known(rate) for rate in columns(one, "lr")[0])
+
+
+@pytest.mark.parametrize("kind", ["norm", "value"])
+def test_what_clipping_leaves_of_an_update_by_hand(watch: Watch, kind: str) -> None:
+    """Nothing is heard between clipping by value and the update, so what was left then is unknown."""
+    model = small_net()
+    one = watch(model)
+    norms, clipped = [], []
+    for _ in range(3):
+        model.zero_grad()
+        square_loss(model).backward()
+        norms.append(gradient_norm(model))
+        if kind == "norm":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        else:
+            nn.utils.clip_grad_value_(model.parameters(), 0.25)
+        clipped.append(gradient_norm(model))
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+    one.close()
+    assert columns(one, "grad_norm") == [near(norms)]
+    if kind == "norm":
+        assert columns(one, "clipped_norm") == [near(clipped)]
+    else:
+        assert not any(is_known(value) for name in ("clipped_norm", "clip_coef") for value in columns(one, name)[0])
+
+
+def test_steps_that_another_thread_makes(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = square_loss(model)
+        loss.backward()
+        losses.append(loss.item())
+        worker = threading.Thread(target=optimizer.step)
+        worker.start()
+        worker.join()
+    assert columns(one, "loss") == [losses]
 
 
 def test_an_optimizer_that_was_not_named_and_a_loss_that_was_not_seen(watch: Watch) -> None:

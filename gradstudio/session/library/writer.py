@@ -47,14 +47,19 @@ class LibraryWriter:
         self._thread.start()
 
     def follow(
-        self, run: Run, snapshots: Snapshots | None = None, hear: Callable[[Request], object] | None = None
+        self,
+        run: Run,
+        snapshots: Snapshots | None = None,
+        hear: Callable[[Request], object] | None = None,
+        gather: Callable[[], object] | None = None,
     ) -> None:
-        """Write this run from now on, and some of its snapshots once it is over. `hear` is called, in the thread of
-        this writer, with what other programs ask of it. Any thread may call this."""
+        """Write this run from now on, and some of its snapshots once it is over. Two functions are called in the thread
+        of this writer: `hear` with what other programs ask of the run, and `gather` before it is looked at, to add rows
+        that wait. Any thread may call this."""
         with self._lock:  # a run that goes on after it was over is written anew
             self._following = [
                 *(followed for followed in self._following if followed.run is not run),
-                _Followed(run, snapshots, hear),
+                _Followed(run, snapshots, hear, gather),
             ]
         self._wake.set()
 
@@ -113,6 +118,7 @@ class LibraryWriter:
         if library is None:
             library = self._library = self._opened()
             self.notice = library.notice or self.notice
+        followed.gather()
         over = followed.run.over  # asked before writing, so that the end of the run is written too
         if followed.write(library, over):
             library.finish_log()
@@ -180,13 +186,24 @@ class _Grown(NamedTuple):
 class _Followed:
     """A run, and how much of it is written."""
 
-    def __init__(self, run: Run, snapshots: Snapshots | None, hear: Callable[[Request], object] | None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        snapshots: Snapshots | None,
+        hear: Callable[[Request], object] | None,
+        gather: Callable[[], object] | None,
+    ) -> None:
         self.run, self._snapshots = run, snapshots
-        self._hear = hear
+        self._hear, self._gather = hear, gather
         self._fixed = fixed(run) | {"process": interrupted_runs.this()}
         self._id = self._fixed["id"]
         self._written = _Written()
         self._hearing = Hearing(self._id)
+
+    def gather(self) -> None:
+        """Let rows that wait be added to the run."""
+        if self._gather is not None:
+            self._gather()
 
     def listen(self, library: Library) -> None:
         """Pass on what other programs have asked of the run."""
