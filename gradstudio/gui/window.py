@@ -30,6 +30,7 @@ from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.library_thread import LibraryThread
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
+from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell import menus
 from gradstudio.gui.shell.agreement_dialog import AgreementDialog
 from gradstudio.gui.shell.columns import Columns
@@ -63,9 +64,11 @@ class Window(QMainWindow):
         self.machine = Machine()
         self.message = MessageBar()
         self.controls = SimulatorController(self.simulator, self.message)
-        self.jobs = BackgroundJobs()
+        self.tasks = Tasks()
+        self.jobs = BackgroundJobs(self.tasks)
         self.context = Context(
-            self, self.simulator, self.controls, self.message, self.jobs, LibraryThread(library)
+            self, self.simulator, self.controls, self.message, self.jobs, LibraryThread(library, self.tasks),
+            self.tasks,
         )  # fmt: skip
         self.top, self.knobs, self.figures = TopBar(), KnobPanel(), FiguresBar()
         self.columns = Columns(self.knobs)
@@ -248,6 +251,7 @@ class Window(QMainWindow):
         for notice in self.simulator.notices():
             self.message.show_news(notice)
         self.jobs.show_done(self.message)
+        self.figures.tasks.refresh(self.tasks)
         if self.simulator.library_problem != self._library_problem:
             self._library_problem = self.simulator.library_problem
             if self._library_problem:

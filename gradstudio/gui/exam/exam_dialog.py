@@ -229,7 +229,8 @@ class ExamDialog(TemporaryDialog):
         """Train the fix with the other seeds, beside the window, and say what came of it."""
         self.verdict.setText("Your fix is trained with the other seeds …")
         self._show_state()
-        self._context.jobs.read(self._path, self._graded, self._show_grade)
+        task = self._context.tasks.begin("Grading the exam", can_cancel=False)
+        self._context.jobs.read(self._path, self._graded, self._show_grade, task)
 
     def _graded(self, _: Path) -> Grade:
         return exam_taking.grade(self.attempt.sheet, self.exam, _train)

@@ -92,7 +92,8 @@ class RunsController(QObject):
             self._looking = False
             self._context.message.show_error(why)
 
-        self._library.ask(find, self._found, failed)
+        task = self._context.tasks.begin("Reading the list of runs", can_cancel=False)
+        self._library.ask(find, self._found, failed, task)
 
     def mark(self) -> None:
         """Mark in the list the runs that the plots show, and draw the baseline over another run."""
@@ -125,13 +126,15 @@ class RunsController(QObject):
                 self._live.follow(opened)
 
         def later(why: str) -> None:
+            if not why:
+                return  # a person has cancelled it
             if not tries:
                 self._context.message.show_error(f"The run cannot be opened: {why}")
                 return
             self._context.message.show_news("The run cannot be opened yet; it is tried again.")
             QTimer.singleShot(RETRY, self, lambda: self.open(run, tries - 1))
 
-        self._library.ask(load, loaded, later)
+        self._library.ask(load, loaded, later, self._context.tasks.begin(f"Opening the run {self._title(run)}"))
 
     def run_again(self, run: str) -> None:
         """Begin a new run with the knobs and the timeline of a run."""
@@ -166,9 +169,11 @@ class RunsController(QObject):
 
             def failed(why: str) -> None:
                 self._loading.discard(run)
-                self._context.message.show_error(why)
+                if why:
+                    self._context.message.show_error(why)
 
-            self._library.ask(lambda library: overlaid(library.load(run)), self._draw_over, failed)
+            task = self._context.tasks.begin(f"Reading the run {self._title(run)}")
+            self._library.ask(lambda library: overlaid(library.load(run)), self._draw_over, failed, task)
 
     def _draw_all(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -222,7 +227,8 @@ class RunsController(QObject):
             self._can_be_undone(Deletion(runs, lambda: None), f"Deleted: {what}.")
             self._look_anew()
 
-        self._library.ask(lambda library: library.delete(runs), done)
+        task = self._context.tasks.begin(f"Deleting {plural(len(runs), 'run', 'runs')}", can_cancel=False)
+        self._library.ask(lambda library: library.delete(runs), done, task=task)
 
     def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
         """Delete runs that may have been stopped just now, and so are not written yet. `told`: the message; `back`:
@@ -246,7 +252,8 @@ class RunsController(QObject):
             self._context.message.show_news(f"Restored: {plural(len(runs), 'run', 'runs')}.")
             self._look_anew()
 
-        self._library.ask(lambda library: library.restore(runs), done)
+        task = self._context.tasks.begin(f"Restoring {plural(len(runs), 'run', 'runs')}", can_cancel=False)
+        self._library.ask(lambda library: library.restore(runs), done, task=task)
 
     def close(self, seconds: float) -> bool:
         """Save notes and remove deleted runs for good before the window closes; return whether the thread has
@@ -258,6 +265,11 @@ class RunsController(QObject):
         return self._library.close(seconds)
 
     # ---- inside
+
+    def _title(self, run: str) -> str:
+        """Return the title of a run of the list, or else its id."""
+        entry = self._panel.model.entry(run)
+        return f"“{entry.title}”" if entry is not None else run
 
     def _found(self, found: Found | None) -> None:
         self._looking = False
@@ -274,7 +286,12 @@ class RunsController(QObject):
         self.look()
 
     def _load(self, runs: list[str], done: Callable[[list[Run]], object]) -> None:
-        self._library.ask(lambda library: [library.load(run) for run in runs], done)
+        task = self._context.tasks.begin(f"Reading {plural(len(runs), 'run', 'runs')}")
+
+        def load(library: Library) -> list[Run]:
+            return [library.load(run) for run in runs if not task.cancelled]
+
+        self._library.ask(load, done, task=task)
 
     def _draw_over(self, drawn: Overlaid) -> None:
         self._loading.discard(drawn.id)

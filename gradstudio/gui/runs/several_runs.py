@@ -13,8 +13,9 @@ from gradstudio.core import files
 from gradstudio.core.text import plural
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.tasks import Task
 from gradstudio.gui.widgets import popups
-from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.library.store import Entry, Library, LibraryError
 from gradstudio.session.record.run import Run
 
 MOST_REPORTS = 100  # that are written at once
@@ -51,7 +52,8 @@ class SeveralRuns(QObject):
             self._context.message.show_news(f"Tags written to {plural(len(entries), 'run', 'runs')}.")
             self._changed()
 
-        self._context.library.ask(annotate, done)
+        task = self._context.tasks.begin(f"Tagging {plural(len(entries), 'run', 'runs')}", can_cancel=False)
+        self._context.library.ask(annotate, done, task=task)
 
     def ask_folder(self, entries: Sequence[Entry]) -> None:
         """Ask for the folder into which a report of each run is written."""
@@ -69,18 +71,28 @@ class SeveralRuns(QObject):
     def export(self, entries: Sequence[Entry], folder: str) -> None:
         """Write a report of each run, named as the run, one after the other."""
         notes = {entry.id: entry.note for entry in entries}
+        begin = self._context.tasks.begin
+        words = f"Writing {plural(len(entries), 'report', 'reports')}"
+        task = begin(words, len(entries)) if len(entries) > 1 else begin(words)
 
-        def load(id: str, library: Library) -> tuple[Run, list[Run]]:
+        def load(id: str, task: Task, library: Library) -> tuple[Run, list[Run]]:
+            if task.cancelled:
+                raise LibraryError("")
             run = library.load(id)
             return run, library.line(run)
 
         def write(found: tuple[Run, list[Run]]) -> None:
             run, line = found
-            name = files.file_name(run.id)
-            self._context.jobs.draw(partial(_report, run, notes[run.id], line), str(Path(folder, f"{name}.html")))
+            path = str(Path(folder, f"{files.file_name(run.id)}.html"))
+            self._context.jobs.draw(partial(_report, run, notes[run.id], line), path, task)
+
+        def failed(why: str) -> None:
+            self._context.tasks.end_part(task)  # which no job does for it
+            if why:
+                self._context.message.show_error(why)
 
         for entry in entries:
-            self._context.library.ask(partial(load, entry.id), write)
+            self._context.library.ask(partial(load, entry.id, task), write, failed)
 
 
 def _report(run: Run, note: str, line: Sequence[Run]) -> files.Content:

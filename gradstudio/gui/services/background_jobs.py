@@ -8,10 +8,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast
 
 from gradstudio.core import files
 from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.services.tasks import Cancelled, Task, Tasks
 from gradstudio.session.record.run import Run
 
 if TYPE_CHECKING:
@@ -31,17 +32,21 @@ class BackgroundJob(threading.Thread):
 
     failed = ""  # how the message about a failure begins, behind the file's name
 
-    def __init__(self, path: Path, do: Callable[[], object]) -> None:
+    def __init__(self, path: Path, do: Callable[[], object], task: Task) -> None:
         super().__init__(name=f"file {path.name}", daemon=True)
-        self.path = path
+        self.path, self.task = path, task
         self._do = do
+        self.cancelled = False
         self.done = False
         self.problem = ""
         self.details = ""
 
     def run(self) -> None:
         try:
+            self.task.check()
             self._do()
+        except Cancelled:
+            self.cancelled = True
         except OSError as fault:
             self.problem = f"{self.path} {self.failed}: {(fault.strerror or str(fault)).lower()}"
         except Exception as fault:  # a faulty report or a foreign file must not end the window
@@ -57,7 +62,10 @@ class WriteJob(BackgroundJob):
     failed = "was not written"
 
     def succeeded(self, message: MessageBar) -> None:
-        message.show_news(f"Written: {self.path}", self.path)
+        if self.task.parts == 1:
+            message.show_news(f"Written: {self.path}", self.path)
+        elif self.task.over:
+            message.show_news(f"Written: {self.task.parts:,} files into {self.path.parent}", self.path.parent)
 
 
 class Unreadable(Exception):
@@ -69,16 +77,17 @@ class ReadJob(BackgroundJob, Generic[T]):
 
     failed = "cannot be read"
 
-    def __init__(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object]) -> None:
+    def __init__(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object], task: Task) -> None:
         self._load, self._use = load, use
         self._found: list[T] = []
-        super().__init__(path, self._read)
+        super().__init__(path, self._read, task)
 
     def _read(self) -> None:
         try:
             self._found.append(self._load(self.path))
         except Unreadable as fault:
             self.problem = str(fault)
+        self.task.check()
 
     def succeeded(self, message: MessageBar) -> None:
         self._use(self._found[0])
@@ -87,22 +96,28 @@ class ReadJob(BackgroundJob, Generic[T]):
 class BackgroundJobs:
     """The jobs that are not reported yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
         self._jobs: list[BackgroundJob] = []
 
-    def write(self, make: Callable[[], files.Content], path: str) -> None:
-        """Write a file whose content is made in the job's thread."""
-        place = Path(path)
-        self._begin(WriteJob(place, lambda: files.write_whole(place, make())))
+    def write(self, make: Callable[[], files.Content], path: str, task: Task | None = None) -> None:
+        """Write a file whose content is made in the job's thread. It may be one part of a task."""
+        place, task = Path(path), task or self._writing(path)
+        self._begin(WriteJob(place, lambda: files.write_whole(place, _heedful(make(), task)), task))
 
-    def draw(self, make: Callable[[], files.Content], path: str) -> None:
-        """Write a file for which matplotlib draws, in the job's thread."""
+    def draw(self, make: Callable[[], files.Content], path: str, task: Task | None = None) -> None:
+        """Write a file for which matplotlib draws, in the job's thread. It may be one part of a task."""
+        task = task or self._writing(path)
 
         def made() -> files.Content:
             with _drawing:
+                task.check()  # it may have waited for long
                 return make()
 
-        self.write(made, path)
+        self.write(made, path, task)
+
+    def _writing(self, path: str) -> Task:
+        return self._tasks.begin(f"Writing {Path(path).name}")
 
     def export(
         self, run: Run, name: str, path: str, line: Sequence[Run] = (),
@@ -123,7 +138,7 @@ class BackgroundJobs:
 
             output.write_program(make(), Path(path))
 
-        self._begin(WriteJob(Path(path), write))
+        self._begin(WriteJob(Path(path), write, self._writing(path)))
 
     def export_events(self, run: Run, folder: str) -> None:
         """Write a run's event file for TensorBoard into a folder."""
@@ -133,22 +148,26 @@ class BackgroundJobs:
 
             job.path = tensorboard.export(run, Path(folder))
 
-        job = WriteJob(Path(folder), write)
+        job = WriteJob(Path(folder), write, self._tasks.begin("Writing an event file", can_cancel=False))
         self._begin(job)
 
     def read_curves(self, path: Path, use: Callable[[list[Curve]], object]) -> None:
         """Read the curves of a file, then hand them to `use`."""
         self.read(path, _curves, use)
 
-    def read(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object]) -> None:
-        """Read a file in the job's thread, then hand what was in it to `use`. `load` may raise Unreadable."""
-        self._begin(ReadJob(path, load, use))
+    def read(self, path: Path, load: Callable[[Path], T], use: Callable[[T], object], task: Task | None = None) -> None:
+        """Read a file in the job's thread, then hand what was in it to `use`. `load` may raise Unreadable. `task`:
+        what a person is told of it, where it is more than reading."""
+        self._begin(ReadJob(path, load, use, task or self._tasks.begin(f"Reading {path.name}")))
 
     def show_done(self, message: MessageBar) -> None:
         """Show what became of the jobs that are done."""
         for job in [job for job in self._jobs if job.done]:
             self._jobs.remove(job)
-            if job.problem:
+            self._tasks.end_part(job.task)
+            if job.cancelled:
+                message.show_news(f"Cancelled: {job.task.words[:1].lower()}{job.task.words[1:]}.")
+            elif job.problem:
                 message.show_error(job.problem, job.details)
             else:
                 job.succeeded(message)
@@ -163,6 +182,33 @@ class BackgroundJobs:
     def _begin(self, job: BackgroundJob) -> None:
         self._jobs.append(job)
         job.start()
+
+
+def _heedful(content: files.Content, task: Task) -> files.Content:
+    """Return a content whose writing ends where the task is cancelled."""
+    task.check()
+    if not callable(content):
+        return content
+    write = content
+
+    def heed(file: BinaryIO) -> object:
+        return write(cast("BinaryIO", _Heedful(file, task)))
+
+    return heed
+
+
+class _Heedful:
+    """A file that takes nothing more once its task is cancelled."""
+
+    def __init__(self, file: BinaryIO, task: Task) -> None:
+        self._file, self._task = file, task
+
+    def write(self, data: bytes) -> int:
+        self._task.check()
+        return self._file.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _curves(path: Path) -> list[Curve]:

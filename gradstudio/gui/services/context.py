@@ -10,6 +10,7 @@ from gradstudio.gui.services.background_jobs import BackgroundJobs
 from gradstudio.gui.services.library_thread import LibraryThread
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
+from gradstudio.gui.services.tasks import Tasks
 from gradstudio.session.simulator import Simulator
 
 
@@ -23,3 +24,4 @@ class Context:
     message: MessageBar
     jobs: BackgroundJobs
     library: LibraryThread
+    tasks: Tasks

@@ -9,10 +9,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from gradstudio.gui.services.tasks import Task, Tasks
 from gradstudio.session.library.store import Library, LibraryError
 
 POLL = 25  # ms between two looks for a result while one is awaited
@@ -21,16 +22,30 @@ Work = Callable[[Library], Any]
 Told = Callable[[Any], object]
 
 
+class Request(NamedTuple):
+    """What is asked of the library, and whom its answer is for."""
+
+    work: Work
+    done: Told
+    failed: Told
+    task: Task | None
+
+    @property
+    def cancelled(self) -> bool:
+        return self.task is not None and self.task.cancelled
+
+
 class LibraryThread(QObject):
     """Carries out requests to the library, one after the other. Only the GUI thread calls it."""
 
     failed = Signal(str)  # why a request failed that has no handler of its own
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tasks: Tasks) -> None:
         super().__init__()
         self.path = path
-        self._asked: queue.SimpleQueue[tuple[Work, Told, Told] | None] = queue.SimpleQueue()
-        self._answers: deque[tuple[Told, Any]] = deque()
+        self._tasks = tasks
+        self._asked: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._answers: deque[tuple[Request, Told, Any]] = deque()
         self._awaited = 0
         self._closed = False
         self._thread: threading.Thread | None = None  # begins, and makes the file, at the first request
@@ -47,15 +62,18 @@ class LibraryThread(QObject):
     def alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def ask(self, work: Work, done: Told = lambda _: None, failed: Told | None = None) -> None:
-        """Do `work` in the thread; then call `done` with its result, or `failed` with the reason, on this thread."""
+    def ask(
+        self, work: Work, done: Told = lambda _: None, failed: Told | None = None, task: Task | None = None
+    ) -> None:
+        """Do `work` in the thread; then call `done` with its result, or `failed` with the reason, on this thread. Where
+        a person cancels the `task` that this is a part of, the result is dropped, and the reason is empty."""
         if self._closed:
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="reading the run library", daemon=True)
             self._thread.start()
         self._awaited += 1
-        self._asked.put((work, done, failed or self.failed.emit))
+        self._asked.put(Request(work, done, failed or self.failed.emit, task))
         self._timer.start()
 
     def close(self, seconds: float) -> bool:
@@ -69,9 +87,14 @@ class LibraryThread(QObject):
 
     def _hand_over(self) -> None:
         while self._answers:
-            told, answer = self._answers.popleft()
+            request, told, answer = self._answers.popleft()
             self._awaited -= 1
-            told(answer)
+            if request.task is not None:
+                self._tasks.end_part(request.task)
+            if not request.cancelled:
+                told(answer)
+            elif request.failed != self.failed.emit:
+                request.failed("")
         if not self._awaited:
             self._timer.stop()
 
@@ -83,20 +106,22 @@ class LibraryThread(QObject):
         if library is not None:
             library.close()
 
-    def _carry_out(self, job: tuple[Work, Told, Told], library: Library | None) -> Library | None:
+    def _carry_out(self, job: Request, library: Library | None) -> Library | None:
         """Put the answer of a request beside the others. Return the library, open from now on if it could be opened."""
-        work, done, failed = job
+        failed = job.failed
         if library is not None and library.replaced:
             library.close()
             library = None
         try:
             if library is None:
                 library = Library(self.path)
-            self._answers.append((done, work(library)))
+            self._answers.append((job, job.done, None if job.cancelled else job.work(library)))
         except LibraryError as fault:
-            self._answers.append((failed, str(fault)))
+            self._answers.append((job, failed, str(fault)))
         except (sqlite3.Error, OSError) as fault:
-            self._answers.append((failed, f"the run library {self.path}: {fault}"))
+            self._answers.append((job, failed, f"the run library {self.path}: {fault}"))
         except Exception as fault:  # a run of another version must not end the thread
-            self._answers.append((failed, f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}"))
+            self._answers.append(
+                (job, failed, f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}")
+            )
         return library

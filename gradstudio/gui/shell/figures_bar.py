@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import COLUMNS, History
 from gradstudio.core.text import number, power
+from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
 
@@ -95,7 +96,9 @@ class FiguresBar(QWidget):
         self._named = set(NAMES)  # figures that are shown
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 4, 12, 4)
+        self.tasks = TaskLine()
         row.addWidget(self._places, 1)
+        row.addWidget(self.tasks)
         row.addWidget(self.note)
         theme.dress(self)
         theme.changed.connect(self._forget)
@@ -116,7 +119,8 @@ class FiguresBar(QWidget):
                 figure.setVisible(name in values)
         for name, value in values.items():
             self.figures[name].show_value(value)
-        room = self.width() - 24 - self._places.minimumWidth()
+        taken = 0 if self.tasks.isHidden() else self.tasks.sizeHint().width()
+        room = self.width() - 24 - self._places.minimumWidth() - taken
         if (note, room) != self._noted:
             self._noted = (note, room)
             self.note.setText(note)

@@ -1,0 +1,74 @@
+"""What takes long in the background is told at the foot of the window, and can be cancelled there."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+from waiting import LONG, PATIENCE
+
+from gradstudio.gui.services import tasks
+from gradstudio.gui.window import Window
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SHOWN_AFTER", -1.0)
+
+
+def test_a_file_that_takes_long_can_be_cancelled(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    line, go_on = window.figures.tasks, threading.Event()
+
+    def content(file: BinaryIO) -> None:
+        file.write(b"the first half")
+        assert go_on.wait(PATIENCE)
+        file.write(b"the other half")
+
+    path = tmp_path / "metrics.csv"
+    path.write_text("before")
+    window.jobs.write(lambda: content, str(path))
+    qtbot.waitUntil(line.isVisible, timeout=LONG)
+    assert line.words.text().startswith("Writing metrics.csv, ") and line.bar.maximum() == 0
+    assert line.cancel.accessibleName() == "Cancel: Writing metrics.csv" and line.cancel.toolTip()
+    qtbot.mouseClick(line.cancel, Qt.MouseButton.LeftButton)
+    go_on.set()
+    qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing metrics.csv.", timeout=LONG)
+    assert path.read_text() == "before" and [each.name for each in tmp_path.iterdir()] == ["metrics.csv"]
+    assert not line.isVisible() and not window.tasks.long
+
+
+def test_a_request_to_the_library_is_dropped_where_it_is_cancelled(qtbot: QtBot, window: Window) -> None:
+    qtbot.waitUntil(lambda: not window.context.library.busy, timeout=LONG)
+    go_on, told, reasons = threading.Event(), [], []
+    first, second = (window.tasks.begin(f"Opening the run {number}") for number in (1, 2))
+    window.context.library.ask(lambda _: go_on.wait(PATIENCE), told.append, reasons.append, first)
+    window.context.library.ask(lambda _: told.append("it was begun"), told.append, reasons.append, second)
+    window.figures.tasks.refresh(window.tasks)
+    assert window.figures.tasks.words.text().endswith("(and 1 more)")
+    first.cancel()
+    second.cancel()
+    go_on.set()
+    qtbot.waitUntil(lambda: reasons == ["", ""], timeout=LONG)
+    assert not told and not window.tasks.long
+
+
+def test_reports_of_several_runs_are_counted_and_cancelled_together(
+    qtbot: QtBot, window: Window, tmp_path: Path
+) -> None:
+    task, go_on = window.tasks.begin("Writing 3 reports", 3), threading.Event()
+    window.jobs.draw(lambda: "made", str(tmp_path / "a.html"), task)
+    qtbot.waitUntil(lambda: task.done == 1, timeout=LONG)
+    window.jobs.draw(lambda: "made" if go_on.wait(PATIENCE) else "", str(tmp_path / "b.html"), task)
+    window.jobs.draw(lambda: "made", str(tmp_path / "c.html"), task)
+    window.figures.tasks.refresh(window.tasks)
+    assert window.figures.tasks.words.text() == "Writing 3 reports, 1 of 3"
+    assert (window.figures.tasks.bar.value(), window.figures.tasks.bar.maximum()) == (1, 3)
+    task.cancel()
+    go_on.set()
+    qtbot.waitUntil(lambda: task.over, timeout=LONG)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.html"]
+    assert window.message.shown == "Cancelled: writing 3 reports."
