@@ -81,6 +81,11 @@ class MapProposal(_Part):
     cells: Annotated[int, Field(ge=2, le=MOST_CELLS)] = 32
     steps: Annotated[int, Field(ge=0, le=KNOBS["run.steps"].maximum)] = 0  # of each run; 0: the preset's
 
+    @property
+    def free(self) -> set[str]:
+        """Knobs in which a map may differ from the preset and still is the one that it proposes."""
+        return {text.partition("=")[0].strip() for text in (self.x, self.y, self.by)} | {"run.steps", "run.device"}
+
 
 class _File(_Part):
     """The part of the file that holds no knobs."""

@@ -13,7 +13,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset, PresetError
-from gradstudio.session.course import questions
+from gradstudio.session.course import promises, questions
 from gradstudio.session.course.progress import Progress
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -169,3 +169,28 @@ def test_a_step_ticks_by_whatever_heals_the_run_and_says_which() -> None:
     fixed = ran([1.0, 0.5], optimizer__lr=0.2)
     named.look(fixed, fixed.experiment)
     assert named.whole and named.steps[4].note == ""
+
+
+def test_every_bundled_lesson_can_be_done_by_hand() -> None:
+    found = [presets.read(path) for path in presets.available()]
+    assert len(found) > 50 and not any(map(promises.why_not_by_hand, found))
+
+
+@pytest.mark.parametrize(
+    ("lesson", "says"),
+    [
+        (
+            'knobs = ["model.parametrization=mup", "model.base_width=32"]\n[[lesson]]\ntext = "Back."\n'
+            'knobs = ["model.parametrization=standard", "model.base_width=64"]',
+            "step 2 of the lesson sets model.base_width, which has no effect there",
+        ),
+        (
+            'knobs = ["model.init=he"]\n[[lesson]]\ntext = "Make map."\nmap = "made"',
+            "step 2 of the lesson makes its map with another model.init than the preset",
+        ),
+    ],
+)  # fmt: skip
+def test_a_lesson_that_cannot_be_done_by_hand_is_found(lesson: str, says: str) -> None:
+    maps = '[map]\nx = "optimizer.lr=0.001:1:log"\ny = "model.width=16:64:log"\n'
+    preset = presets.parse(f'{maps}[[lesson]]\ntext = "Set it."\n{lesson}', Path("by_hand.toml"))
+    assert promises.why_not_by_hand(preset).startswith(says)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Literal, NamedTuple, get_args
 
 from gradstudio.core.events import Change
-from gradstudio.core.experiment import Experiment, differing
+from gradstudio.core.experiment import Experiment, differing, parse_assignment
 from gradstudio.core.lesson import LessonStep, MapStep
 from gradstudio.core.presets import Preset, Promise
 from gradstudio.core.text import number
@@ -93,6 +93,8 @@ def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experim
     """Do what the lesson says: change its knobs, rewind where it says so, and otherwise restart where it looks at a
     run. No map is made. Return the experiment that was asked for in the end, and which step gets no check mark, or
     ""."""
+    if fault := why_not_by_hand(preset):
+        return asked, fault
     broken, back = runs.of(asked), False
     for at, step in enumerate(preset.lesson, 1):
         asked, back = asked.with_texts(step.knobs), back or step.branch
@@ -109,6 +111,20 @@ def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experim
         if not is_done(step, run, asked, _any_map):
             return asked, f"step {at} of the lesson gets no check mark: the run {_ended(run)}, and {_findings(run)}"
     return asked, ""
+
+
+def why_not_by_hand(preset: Preset) -> str:
+    """Return which step of a lesson a person cannot do in the window, "" where there is none: a knob that has no effect
+    there, and so is greyed, or a map of other knobs than the one that the preset proposes. Nothing is trained."""
+    asked, proposed = preset.experiment, preset.map
+    for at, step in enumerate(preset.lesson, 1):
+        for name, value in map(parse_assignment, step.knobs):
+            if asked[name] != value and not asked.applies(name):
+                return f"step {at} of the lesson sets {name}, which has no effect there: set it before what takes that"
+            asked = asked.with_value(name, value)
+        if step.map == "made" and proposed and (other := set(differing(preset.experiment, asked)) - proposed.free):
+            return f"step {at} of the lesson makes its map with another {', '.join(sorted(other))} than the preset"
+    return ""
 
 
 def why_no_answer(step: LessonStep, run: Run) -> str:

@@ -22,7 +22,6 @@ NEVER = (
     "run.memory_budget",
     "problem.skip_batches",
 )  # no axis: they bring no other training
-FREE = frozenset({"run.steps", "run.device"})  # in which a map may differ from the preset that proposes it
 AROUND = 30.0  # times the present value, up and down, on a logarithmic axis
 
 
@@ -42,7 +41,9 @@ def done_with_proposal(stored: Stored, run: Run) -> frozenset[str]:
     its runs are, and "opened" as well where the run is one of its cells."""
     made, asked = stored.plan, run.preset.map
     knobs = [text.partition("=")[0].strip() for text in (asked.x, asked.y, asked.by)] if asked else []
-    if knobs != [made.x.knob, made.y.knob, made.by] or set(differing(made, run.preset.experiment)) - FREE:
+    if not asked or knobs != [made.x.knob, made.y.knob, made.by]:
+        return frozenset()
+    if set(differing(made, run.preset.experiment)) - asked.free:
         return frozenset()
     job = job_of(made, run.experiment)
     is_cell = job in stored.results and not differing(made, run.experiment)
