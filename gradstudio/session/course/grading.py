@@ -10,8 +10,9 @@ from gradstudio.core.events import Change
 from gradstudio.core.exercise import Exercise, ExerciseRun, Question
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import read_timeline
+from gradstudio.core.text import number as shown
 from gradstudio.session.course import questions
-from gradstudio.session.course.worksheet import Evidence, Worksheet, evidence_of, number
+from gradstudio.session.course.worksheet import Evidence, Worksheet, evidence_of
 from gradstudio.session.record.run import Run
 
 # On another processor, or with another torch, a run differs in its last bits, and these differences grow. Its first
@@ -19,6 +20,7 @@ from gradstudio.session.record.run import Run
 NEAR = 1e-3  # relative difference of the first losses
 NEAR_AT_THE_END = 0.1  # difference of the test accuracy
 SAME = ("torch", "processor", "threads")
+RIGHT = 4  # digits of what would have been right
 
 Training = Callable[[Run], None]
 
@@ -86,7 +88,7 @@ class Grader:
             _judged(question, sheet.answers.get(f"q{place}", ""), runs)
             for place, question in enumerate(exercise.question, 1)
         ]
-        faults = [f"{verdict.name}: {verdict.fault}" for verdict in verdicts if verdict.fault]
+        faults = _by_fault(verdicts)
         exact = all(verdict.exact for verdict in verdicts)
         reason = "; ".join(faults) or ("repeats to the last bit" if exact else "repeats within the tolerance")
         return Grade(not faults, reason, verdicts, answers)
@@ -111,6 +113,15 @@ class Grader:
             self._train(run)
             self._trained[key] = run
         return self._trained[key]
+
+
+def _by_fault(verdicts: list[Verdict]) -> list[str]:
+    """Return each fault once, with the names of the runs that have it."""
+    names: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.fault:
+            names.setdefault(verdict.fault, []).append(verdict.name)
+    return [f"{', '.join(found)}: {fault}" for fault, found in names.items()]
 
 
 def why_not_repeated(told: Evidence, here: Evidence, *, exact: bool, alike: bool) -> str:
@@ -146,7 +157,7 @@ def _judged(question: Question, answer: str, runs: dict[str, Run]) -> Judged:
         right = questions.measured(question.explain, run)
         given = questions.as_number(answer)
         fits = right is not None and given is not None and questions.is_right(question.explain, given, run)
-        told = "the run does not have it" if right is None else str(number(right))
+        told = "the run does not have it" if right is None else shown(right, RIGHT)
         return Judged(question, answer, question.points if fits else 0, told)
     came_true = [place for place, choice in enumerate(question.predict) if questions.holds(choice, run)]
     letters = ["ABCDEF"[place] for place in came_true]

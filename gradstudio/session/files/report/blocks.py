@@ -11,8 +11,11 @@ Tone = Literal["", "good", "bad", "warning", "dim"]
 
 @dataclass(frozen=True)
 class Prose:
+    """A text. `answer`: it belongs to the card before it; any other short one leads up to what follows it."""
+
     text: str
     dim: bool = False
+    answer: bool = False
     kind: ClassVar[str] = "prose"
 
 

@@ -30,6 +30,7 @@ from gradstudio.session.files.report.typesetting import fonts_closed, wrap
 
 _GAP = 10  # points between two blocks
 _LEADING_UP = 120  # letters of a line that belongs to what follows it
+_QUESTION = 100  # points of a question of a worksheet with the beginning of its answer
 _FORMULA = 10  # points of a letter of a formula
 _BELOW = 0.26 * INCH  # points under the axes of a figure, for the steps
 _ACROSS = PAGE[0] - 2 * MARGIN
@@ -64,8 +65,10 @@ def _together(blocks: Sequence[Block]) -> float:
     first, *others = blocks
     if isinstance(first, Plot):
         return first.height * INCH + 20
-    if isinstance(first, Prose) and len(first.text) < _LEADING_UP and others:
+    if isinstance(first, Prose) and len(first.text) < _LEADING_UP and others and not first.answer:
         return 30 + _together(others)
+    if isinstance(first, Card) and others and isinstance(others[0], Prose) and others[0].answer:
+        return _QUESTION
     return 45
 
 

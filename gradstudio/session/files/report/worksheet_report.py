@@ -68,7 +68,7 @@ def _table(exercise: Exercise, runs: Mapping[str, Run], peaks: Mapping[str, str]
         ended = "finished" if run.status == "finished" else f"diverged at step {run.first_nonfinite_step}"
         rows.append(
             (
-                asked.name, ", ".join([f"preset {asked.preset}", *asked.knobs, *changed]),
+                asked.name, " ".join([f"preset {asked.preset}", *asked.knobs, *changed]),  # a comma may wrap alone
                 ended if run.status in ("finished", "nonfinite") else run.status, loss, percent(run.accuracy),
                 *([peaks.get(asked.name, "")] if peaks else []),
             )
@@ -86,9 +86,8 @@ def _pairs(exercise: Exercise, runs: Mapping[str, Run]) -> Iterator[Block]:
         if not np.isfinite(apart).any():
             continue
         step = int(np.nanargmax(np.where(np.isfinite(apart), apart, np.nan)))
-        told = (
-            f"differ by at most {number(apart[step])} of the loss, at step {step:,}" if apart[step] else "are the same"
-        )
+        most = f"differ by at most {number(apart[step])} times the loss, at step {step:,}"
+        told = most if apart[step] else "are the same"
         yield Prose(f"In {common:,} steps the losses of {pair.runs[0]} and {pair.runs[1]} {told}.")
 
 
@@ -156,7 +155,7 @@ def _answers(asked: Sequence[Question], answers: Sequence[str]) -> Iterator[Bloc
         lines = [f"{letter}. {choice.text}" for letter, choice in letters]
         where = f"run {question.run}" if question.judged else "to be read by a teacher"
         yield Card("dim", "", f"{place}. {question.text}", where, tuple(lines), ())
-        yield Prose(answer.strip() or "No answer.", dim=not answer.strip())
+        yield Prose(answer.strip() or "No answer.", dim=not answer.strip(), answer=True)
 
 
 def class_document(handed: Sequence[Handed], exercises: Mapping[str, Exercise | Exam]) -> Document:
@@ -201,4 +200,4 @@ def _judged(place: int, judged: Judged) -> Iterator[Block]:
     tone = "dim" if judged.points is None else "good" if judged.points else "bad"
     lines = (f"Right: {shortened(judged.right, 200)}",) if judged.right else ()
     yield Card(tone, told, f"{place}. {judged.question.text}", "", lines, ())
-    yield Prose(judged.answer.strip() or "No answer.", dim=not judged.answer.strip())
+    yield Prose(judged.answer.strip() or "No answer.", dim=not judged.answer.strip(), answer=True)
