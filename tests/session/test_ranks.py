@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import multiprocessing
 import os
@@ -295,6 +296,7 @@ def test_the_rank_that_brought_a_nan_names_its_operation(
     assert ("Ranks 0 and 1 each had one in that step." in sentence(found)) == (len(ranks) > 1)
     summary = summarize(run)
     assert (summary["provenance"]["rank"], summary["provenance"]["ranks"]) == (rank, list(ranks))
+    assert html.escape(sentence(found)) in report.html(run)
     named = [each["evidence"] for each in summary["findings"] if each["rule"] == "nan_on_a_rank"]
     assert [text.partition(" On rank 1 it ")[2] for text in named] == (
         [f"came with the data: {found.cause}."] if phase == "data" else []

@@ -37,6 +37,7 @@ from gradstudio.session.files.report.ranks_section import ranks
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import figures
+from gradstudio.session.running.investigation import sentence
 from gradstudio.session.words.story import headline, loss_scale, tell, tone
 
 _TONES: dict[str, Tone] = {"critical": "bad", "warning": "warning", "info": "dim"}
@@ -68,9 +69,13 @@ def _is_tested(run: Run) -> bool:
 
 
 def findings(run: Run) -> Section:
-    """Return the findings of the run, with their evidence and remedies."""
-    cards = tuple(_card(finding) for finding in ranked(run))
-    return Section("findings", "Findings", cards or (Prose("No rule fired.", dim=True),))
+    """Return the findings of the run, with their evidence and remedies, and where its first NaN or Inf was born."""
+    cards = tuple(_card(finding) for finding in ranked(run)) or (Prose("No rule fired.", dim=True),)
+    born = run.provenance
+    if born is not None:
+        lines = tuple(line for line in (sentence(born), born.led_up) if line)
+        cards += (Card("bad", "provenance", "Where it was born", f"step {born.step:,}", lines, ()),)
+    return Section("findings", "Findings", cards)
 
 
 def curves(run: Run) -> Section | None:
