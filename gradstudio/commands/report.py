@@ -23,8 +23,8 @@ def report(
         typer.Option(
             "--format",
             metavar="FORMATS",
-            help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz), toml "
-            "(experiment.toml, which repeats the run), "
+            help="html, pdf, json (run.json), csv (metrics.csv, events.csv), npz (layers.npz; of several ranks "
+            "ranks.npz too), toml (experiment.toml, which repeats the run), "
             "py (train.py and the data that it reads), tensorboard (event files); several with a comma between.",
         ),
     ] = "html",
