@@ -26,7 +26,7 @@ from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.parameters import NotMeasurable, Parameters
 from gradstudio.watching.passed_over import PassedOver
-from gradstudio.watching.reading import loss_of, settings_of
+from gradstudio.watching.reading import SettingsReader, loss_of
 
 ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
 
@@ -76,7 +76,7 @@ class Observer:
         self._rows = 0
         self._scaled_step_rows = 0
         self._in_scaler = False
-        self._loop = HeardLoop()
+        self._loop, self._settings = HeardLoop(), SettingsReader()
         self.schedules: list[weakref.ref[LRScheduler]] = []
         self._epochs: list[int] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
@@ -374,7 +374,7 @@ class Observer:
             scale=self.scale, skipped=False, nonfinite=nonfinite, update_ratio=UNKNOWN, weight_norm=UNKNOWN,
             accuracy=UNKNOWN, step_seconds=time.perf_counter() - self._clock,
             layers=np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN),
-            settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
+            settings=self._settings.read(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
         )  # fmt: skip
 
     # ---- the row
@@ -398,7 +398,7 @@ class Observer:
             lr=UNKNOWN if by_hand else self._rate(), scale=self.scale, skipped=skipped, nonfinite=gradient.nonfinite,
             update_ratio=change.update_ratio, weight_norm=change.weight_norm, accuracy=UNKNOWN, step_seconds=seconds,
             layers=by_layer(gradient, change), loop=loop,
-            settings=settings_of(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
+            settings=self._settings.read(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
             clip_cosine=1.0 if coef == 1 or self.clipping[0] == "norm" else UNKNOWN,
             update_cosine=UNKNOWN if by_hand else cosine(-change.along_gradient, clipped, change.norm),
         )  # fmt: skip

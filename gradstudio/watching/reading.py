@@ -50,6 +50,35 @@ def settings_of(
     )  # fmt: skip
 
 
+class SettingsReader:
+    """Reads the settings of each step of an optimizer, anew only where what they are read from is another."""
+
+    def __init__(self) -> None:
+        self._from: tuple[Any, ...] | None = None  # what the latest were read from; None where that may change in place
+        self._settings: Settings | None = None
+
+    def read(
+        self,
+        optimizer: Optimizer | None,
+        clipping: tuple[str, float],
+        autocast: torch.dtype | None,
+        tensors: Sequence[Tensor],
+    ) -> Settings:
+        """Return what `settings_of` does."""
+        group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
+        now = (*map(group.get, _READ), type(optimizer), clipping, autocast, tensors[0].dtype)
+        if self._settings is None or now != self._from:
+            betas: Sequence[Any] = group.get("betas") or ()
+            plain = all(type(value) in _PLAIN for value in (*now, *betas))
+            self._from = now if plain else None
+            self._settings = settings_of(optimizer, clipping, autocast, tensors)
+        return self._settings
+
+
+_READ = ("momentum", "betas", "alpha", "weight_decay", "decoupled_weight_decay")
+_PLAIN = (float, int, bool, tuple, type, type(None), torch.dtype)  # never changed in place
+
+
 def dtype_name(autocast: torch.dtype | None, tensors: Sequence[Tensor]) -> str:
     """Return the number format of the forward pass."""
     return _DTYPES.get(autocast or tensors[0].dtype, str(autocast or tensors[0].dtype).removeprefix("torch."))
