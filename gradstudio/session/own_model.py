@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from gradstudio.core.studio_file import SECTION, StudioFileError, digest
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
 ENDING = 5.0  # seconds that a process may take to end after its answer
+ASKING = 1.0  # seconds that a file that takes too long may take to tell its line
 LOOK = 0.1  # seconds between two looks whether it is stopped
 _LONGEST = 10_000  # characters of an answer
 # The package of this very program, but nothing else of its folder before what the system has.
@@ -81,13 +83,25 @@ def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> s
     except queue.Empty:
         if stopped():
             return ""
-        return f"{name}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
+        line = _line_at_work(child, answers)
+        return f"{name}{line}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
     finally:
         _end(child)
     try:
         return str(json.loads(answer))
     except ValueError:
         return f"{name}: {_how_it_ended(code)}; wanted: functions that return"
+
+
+def _line_at_work(child: subprocess.Popen[bytes], answers: queue.SimpleQueue[str]) -> str:
+    """Return ', line 12' where the file can be asked at which line it is, else ""."""
+    if not hasattr(signal, "SIGUSR1"):
+        return ""
+    with suppress(OSError, ValueError, queue.Empty):
+        child.send_signal(signal.SIGUSR1)
+        line = json.loads(_next(answers, ASKING, lambda: False))
+        return line if isinstance(line, str) and re.fullmatch(r", line \d+", line) else ""
+    return ""
 
 
 def _next(answers: queue.SimpleQueue[str], seconds: float, stopped: Callable[[], bool]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -305,6 +307,24 @@ def test_a_hostile_file_ends_its_own_process_at_most(
     limit = 0.2 if case == "hangs" else PATIENCE
     with pytest.raises(StudioFileError, match=told):
         own_model.check(preset(tmp_path).experiment, limit=limit)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process")
+@pytest.mark.parametrize(
+    ("what", "limit", "told"),
+    [
+        ("while True: pass", 3.0, r"points.py, line \d+: it takes more than 3 s"),
+        ("__import__('os').fork()", PATIENCE, r"points.py, line \d+: it forks its process, and both go on"),
+    ],
+)
+def test_the_line_of_a_file_that_hangs_or_forks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, limit: float, told: str
+) -> None:
+    monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
+    text = re.sub(r"(def build_model\(.*\n)", rf"\1    {what}\n", GOOD)
+    assert what in text
+    with pytest.raises(StudioFileError, match=told):
+        own_model.check(preset(tmp_path, text).experiment, limit=limit)
 
 
 def test_the_check_is_made_once_and_shows_nothing_that_the_file_prints(

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 import torch
@@ -24,6 +27,8 @@ from gradstudio.engine.own_model.subject import OwnModel
 
 READY = "ready"  # the first line of the answer: what follows is the file's own time
 ROOM = 0.7  # share of the free memory that a file may take in the check
+WENT_ON = 77  # exit code of a process that was forked off and came back from the file
+FORKED = 2.0  # seconds that such a process may take
 
 
 def main() -> None:
@@ -36,9 +41,57 @@ def main() -> None:
     assert file is not None
     trust.agree_here(file.sha256)  # or nobody had asked for the check
     limit_memory()
+    tell_where_it_is(file.name, answer)
+    process, forks = os.getpid(), forks_of(file.name)
     print(READY, file=answer, flush=True)
-    print(json.dumps(fault(experiment)), file=answer, flush=True)
+    found = fault(experiment)
+    if os.getpid() != process:
+        os._exit(WENT_ON)
+    if not found and forks and any_went_on():
+        found = f"{file.name}{forks[0]}: it forks its process, and both go on; wanted: a file that stays in one"
+    print(json.dumps(found), file=answer, flush=True)
     os._exit(0)  # whatever threads the file has begun
+
+
+def tell_where_it_is(name: str, answer: TextIO) -> None:
+    """Answer a signal, as is sent to a file that takes too long, with the line of the file that is at work."""
+
+    def tell(_signal: int, frame: FrameType | None) -> None:
+        print(json.dumps(_line_at_work(name, frame)), file=answer, flush=True)
+        os._exit(0)
+
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, tell)
+
+
+def forks_of(name: str) -> list[str]:
+    """Return a list to which the line is added from which the file forks this process."""
+    found: list[str] = []
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_parent=lambda: found.append(_line_at_work(name, sys._getframe())))
+    return found
+
+
+def any_went_on() -> bool:
+    """Return whether a process that was forked off came back from the file, so that there are two of this program. One
+    that works for the file, as those of a data loader, ends in it."""
+    end = time.monotonic() + FORKED
+    while time.monotonic() < end:
+        try:
+            number, code = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if number and os.waitstatus_to_exitcode(code) == WENT_ON:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _line_at_work(name: str, frame: FrameType | None) -> str:
+    """Return ', line 12' for the innermost line of the file at work, "" where there is none."""
+    while frame is not None and frame.f_code.co_filename != name:
+        frame = frame.f_back
+    return f", line {frame.f_lineno}" if frame is not None else ""
 
 
 def fault(experiment: Experiment) -> str:
