@@ -168,6 +168,7 @@ BAD = {
     "many numbers": ("return F.cross_entropy", "return torch.ones(3) * F.cross_entropy", "returned a tensor of shape"),
     "a number": ("+ 0 * step", "* 1.0).item()", "not valid Python"),
     "detached": ("label_smoothing=smoothing) + 0 * step", "label_smoothing=smoothing).detach()", "was detached; wanted"),
+    "decorated": ("def compute_loss(", "@torch.no_grad()\ndef compute_loss(", "line 38: the loss does not depend"),
     "no tensor as loss": ("return F.cross_entropy", "return 'loss' or F.cross_entropy", "an object of type str; wanted"),
     "whole numbers": ("label_smoothing=smoothing) + 0 * step", "label_smoothing=smoothing).long()", "returned int64"),
     "shapes": ("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden + 1, 2)", "line 26: RuntimeError in c"),

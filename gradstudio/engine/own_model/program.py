@@ -3,6 +3,7 @@ the line of the file."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -87,8 +88,10 @@ class Program:
 
     def error(self, what: str, function: str = "", line: int = 0) -> StudioFileError:
         """Return an error of the file, at a line or at the beginning of a function."""
-        code = getattr(getattr(self._module, function, None), "__code__", None) if function else None
-        line = line or (code.co_firstlineno if code is not None else 0)
+        called = inspect.unwrap(found) if callable(found := getattr(self._module, function, None)) else None
+        code = getattr(called, "__code__", None)
+        if code is not None and code.co_filename == self.file.name:  # and not a wrapper from somewhere else
+            line = line or code.co_firstlineno
         return StudioFileError(f"{self.file.name}{f', line {line}' if line else ''}: {what}")
 
     def _call(self, function: str, *given: Any) -> Any:
