@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from gradstudio.cli import app
 from gradstudio.core import exam as exams
 from gradstudio.core.exam import LETTERS, Exam, ExamError
+from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import KnobError
 from gradstudio.session.course import causes, exam_making, exam_taking
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
@@ -174,6 +175,13 @@ def test_an_exam_of_a_preset_and_of_a_run_that_is_fine(tmp_path: Path) -> None:
     assert done.exit_code == 0, (done.output, done.exception)
     found = exams.read(out)
     assert found.choices[found.hidden.right] == "The rate is too high." and found.tries == 3
+    uncleared, named = tmp_path / "uncleared.toml", tmp_path / "named.exam"
+    uncleared.write_text(source.read_text().replace("lr = 60.0", "lr = 0.3") + "[mistakes]\nnever_zero_grad = true\n")
+    done = CliRunner().invoke(
+        app, ["exam", "new", str(uncleared), "--out", str(named), "--fix", "mistakes.never_zero_grad=false"]
+    )
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert exams.read(named).choices[exams.read(named).hidden.right] == causes.CAUSES["not cleared"]
     for arguments, why in (
         ([str(source), "--out", str(out)], "is there already"),
         (["random", "--out", str(tmp_path / "b.exam"), "--title", "x"], "--title does not go with"),
@@ -191,3 +199,4 @@ def test_of_the_choices_one_alone_is_right() -> None:
         assert texts[place] == causes.CAUSES[right] and len(set(texts)) == 6
     assert {kind.name for kind in exam_making.KINDS} == set(causes.kinds())  # each name is that of a drawn fault
     assert {causes.of_kind(name) for name in causes.kinds()} <= set(causes.CAUSES)
+    assert {*causes.OF_MISTAKE.values()} <= set(causes.CAUSES) and set(causes.OF_MISTAKE) <= set(KNOBS)

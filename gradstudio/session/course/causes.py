@@ -40,7 +40,8 @@ _ALIKE = (
     {"explodes", "drawn too large", "late clip"},
     {"explodes", "outliers", "not cleared"},
     {"rate too high", "not divided", "not cleared", "late clip"},
-    {"vanishes", "drawn too small", "saturated", "drawn as zero", "dead"},
+    {"vanishes", "drawn too small", "saturated", "drawn as zero", "dead", "no warmup"},
+    {"momentum", "not cleared"},  # a sum of all gradients is a momentum of 1
     {"drawn too large", "saturated"},
     {"micro-batches", "not divided"},
     {"loss", "overflow", "late clip"},
@@ -105,6 +106,18 @@ OF_RULE: Mapping[str, str] = {
     "clip_on_scaled_gradients": "scaled clip",
     "loss_spike": "outliers",
 }
+
+# What a mistake in the training loop is called, where a rule has seen it. The others have no name among CAUSES.
+OF_MISTAKE: Mapping[str, str] = {
+    "mistakes.clip_after_step": "late clip",
+    "mistakes.clip_before_unscale": "scaled clip",
+    "mistakes.unscaled_accumulation": "not divided",
+    "mistakes.zero_grad_each_micro_batch": "micro-batches",
+    "mistakes.drop_last_micro_batches": "micro-batches",
+    "mistakes.never_zero_grad": "not cleared",
+    "mistakes.scheduler_each_micro_batch": "schedule",
+}
+OF_THE_LOOP = ("loop_order", "accumulation_mismatch")  # rules that see a mistake in the loop
 
 
 def kinds() -> Iterable[str]:

@@ -90,13 +90,16 @@ def of(
             text, place = causes.choices(right, random)
             allowed = changes or len(values) + SPARE
             if allowed < len(values):
-                raise ExamError(f"--changes {allowed} is fewer than the {len(values)} knobs of the fix")
+                raise ExamError(
+                    f"the fix changes {len(values)} knobs, and {allowed} may be changed: allow more (--changes N, or "
+                    "the field Knobs a fix may change)"
+                )
             return _exam(title or f"Exam {seed}", experiment, timeline, values, aims, text, place, tries=tries,
                          changes=allowed, locked=locked, shown=shown)  # fmt: skip
     tried = "; ".join(" ".join(texts) for texts in given[:3]) or "none is known"
     raise ExamError(
         f"no fix makes this run reach more than {1 / HARMED:.1f} times its accuracy with {SEEDS} seeds (tried: "
-        f"{tried}); name one with --fix KNOB=VALUE"
+        f"{tried}): name one (--fix KNOB=VALUE, or the field Fix)"
     )
 
 
@@ -167,10 +170,14 @@ def _cause_of(found: Sequence[Finding], preset: Preset) -> str:
     rules = [each.rule for each in found]
     if preset.promise is not None and preset.promise.rule:
         rules.insert(0, preset.promise.rule)
+    if any(rule in causes.OF_THE_LOOP for rule in rules):
+        for mistake, cause in causes.OF_MISTAKE.items():
+            if preset.experiment[mistake]:
+                return cause
     for rule in rules:
         if rule in causes.OF_RULE:
             return causes.OF_RULE[rule]
-    raise ExamError("what is wrong with this run is not known by name; say it with --cause TEXT")
+    raise ExamError("what is wrong with this run is not known by name: say it (--cause TEXT, or the field Cause)")
 
 
 def _fixes(found: Sequence[Finding], preset: Preset) -> Iterator[list[str]]:
