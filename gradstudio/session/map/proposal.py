@@ -38,15 +38,15 @@ def proposal(preset: Preset, experiment: Experiment) -> MapProposal:
 
 def done_with_proposal(stored: Stored, run: Run) -> frozenset[str]:
     """Return "made" where a whole map is the one that the run's preset proposes, however fine it is and however long
-    its runs are, and "opened" as well where the run is one of its cells."""
+    its runs are, and "opened" as well where the run is one of its cells: one that was trained, or one that is drawn as
+    those around it."""
     made, asked = stored.plan, run.preset.map
     knobs = [text.partition("=")[0].strip() for text in (asked.x, asked.y, asked.by)] if asked else []
     if not asked or knobs != [made.x.knob, made.y.knob, made.by]:
         return frozenset()
     if set(differing(made, run.preset.experiment)) - asked.free:
         return frozenset()
-    job = job_of(made, run.experiment)
-    is_cell = job in stored.results and not differing(made, run.experiment)
+    is_cell = job_of(made, run.experiment) is not None and not differing(made, run.experiment)
     return frozenset({"made", "opened"} if is_cell else {"made"})
 
 

@@ -12,14 +12,16 @@ import pytest
 from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
-from gradstudio.core.presets import Preset
+from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import journal as journals
 from gradstudio.session.map import refine
-from gradstudio.session.map.journal import Journal, JournalError
+from gradstudio.session.map.journal import Journal, JournalError, Stored
 from gradstudio.session.map.outcome import OUTCOMES, Trained
 from gradstudio.session.map.plan import Job, Plan, Spot, difference, read_plan
+from gradstudio.session.map.proposal import done_with_proposal
 from gradstudio.session.map.train_cell import Bench, Order
+from gradstudio.session.record.run import Run
 
 SMALL = Experiment().with_texts(
     ["model.depth=2", "model.width=8", "problem.batch_size=8", "run.steps=30", "run.device=cpu", "model.init=he"]
@@ -50,6 +52,19 @@ def test_a_cell_is_its_run_bit_for_bit_though_its_trainer_was_used_before() -> N
         assert repr(losses[-1]) == repr(cell.loss)
         outcomes.add(cell.outcome)
     assert outcomes == {"learned", "stuck", "diverged"}
+
+
+def test_any_cell_of_the_map_of_a_lesson_counts_as_opened() -> None:
+    """Also one that was not trained: it looks like those around it."""
+    asked = MapProposal(x="optimizer.lr=0.01:30:log", y="model.init_gain=0.1:10:log")
+    stored = Stored(plan_of(), {Job(Spot(0, 0, 0), 0): trained()})
+    preset = Preset(id="small", title="Small", experiment=SMALL, map=asked)
+    for spot in (Spot(0, 0, 0), Spot(0, 3, 4)):
+        cell = Run(preset, stored.plan.experiment_of(Job(spot, 0)))
+        assert done_with_proposal(stored, cell) == {"made", "opened"}
+    assert done_with_proposal(stored, Run(preset, SMALL)) == {"made"}
+    other = preset.model_copy(update={"experiment": SMALL.with_value("model.init", "xavier")})
+    assert not done_with_proposal(stored, Run(other, other.experiment))
 
 
 def test_a_plan_names_what_cannot_be() -> None:
