@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 MOST_SEEDS = 100
+FIRST_SEED, LAST_SEED = 1001, 2**31 - 1 - MOST_SEEDS  # 1001 as in session/course/promises.py, which loads slowly
 NO_PROMISE = "it has no [promise], so there is nothing to check"
 
 
@@ -54,6 +55,9 @@ def check(
     seeds: Annotated[
         int, typer.Option("--seeds", metavar="N", min=1, max=MOST_SEEDS, help="Number of seeds; never the preset's.")
     ] = 5,
+    first: Annotated[
+        int, typer.Option("--first", metavar="SEED", min=0, max=LAST_SEED, help="The first seed.")
+    ] = FIRST_SEED,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
     as_json: Json = False,
     trust: Trust = False,
@@ -64,7 +68,7 @@ def check(
     found = _sources(source)
     for preset in found:
         agree(preset.experiment, trusted=trust)
-    kept = [_kept(preset, seeds) for preset in found]
+    kept = [_kept(preset, seeds, first) for preset in found]
     if as_json:
         say_json([_as_json(each) for each in kept])
     elif as_markdown:
@@ -103,12 +107,12 @@ def _sources(source: str) -> list[Preset]:
     return found
 
 
-def _kept(preset: Preset, count: int) -> Kept:
+def _kept(preset: Preset, count: int, first: int) -> Kept:
     """Train a preset with so many seeds, and say on stderr what came of each."""
     from gradstudio.session.course import promises
 
     checks: dict[int, list[Check]] = {}
-    for seed in promises.seeds(preset, count):
+    for seed in promises.seeds(preset, count, first):
         checks[seed] = list(promises.check(preset, seed, _train))
         wrong = [f"{check.what}: {check.fault}" for check in checks[seed] if check.fault]
         complain(f"{preset.id}, seed {seed}: {'; '.join(wrong) if wrong else 'all of its promise holds'}")

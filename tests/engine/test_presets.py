@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradstudio.commands import exit_codes
+from gradstudio.commands import check_presets, exit_codes
 from gradstudio.core import files, presets
 from gradstudio.core.experiment import Experiment, parse_assignment
 from gradstudio.core.presets import Preset, Promise
@@ -96,7 +96,8 @@ def test_a_promise_that_does_not_hold_says_why(promised: dict, faults: list[str]
 
 def test_the_seeds_are_never_the_presets_own() -> None:
     preset = of_little()
-    assert promises.seeds(preset, 3) == [1001, 1002, 1003]
+    assert promises.seeds(preset, 3) == [1001, 1002, 1003] and check_presets.FIRST_SEED == promises.FIRST_SEED
+    assert promises.seeds(preset, 2, 0) == [1, 2]
     own = preset.model_copy(update={"experiment": preset.experiment.with_value("run.seed", 1002)})
     assert promises.seeds(own, 3) == [1001, 1003, 1004]
 

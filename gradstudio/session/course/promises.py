@@ -33,10 +33,10 @@ class Check(NamedTuple):
     seconds: float  # of CPU
 
 
-def seeds(preset: Preset, count: int) -> list[int]:
-    """Return so many seeds, none of which is the preset's own."""
+def seeds(preset: Preset, count: int, first: int = FIRST_SEED) -> list[int]:
+    """Return so many seeds from `first` on, none of which is the preset's own."""
     own = preset.experiment.run.seed
-    return [seed for seed in range(FIRST_SEED, FIRST_SEED + count + 1) if seed != own][:count]
+    return [seed for seed in range(first, first + count + 1) if seed != own][:count]
 
 
 def check(preset: Preset, seed: int, train: Training, runs: Runs | None = None) -> Iterator[Check]:
