@@ -21,6 +21,7 @@ from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.knobs import change_menu, preset_menu, preset_text
 from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
 from gradstudio.gui.knobs.twins_dialog import TwinsDialog
+from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.shell import device_menu, help_dialogs, tour
 from gradstudio.gui.shell.columns import Columns
@@ -112,7 +113,7 @@ def table(
     devices = (Dynamic(lambda menu: device_menu.fill(menu, context, machine)),)
     quit_ = Command("quit", "Quit", context.parent.close, StandardKey.Quit)
     menus: Menus = {
-        "&File": (*presets[:2], None, *export, None, *_course(context), None, quit_),
+        "&File": (*presets[:2], *_recent(context), None, *export, None, *_course(context), None, quit_),
         "&Edit": edit,
         "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
         "&View": (
@@ -137,6 +138,13 @@ def table(
     menus["&Help"] = helps = _help(context, rows, knobs, columns, speed, plots, show_plots)
     rows |= {command.id: command for command in helps}
     return Table(menus, {"preset": menus["&Presets"], "device": devices, "export": export}, rows)
+
+
+def _recent(context: Context) -> tuple[Submenu, ...]:
+    return (
+        Submenu("Recent files", (Dynamic(partial(recent.fill_files, context=context)),)),
+        Submenu("Recent runs", (Dynamic(partial(recent.fill_runs, context=context)),)),
+    )
 
 
 def _commands(entries: tuple[Entry, ...]) -> Iterator[Command]:

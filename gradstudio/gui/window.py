@@ -19,12 +19,14 @@ from gradstudio.core.studio_file import StudioFile
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
 from gradstudio.gui.exam import exam_files
+from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
 from gradstudio.gui.gallery.gallery_controller import GalleryController
 from gradstudio.gui.gallery.gallery_page import GalleryPage
 from gradstudio.gui.heartbeat import Heartbeat
 from gradstudio.gui.knobs.knob_panel import KnobPanel
+from gradstudio.gui.services import recent
 from gradstudio.gui.services.background_jobs import BackgroundJobs
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.library_thread import LibraryThread
@@ -302,6 +304,8 @@ class Window(QMainWindow):
         top.speed.speed_changed.connect(self.simulator.set_speed)
         controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
+        controls.file_asked.connect(lambda path: self._open_file(Path(path)))
+        controls.file_opened.connect(lambda path: recent.remember(recent.FILES, str(Path(path).absolute())))
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_knob)
         self.knobs.slid.connect(controls.slide_knob)
@@ -345,23 +349,31 @@ class Window(QMainWindow):
 
     def dropEvent(self, event: QDropEvent) -> None:
         paths = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
-        if len(paths) == 1 and paths[0].suffix in (".toml", ".py"):
-            self.controls.open_preset(paths[0])  # which runs nothing of it
-        elif len(paths) == 1 and paths[0].suffix == ".map":
-            self.columns.show_page("map")
-            self.map.open(paths[0])
-        elif len(paths) == 1 and paths[0].suffix == ".exam":
-            exam_files.open_exam(self.context, paths[0])
-        elif len(paths) == 1 and (paths[0].suffix in (".csv", ".tsv", ".txt") or "tfevents" in paths[0].name):
-            from gradstudio.gui import second_part
-
-            self.show_plots()
-            second_part.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, paths[0])
-        else:
+        if len(paths) != 1 or not self._open_file(paths[0]):
             self.message.show_error(
                 "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, a map, "
                 "in .map, an exam, in .exam, a table of curves, in .csv, .tsv or .txt, or a TensorBoard log."
             )
+
+    def _open_file(self, path: Path) -> bool:
+        """Open a file by its kind; return whether it is of a kind that can be opened."""
+        if path.suffix == ".toml" and exercise_files.is_worksheet(path):
+            exercise_files.open_worksheet(self.context, path)
+        elif path.suffix in (".toml", ".py"):
+            self.controls.open_preset(path)  # which runs nothing of it
+        elif path.suffix == ".map":
+            self.columns.show_page("map")
+            self.map.open(path)
+        elif path.suffix == ".exam":
+            exam_files.open_exam(self.context, path)
+        elif path.suffix in (".csv", ".tsv", ".txt") or "tfevents" in path.name:
+            from gradstudio.gui import second_part
+
+            self.show_plots()
+            second_part.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, path)
+        else:
+            return False
+        return True
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.projector.leave()

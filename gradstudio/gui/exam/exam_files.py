@@ -33,7 +33,7 @@ def open_exam(context: Context, path: Path) -> None:
     if goes_on(context):
         context.message.show_error(GOING)
         return
-    context.jobs.read(path, _loaded, partial(_take, context))
+    context.jobs.read(path, _loaded, partial(_take, context, path))
 
 
 def make_exam(context: Context) -> None:
@@ -57,7 +57,8 @@ def _loaded(path: Path) -> Loaded:
         raise Unreadable(str(fault)) from None
 
 
-def _take(context: Context, loaded: Loaded) -> None:
+def _take(context: Context, opened: Path, loaded: Loaded) -> None:
+    context.controls.file_opened.emit(str(opened))
     exam, sheet, path = loaded
     if sheet is not None:
         _begin(context, exam, sheet.name, sheet, path)

@@ -52,7 +52,20 @@ def ask_worksheet(context: Context) -> None:
 
 
 def open_worksheet(context: Context, path: Path) -> None:
-    context.jobs.read(path, _loaded, lambda found: ExerciseDialog(context, path, *found).show())
+    def opened(found: tuple[Worksheet, Exercise]) -> None:
+        context.controls.file_opened.emit(str(path))
+        ExerciseDialog(context, path, *found).show()
+
+    context.jobs.read(path, _loaded, opened)
+
+
+def is_worksheet(path: Path) -> bool:
+    """Return whether a file is a worksheet, and not a preset, which also ends in .toml."""
+    try:
+        worksheet.read(path)
+    except WorksheetError:
+        return False
+    return True
 
 
 def _write(context: Context, id: str, name: str, path: str) -> None:

@@ -186,6 +186,7 @@ class MapController(QObject):
         self._mapper = Mapper(plan, path, resume=resume, yielding=True)
         self._mapper.start()
         self._told = ""
+        self._context.controls.file_opened.emit(str(path))
         self.refresh()
 
     def _finish(self, mapper: Mapper) -> None:
@@ -202,6 +203,7 @@ class MapController(QObject):
     def _take(self, path: Path, stored: Stored) -> None:
         """Show a map that was read."""
         if self._mapper is None:
+            self._context.controls.file_opened.emit(str(path))
             self._path, self._stored, self._told = path, stored, ""
             self.refresh()
 

@@ -1,14 +1,18 @@
-"""The editor for a run's tags and note. It saves when a person leaves a field or chooses another run."""
+"""A run's tags and its note: shown as Markdown, and edited as text. It saves when a person leaves a field or chooses
+another run."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QMimeData, QObject, Signal
+from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QTextCursor
 from PySide6.QtWidgets import QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
 from gradstudio.core.text import storable
+from gradstudio.gui.runs.note_view import NoteView
 from gradstudio.gui.theme import theme
 from gradstudio.session.library.store import LONGEST_NOTE, LONGEST_TAG, MOST_TAGS, Entry
 
+STAYING = (Qt.FocusReason.PopupFocusReason, Qt.FocusReason.ActiveWindowFocusReason)  # of a person who goes on there
 LINES = 3  # lines of a note in sight
 
 
@@ -32,23 +36,43 @@ class NotesEditor(QWidget):
         self.tags.setPlaceholderText("Tags, with commas between them")
         self.tags.setAccessibleName("Tags of the chosen run")
         self.tags.setToolTip("Tags to find the run by, with commas between them; saved when you leave the field")
-        self.note.setPlaceholderText("Note")
+        self.note.setPlaceholderText("Note, in Markdown")
         self.note.setObjectName("note")
         self.note.setAccessibleName("Note on the chosen run")
         self.note.setToolTip("Keeps what you want to remember of this run; saved when you leave the field")
         self.note.setTabChangesFocus(True)
+        self.view = NoteView()
+        self.view.edit_asked.connect(self.edit)
+        self.view.hide()
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
         for field in (self.tags, self.note):
             field.installEventFilter(self)
             column.addWidget(field)
+        column.addWidget(self.view)
         self.tags.returnPressed.connect(self.save)
         self.fit()
 
     def fit(self) -> None:
         """Make the note as high as its lines of text."""
-        self.note.setFixedHeight(LINES * self.note.fontMetrics().lineSpacing() + round(14 * theme.zoom))
+        for field in (self.note, self.view):
+            field.setFixedHeight(LINES * self.note.fontMetrics().lineSpacing() + round(14 * theme.zoom))
+
+    def edit(self) -> None:
+        """Show the note as the text that it is, to be changed."""
+        self.view.hide()
+        self.note.show()
+        self.note.setFocus()
+        self.note.moveCursor(QTextCursor.MoveOperation.End)
+
+    def _render(self) -> None:
+        """Show the note as Markdown; an empty one as a place to write in."""
+        note = self.note.toPlainText()
+        if note.strip():
+            self.view.show_note(note)
+        self.view.setVisible(bool(note.strip()))
+        self.note.setVisible(not note.strip())
 
     def show_notes(self, entry: Entry | None) -> None:
         """Show the tags and the note of a run; keep what a person is writing about the same run."""
@@ -64,6 +88,8 @@ class NotesEditor(QWidget):
             self.tags.setText(tags)
         if note != self.note.toPlainText():
             self.note.setPlainText(note[:LONGEST_NOTE])
+        if not self.note.hasFocus() or not same:
+            self._render()
 
     def save(self) -> None:
         """Emit `left` if anything was written."""
@@ -77,8 +103,10 @@ class NotesEditor(QWidget):
         self.left.emit(self._entry.id, note, tags)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.FocusOut:
+        if isinstance(event, QFocusEvent) and event.type() == QEvent.Type.FocusOut:
             self.save()
+            if watched is self.note and event.reason() not in STAYING:
+                self._render()
         return False
 
     def _edited(self) -> bool:

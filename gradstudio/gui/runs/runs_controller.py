@@ -11,11 +11,13 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from gradstudio.core.text import plural
 from gradstudio.gui.drawing.overlay import MOST, Overlaid, Overlays
+from gradstudio.gui.runs import note_view
 from gradstudio.gui.runs.comparison_dialog import ComparisonDialog
 from gradstudio.gui.runs.live_run import LiveRun
 from gradstudio.gui.runs.run_overlay import overlaid
 from gradstudio.gui.runs.runs_panel import RunsPanel
 from gradstudio.gui.runs.several_runs import SeveralRuns
+from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
 from gradstudio.session.files import comparison
 from gradstudio.session.files.run_files import as_preset
@@ -52,6 +54,7 @@ class RunsController(QObject):
         self._looking = self._look_again = self._looked = False
         self._loading: set[str] = set()  # runs that are being loaded to be drawn over the plots
         self._live = LiveRun(context, self)
+        self._shown: Run | None = None  # the run that the plots showed at the last look
         self._over: Run | None = None  # the run that the baseline was last drawn over
         self.baseline: Run | None = None  # drawn over every other run
         self._deleted: list[Deletion] = []  # deletions that can be undone, the latest last
@@ -67,6 +70,7 @@ class RunsController(QObject):
         panel.undo_asked.connect(self.undo)
         panel.model.ticked.connect(self.tick)
         panel.notes.left.connect(self._annotate)
+        panel.notes.view.link_asked.connect(self._offer_link)
         self._overlays.changed.connect(self.mark)
         self._library.failed.connect(context.message.show_error)
 
@@ -98,7 +102,14 @@ class RunsController(QObject):
     def mark(self) -> None:
         """Mark in the list the runs that the plots show, and draw the baseline over another run."""
         self._draw_baseline()
+        self._remember()
         self._panel.model.mark(self._overlays.slots, self._context.simulator.run.id)
+
+    def _remember(self) -> None:
+        """Remember the run that the plots leave, if it has made a step, among those that a person had open."""
+        left, self._shown = self._shown, self._context.simulator.run
+        if left is not None and left is not self._shown and len(left.history):
+            recent.remember(recent.RUNS, left.id, left.title)
 
     # ---- one run
 
@@ -259,6 +270,9 @@ class RunsController(QObject):
         """Save notes and remove deleted runs for good before the window closes; return whether the thread has
         ended."""
         self._panel.notes.save()
+        run = self._context.simulator.run
+        if len(run.history):
+            recent.remember(recent.RUNS, run.id, run.title)
         for deletion in self._deleted:
             self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))  # some may not be written yet
             self._purge(deletion)
@@ -307,6 +321,12 @@ class RunsController(QObject):
             self._context.message.show_error(str(fault))
             return
         ComparisonDialog(self._context.parent, found, [slots.get(run.id) for run in runs]).show()
+
+    def _offer_link(self, link: str) -> None:
+        """Say where a link of a note leads, and open it only where a person wants that."""
+        self._context.message.show_news(
+            f"The note links to {link}", action=("Open link", lambda: note_view.follow(link)), stay=OFFERED_FOR
+        )
 
     def _annotate(self, run: str, note: str, tags: tuple[str, ...]) -> None:
         self._library.ask(lambda library: library.annotate(run, note=note, tags=tags), lambda _: self._look_anew())

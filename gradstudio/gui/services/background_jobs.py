@@ -191,8 +191,8 @@ def _heedful(content: files.Content, task: Task) -> files.Content:
         return content
     write = content
 
-    def heed(file: BinaryIO) -> object:
-        return write(cast("BinaryIO", _Heedful(file, task)))
+    def heed(file: BinaryIO) -> None:
+        write(cast("BinaryIO", _Heedful(file, task)))
 
     return heed
 

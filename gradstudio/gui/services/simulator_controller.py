@@ -33,6 +33,8 @@ class SimulatorController(QObject):
     request_asked = Signal(str, float)  # word and factor: what another program is asked to do with its run
     rate_asked = Signal()  # a person wants to give that factor
     baseline_asked = Signal()  # a person wants the run in the plots as the baseline, or no baseline
+    file_asked = Signal(str)  # path of a file that a person wants to open, of whatever kind
+    file_opened = Signal(str)  # path of a file that could be opened
     open_asked = Signal(str)  # id of a run of the library that a person wants to see
 
     def __init__(self, simulator: Simulator, message: MessageBar) -> None:
@@ -258,6 +260,8 @@ class SimulatorController(QObject):
         except presets.PresetError as fault:
             self._message.show_error(str(fault))
             return
+        if isinstance(source, Path) and not preset.bundled:
+            self.file_opened.emit(str(source))
         if preset == self._simulator.preset and self._simulator.started:
             self._message.hide()  # it is there already, with its run
         else:
@@ -312,6 +316,7 @@ class SimulatorController(QObject):
             return
         self.title_changed.emit(preset.title)
         self.knobs_changed.emit()
+        self.file_opened.emit(str(path))
         self._message.show_news(f"Saved as {path}")
 
     # ---- inside

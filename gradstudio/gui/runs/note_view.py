@@ -1,0 +1,62 @@
+"""A note as Markdown shows it. It loads nothing: an image is its name, raw HTML is its text; a link is only told."""
+
+from __future__ import annotations
+
+import re
+
+from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QKeyEvent, QMouseEvent, QTextDocument
+from PySide6.QtWidgets import QTextBrowser
+
+FEATURES = QTextDocument.MarkdownFeature.MarkdownDialectGitHub | QTextDocument.MarkdownFeature.MarkdownNoHTML
+LONGEST_WORD = 200  # letters: to break a longer one into lines takes Qt seconds
+IMAGE = re.compile(r"!\[([^\]\n]*)\]")
+WEB = ("http", "https")
+
+
+class NoteView(QTextBrowser):
+    """Shows a note. A click, Enter or F2 asks to edit it; a click on a link asks to open that."""
+
+    edit_asked = Signal()
+    link_asked = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("note")
+        self.setOpenLinks(False)
+        self.setUndoRedoEnabled(False)
+        self.setTabChangesFocus(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName("Note on the chosen run")
+        self.setToolTip("What was written about this run, as Markdown. Click it, or press Enter, to edit it")
+        self.anchorClicked.connect(self._clicked)
+
+    def show_note(self, note: str) -> None:
+        """Show a note that is Markdown."""
+        text = re.sub(rf"\S{{{LONGEST_WORD}}}", r"\g<0> ", note)
+        self.document().setMarkdown(IMAGE.sub(r"[image: \1]", text), FEATURES)
+        self.setAccessibleDescription(f"{self.toPlainText()} Press Enter to edit it.")
+
+    def loadResource(self, type: int, name: QUrl | str) -> None:
+        """Load nothing, neither from a file nor from anywhere else."""
+
+    def mouseReleaseEvent(self, ev: QMouseEvent) -> None:
+        super().mouseReleaseEvent(ev)
+        on_link = bool(self.anchorAt(ev.position().toPoint()))
+        if ev.button() == Qt.MouseButton.LeftButton and not on_link and not self.textCursor().hasSelection():
+            self.edit_asked.emit()
+
+    def keyPressEvent(self, ev: QKeyEvent) -> None:
+        if ev.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_F2) and not self.textCursor().hasSelection():
+            self.edit_asked.emit()
+        else:
+            super().keyPressEvent(ev)
+
+    def _clicked(self, link: QUrl) -> None:
+        if link.scheme() in WEB:
+            self.link_asked.emit(link.toString())
+
+
+def follow(link: str) -> None:
+    """Open a link in the web browser, which a person has agreed to."""
+    QDesktopServices.openUrl(QUrl(link))

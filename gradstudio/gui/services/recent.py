@@ -1,0 +1,86 @@
+"""The files and the runs that a person had open last, kept in the settings: the latest first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QSettings
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu
+
+from gradstudio.core.text import brief, one_line, shortened
+from gradstudio.gui.services.context import Context
+from gradstudio.session.library.store import Entry, Library
+
+MOST = 10
+LONGEST = 60  # letters of an entry
+FILES, RUNS = "recent/files", "recent/runs"
+KEYS = "1234567890"
+
+
+def remember(kind: str, item: str, title: str = "") -> None:
+    """Put a file, by its path, or a run, by its id, before the others of its kind."""
+    _store(kind, [(item, title), *((other, its) for other, its in known(kind) if other != item)][:MOST])
+
+
+def known(kind: str) -> list[tuple[str, str]]:
+    """Return files or runs with their titles, the latest first. Whatever else the settings hold there is no entry."""
+    try:
+        stored = json.loads(str(QSettings().value(kind, "[]")))
+    except ValueError:
+        return []
+    pairs = stored if isinstance(stored, list) else []
+    return [
+        (pair[0], pair[1])
+        for pair in pairs[:MOST]
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
+    ]
+
+
+def fill_files(menu: QMenu, context: Context) -> None:
+    """Fill a menu with the files that are still there."""
+    there = [(path, title) for path, title in known(FILES) if Path(path).is_file()]
+    if there != known(FILES):
+        _store(FILES, there)
+    for place, (path, _) in enumerate(there):
+        action = _add(menu, place, Path(path).name, partial(context.controls.file_asked.emit, path))
+        action.setToolTip(brief(one_line(path)))
+    _end(menu, FILES, "No file was opened yet")
+
+
+def fill_runs(menu: QMenu, context: Context) -> None:
+    """Fill a menu with runs. Those that are no longer in the library go as soon as that is known."""
+    actions = {
+        run: _add(menu, place, title or run, partial(context.controls.open_asked.emit, run))
+        for place, (run, title) in enumerate(known(RUNS))
+    }
+    _end(menu, RUNS, "No run was open yet")
+
+    def compare(entries: list[Entry]) -> None:
+        there = {entry.id: entry.title for entry in entries}
+        _store(RUNS, [(run, there[run]) for run, _ in known(RUNS) if run in there])
+        if menu.isVisible():
+            for run in actions.keys() - there.keys():
+                actions[run].setEnabled(False)
+
+    if actions and context.library.path.exists():
+        context.library.ask(Library.entries, compare)
+
+
+def _add(menu: QMenu, place: int, text: str, call: Callable[[], object]) -> QAction:
+    return menu.addAction(f"&{KEYS[place]}  {shortened(one_line(text), LONGEST).replace('&', '&&')}", call)
+
+
+def _end(menu: QMenu, kind: str, nothing: str) -> None:
+    if menu.isEmpty():
+        menu.addAction(nothing).setEnabled(False)
+        return
+    menu.addSeparator()
+    menu.addAction("Clear list", partial(_store, kind, []))
+
+
+def _store(kind: str, items: list[tuple[str, str]]) -> None:
+    QSettings().setValue(kind, json.dumps(items))

@@ -1,0 +1,65 @@
+"""The files and the runs that a person had open last, in the menu File."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QSettings
+from PySide6.QtWidgets import QMenu
+from pytestqt.qtbot import QtBot
+from waiting import LONG
+
+from gradstudio.core import presets
+from gradstudio.gui.services import recent
+from gradstudio.gui.window import Window
+
+
+def entries(window: Window, fill: Callable[..., None]) -> list[str]:
+    menu = QMenu(window)
+    fill(menu, window.context)
+    return [action.text() for action in menu.actions() if action.text()]
+
+
+def choose(window: Window, fill: Callable[..., None], text: str) -> None:
+    menu = QMenu(window)
+    fill(menu, window.context)
+    next(action for action in menu.actions() if action.text() == text).trigger()
+
+
+def test_ten_files_are_kept_while_they_are_there(window: Window, tmp_path: Path) -> None:
+    assert entries(window, recent.fill_files) == ["No file was opened yet"]
+    source = presets.load("rnn-explosion")
+    for place in range(12):
+        path = tmp_path / f"preset & {place}.toml"
+        path.write_text(presets.to_toml(source.model_copy(update={"id": f"own-{place}", "title": f"Own {place}"})))
+        window.controls.open_preset(path)
+    window.controls.open_preset(tmp_path / "nowhere.toml")
+    names = entries(window, recent.fill_files)
+    assert names[:2] == ["&1  preset && 11.toml", "&2  preset && 10.toml"]
+    assert names[9:] == ["&0  preset && 2.toml", "Clear list"]
+    (tmp_path / "preset & 11.toml").unlink()
+    assert entries(window, recent.fill_files)[0] == "&1  preset && 10.toml"
+    choose(window, recent.fill_files, "&3  preset && 8.toml")
+    assert window.simulator.preset.title == "Own 8"
+    assert entries(window, recent.fill_files)[0] == "&1  preset && 8.toml"
+    choose(window, recent.fill_files, "Clear list")
+    assert entries(window, recent.fill_files) == ["No file was opened yet"]
+    for broken in ("{", '{"a": 1}', '[["a"], [1, 2], ["/etc/hosts", ""]]'):
+        QSettings().setValue(recent.FILES, broken)
+        assert len(recent.known(recent.FILES)) == (1 if "hosts" in broken else 0)
+
+
+def test_runs_that_were_left_can_be_opened_again(qtbot: QtBot, window: Window) -> None:
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.refresh(whole=True)
+    left = window.simulator.run
+    window.controls.open_preset("rnn-explosion")
+    window.refresh(whole=True)
+    assert recent.known(recent.RUNS) == [(left.id, left.title)]
+    recent.remember(recent.RUNS, "gone", "A run that was deleted")
+    assert entries(window, recent.fill_runs) == ["&1  A run that was deleted", "&2  Small", "Clear list"]
+    qtbot.waitUntil(lambda: recent.known(recent.RUNS) == [(left.id, left.title)], timeout=LONG)
+    choose(window, recent.fill_runs, "&1  Small")
+    qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)
