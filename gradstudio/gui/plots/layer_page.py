@@ -132,18 +132,24 @@ class LayerPage(QWidget):
 
     def _take(self, run: Run) -> None:
         """Take the layers of a run into the choice, with a line between two modules."""
-        self._layers, self._sampled_at = run.history.layers, -1
-        self.choice.blockSignals(True)
-        self.choice.clear()
-        for place, (layer, module) in enumerate(zip(self._layers, modules(self._layers), strict=True)):
-            if place and module != modules(self._layers[place - 1 : place])[0]:
-                self.choice.insertSeparator(self.choice.count())
-            self.choice.addItem(layer.name, place)
-        self.choice.blockSignals(False)
+        self._sampled_at = -1
+        if run.history.layers is not self._layers:  # as 120 entries take some ms to let go of
+            self._layers = run.history.layers
+            self._fill_choice()
         self.histograms.reach(len(run.history))
         if len(run.history):
             broke = run.first_nonfinite_step
             self.histograms.step.setValue(len(run.history) - 1 if broke is None else broke)
+
+    def _fill_choice(self) -> None:
+        self.choice.blockSignals(True)
+        self.choice.clear()
+        of = modules(self._layers)
+        for place, layer in enumerate(self._layers):
+            if place and of[place] != of[place - 1]:
+                self.choice.insertSeparator(self.choice.count())
+            self.choice.addItem(layer.name, place)
+        self.choice.blockSignals(False)
 
     def _turn_to(self, place: int, *, told: bool = True) -> None:
         self.place = place

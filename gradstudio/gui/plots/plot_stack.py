@@ -178,7 +178,13 @@ class PlotStack(QWidget):
     def show_alone(self, plot: StepPlot) -> None:
         """Give a plot the room of all, but for the timeline, until the run changes."""
         self.show_all()
-        self._aside = tuple(other for other in self.plots if other not in (plot, self.timeline))
+        self._put_aside(plot)
+
+    def _put_aside(self, alone: StepPlot) -> None:
+        """Hide all plots but one and the timeline."""
+        self._aside = tuple(
+            other for other in self.plots if other not in (alone, self.timeline, *self.layer_page.plots)
+        )
         for other in self._aside:
             other.hide()
         self.rewind.hide()
@@ -187,8 +193,9 @@ class PlotStack(QWidget):
         """Show the page of the layer at a place in forward order, in the room of all plots but the timeline."""
         if self._run is None or not 0 <= place < len(self._run.history.layers):
             return
-        self.show_alone(self.timeline)
-        self.layer_page.open_at(self._run, place)
+        self._bring_back()
+        self.layer_page.open_at(self._run, place)  # before, as the focus would go from plot to plot as each is hidden
+        self._put_aside(self.timeline)
         self.layer_page.look_again()
 
     def toggle_layer(self) -> None:
@@ -208,13 +215,17 @@ class PlotStack(QWidget):
     def show_all(self) -> None:
         """Show what was hidden for one plot or for a layer."""
         was_open = not self.layer_page.isHidden()
-        self.layer_page.hide()
+        self._bring_back()
+        if was_open:
+            self.layers.widget.setFocus()  # where a person came from
+            self.layer_page.hide()
+
+    def _bring_back(self) -> None:
+        """Show the plots that were put aside."""
         for other in self._aside:
             other.show()
             other.look_again()
         self._aside = ()
-        if was_open:
-            self.layers.widget.setFocus()  # where a person came from
 
     def show_whole(self) -> None:
         """Show the whole run because a person asks for it."""

@@ -378,9 +378,11 @@ class StepPlot(QFrame):
             if event.gotFocus():
                 self.tell_listener()
             by_key = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
-            self.setProperty("focused", event.gotFocus() and by_key)
-            self.style().unpolish(self)
-            self.style().polish(self)
+            framed = event.gotFocus() and by_key
+            if framed != bool(self.property("focused")):  # as it takes some ms
+                self.setProperty("focused", framed)
+                self.style().unpolish(self)
+                self.style().polish(self)
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and self.run is not None:
             return self._key(event.key(), len(self.run.history) - 1)
         return False
