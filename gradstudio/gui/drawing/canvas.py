@@ -102,6 +102,7 @@ class Label(QGraphicsRectItem):
 
     def __init__(self, canvas: Canvas, z: float, margin: float = 1) -> None:
         super().__init__(canvas.frame)
+        self._frame = canvas.frame
         self._margin = margin
         self._text = QGraphicsSimpleTextItem(self)
         self._text.setPos(margin, margin)
@@ -127,8 +128,13 @@ class Label(QGraphicsRectItem):
             self._fit()
 
     def place(self, x: float, y: float, anchor: tuple[float, float]) -> None:
-        """Put the point at `anchor` (shares of the label's width and height) to a pixel of the frame."""
-        self.setPos(round(x - anchor[0] * self.rect().width()), round(y - anchor[1] * self.rect().height()))
+        """Put the point at `anchor` (shares of the label's width and height) to a pixel of the frame. A label whose
+        point is in sight is moved as far as its beginning would be cut off."""
+        wide, room = self.rect().width(), self._frame.rect().width()
+        left = x - anchor[0] * wide
+        if 0 <= x <= room:
+            left = max(min(left, room - wide), 0.0)
+        self.setPos(round(left), round(y - anchor[1] * self.rect().height()))
 
     def _fit(self) -> None:
         inner = self._text.boundingRect()

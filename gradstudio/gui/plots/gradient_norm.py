@@ -103,7 +103,8 @@ class GradientNormPlot(StepPlot):
         before = f"<span style='color:{c.accent}'>—— before clipping</span>"
         after = f"<span style='color:{c.good}'>- - - after</span>"
         kind = "linear" if self._axis.linear else "log"
-        return f"{before} &nbsp; {after}{f' &nbsp; {marks}' if marks else ''} · {kind}"
+        whole = f"{before} &nbsp; {after}{f' &nbsp; {marks}' if marks else ''} · {kind}"
+        return self.header.first_that_fits(whole, f"{before} &nbsp; {after}", marks)
 
     @property
     def y_scale(self) -> Scale:

@@ -31,6 +31,10 @@ class PlotHeader(QHBoxLayout):
         document.setHtml(text)
         return document.idealWidth() <= self.legend.width()
 
+    def first_that_fits(self, *texts: str) -> str:
+        """Return the first of these rich texts that there is room for; else the last, which is the shortest."""
+        return next((text for text in texts[:-1] if self.fits(text)), texts[-1])
+
     def say(self, text: str, more: str = "") -> None:
         """Show a rich text, with more after it where there is room for both."""
         self.legend.setText(" &nbsp;".join(filter(None, (text, more))))

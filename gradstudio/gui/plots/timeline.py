@@ -109,7 +109,10 @@ class Timeline(StepPlot):
         count = len(self.run.history)
         if self.run.watched is not None:  # how many the script will make is not known
             return f"{plural(count, 'step', 'steps')}{self._time()}"
-        return f"{changes} · {count:,} of {self.run.experiment.run.steps:,} steps{self._time()}{memory}"
+        made = f"{count:,} of {self.run.experiment.run.steps:,} steps{self._time()}"
+        return self.header.first_that_fits(
+            f"{changes} · {made}{memory}", f"{changes} · {made}", made, f"{count:,} steps"
+        )
 
     def _time(self) -> str:
         """Return how long the steps took, where the plots stand over the time."""

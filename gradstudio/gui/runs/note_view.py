@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 
 from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QKeyEvent, QMouseEvent, QTextDocument
+from PySide6.QtGui import (
+    QDesktopServices,
+    QKeyEvent,
+    QMouseEvent,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+)
 from PySide6.QtWidgets import QTextBrowser
 
 FEATURES = QTextDocument.MarkdownFeature.MarkdownDialectGitHub | QTextDocument.MarkdownFeature.MarkdownNoHTML
@@ -35,7 +43,20 @@ class NoteView(QTextBrowser):
         """Show a note that is Markdown."""
         text = re.sub(rf"\S{{{LONGEST_WORD}}}", r"\g<0> ", note)
         self.document().setMarkdown(IMAGE.sub(r"[image: \1]", text), FEATURES)
+        self._shrink_headings()
         self.setAccessibleDescription(f"{self.toPlainText()} Press Enter to edit it.")
+
+    def _shrink_headings(self) -> None:
+        """Write headings as large as the other text: there is room for three lines."""
+        plain = QTextCharFormat()
+        plain.setProperty(QTextFormat.Property.FontSizeAdjustment, 0)
+        block = self.document().begin()
+        while block.isValid():
+            if block.blockFormat().headingLevel():
+                cursor = QTextCursor(block)
+                cursor.select(QTextCursor.SelectionType.BlockUnderCursor)
+                cursor.mergeCharFormat(plain)
+            block = block.next()
 
     def loadResource(self, type: int, name: QUrl | str) -> None:
         """Load nothing, neither from a file nor from anywhere else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from PySide6.QtCore import QAbstractItemModel, QEvent, QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize, Qt
@@ -17,6 +18,8 @@ from gradstudio.session.words.run_texts import RowTexts
 BOX = 16  # px
 LEFT = 40  # px from the edge to the texts
 SPARE = 7  # px above and below the texts
+
+MARKS = re.compile(r"(?m)^ *(#{1,6}|[-*+]) +|\*\*")  # of Markdown, which one line of a note does not need
 
 _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -154,7 +157,9 @@ class RunPainter(QStyledItemDelegate):
         painter.setPen(theme.color("dim"))
         if words.note and line.right() - left > 30:
             room = QRect(left + 1, line.top(), line.right() - left, line.height())
-            painter.drawText(room, _LEFT, _fitted(painter, " ".join(words.note[:200].split()), room.width()))
+            painter.drawText(
+                room, _LEFT, _fitted(painter, " ".join(MARKS.sub("", words.note[:200]).split()), room.width())
+            )
 
 
 def _fitted(painter: QPainter, text: str, width: int) -> str:

@@ -286,7 +286,7 @@ class RunsPanel(QWidget):
         choices.setSpacing(0)
         for box in (self.sort, self.preset, self.outcome):
             # widths that go with the lengths of the choices
-            choices.addWidget(box, 8 if box is self.sort else 10 if box is self.preset else 12)
+            choices.addWidget(box, 10 if box is self.sort else 11 if box is self.preset else 13)
         buttons.setSpacing(6)
         for button in (self.open, self.again, self.compare, self.delete):
             buttons.addWidget(button, 1)
