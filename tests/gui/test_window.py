@@ -149,6 +149,18 @@ def test_what_is_not_allowed_is_said_and_changes_nothing(qtbot: QtBot, make_wind
         assert line.text() == "1" and row.note.text() == "", typed
 
 
+def test_what_is_typed_as_a_quotient_or_a_power_is_shown_whole(qtbot: QtBot, window: Window) -> None:
+    line = window.knobs.rows["optimizer.lr"].editor.head
+    for typed, value, shown in (("1/3", 1 / 3, "1/3"), ("1e-3", 0.001, "0.001"), ("2^-10", 2**-10, None)):
+        line.selectAll()
+        qtbot.keyClicks(line, typed)
+        qtbot.keyClick(line, Qt.Key.Key_Return)
+        assert window.simulator.requested.optimizer.lr == value and line.text() == (shown or "0.0009765625")
+    window.knobs.rows["precision.init_scale"].editor.set_value(1e8)
+    wide = window.knobs.rows["precision.init_scale"].editor.head
+    assert wide.text() == "100000000" and wide.fontMetrics().horizontalAdvance(wide.text()) < wide.width() - 8
+
+
 def test_a_slider_among_values_that_do_not_all_go_together(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = make_window(problem__task="sequential_digits", problem__seq_len=8)
     slider = window.knobs.rows["problem.seq_len"].editor.foot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent
@@ -18,6 +19,7 @@ from gradstudio.gui.widgets.roles import set_styled
 from gradstudio.gui.widgets.scroll_safe import SLIDER_STEPS, Combo, Slider
 
 FITTING = 6  # characters that a line has room for; one with more is wider
+LARGEST_DIVISOR = 1000  # of a number that is shown as a quotient
 SHORT_NAMES = {"per_tensor": "tensor", "agc": "AGC"}
 
 
@@ -148,8 +150,8 @@ class LineEditor(Editor):
     def _text(self, value: Value) -> str:
         if isinstance(value, float):
             whole = f"{value:.0f}" if value == round(value) and abs(value) < 1e10 else ""
-            texts = (whole or number(value, 6), f"{value:.12g}", repr(value))
-            return next(text for text in texts if float(text) == value)
+            short = next((text for text in (whole or number(value, 6), f"{value:.12g}") if float(text) == value), "")
+            return short or _quotient(value) or repr(value)
         return format_value(value)
 
     def _take(self) -> None:
@@ -223,6 +225,15 @@ _EDITORS: dict[str, Callable[[Knob], Editor]] = {
     "text": LineEditor,
 }
 _SPECIAL: dict[str, Callable[[Knob], Editor]] = {"clipping.kind": SegmentsEditor}
+
+
+def _quotient(value: float) -> str:
+    """Return a number as the quotient of two small ones, such as 1/3, whose digits would not fit; "" where it is
+    none."""
+    if not math.isfinite(value):
+        return ""
+    near = Fraction(value).limit_denominator(LARGEST_DIVISOR)
+    return f"{near.numerator}/{near.denominator}" if near.numerator / near.denominator == value else ""
 
 
 def editor_for(knob: Knob) -> Editor:
