@@ -70,7 +70,7 @@ class Closing(window.Window):
             self.closing = True
             QTimer.singleShot(500, self.close)
 window.Window = Closing
-code = app.launch("deep-sigmoid-vanishing")
+code = app.launch(sys.argv.pop(1))
 print("left by itself")
 raise SystemExit(code)
 """
@@ -84,10 +84,12 @@ raise SystemExit(code)
     ],
     ids=["in mid-run", "in a step that takes minutes"],
 )
-def test_closing_ends_the_program(knobs: list[str], by_itself: bool) -> None:
+def test_closing_ends_the_program(knobs: list[str], by_itself: bool, tmp_path: Path) -> None:
+    preset = tmp_path / "closing.toml"  # without a lesson, whose formulas would be drawn by a thread of their own
+    preset.write_text('title = "Closing"\n[model]\nkind = "mlp"\ndepth = 20\nwidth = 64\nactivation = "sigmoid"\n')
     environment = os.environ | {"QT_QPA_PLATFORM": "offscreen"}
     ended = subprocess.run(
-        [sys.executable, "-c", CLOSE_IN_MID_STEP, *knobs],
+        [sys.executable, "-c", CLOSE_IN_MID_STEP, str(preset), *knobs],
         env=environment,
         capture_output=True,
         text=True,
