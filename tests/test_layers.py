@@ -70,7 +70,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         )
     ),
     "gui": (
-        ("dressing", "theme", "widgets", "frame_budget", "heartbeat"),
+        ("dressing", "theme", "widgets", "frame_budget", "heartbeat", "pyside_internals"),
         ("drawing",),
         ("services", "plots"),
         FEATURES,

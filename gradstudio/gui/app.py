@@ -32,7 +32,10 @@ def launch(source: str | None = None) -> int:
     try:
         preset = presets.load(source or FIRST_PRESET)
         check()
-        from gradstudio.gui.gallery.gallery_controller import wanted_at_start  # Qt is loaded here
+        from gradstudio.gui.pyside_internals import leave_sources_unread  # Qt is loaded here
+
+        leave_sources_unread()
+        from gradstudio.gui.gallery.gallery_controller import wanted_at_start
         from gradstudio.gui.window import Window
 
         if find_spec("pyqtgraph") is None:  # the window imports it only behind its first paint

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QKeySequence
@@ -15,8 +16,6 @@ from PySide6.QtWidgets import QAbstractButton, QMenu, QWidget
 
 from gradstudio.gui import palette_choices
 from gradstudio.gui.branches import rewind_dialogs
-from gradstudio.gui.exam import exam_files
-from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.knobs import change_menu, preset_menu, preset_text
 from gradstudio.gui.knobs.knob_panel import COMPARING, KnobPanel
@@ -188,17 +187,28 @@ def _export(context: Context) -> tuple[Command, ...]:
 
 
 def _course(context: Context) -> tuple[Command, ...]:
+    # The first paint does not wait for what exams and exercises need; second_part.py brings it.
+    def exercises() -> ModuleType:
+        from gradstudio.gui.exercise import exercise_files
+
+        return exercise_files
+
+    def exams() -> ModuleType:
+        from gradstudio.gui.exam import exam_files
+
+        return exam_files
+
     return (
-        Command("exercise", "Do an exercise…", partial(exercise_files.ask_exercise, context),
+        Command("exercise", "Do an exercise…", lambda: exercises().ask_exercise(context),
                 help="Opens one of four guided exercises: runs to make, questions, and a worksheet to hand in"),
-        Command("worksheet", "Open worksheet…", partial(exercise_files.ask_worksheet, context),
+        Command("worksheet", "Open worksheet…", lambda: exercises().ask_worksheet(context),
                 help="Opens the worksheet of an exercise that was begun"),
-        Command("take_exam", "Take an exam…", partial(exam_files.ask_exam, context),
+        Command("take_exam", "Take an exam…", lambda: exams().ask_exam(context),
                 help="Opens a run whose cause is hidden: find it, and heal it; not beside a run",
-                enabled=lambda: not exam_files.goes_on(context)),
-        Command("make_exam", "Make an exam…", partial(exam_files.make_exam, context),
+                enabled=lambda: not exams().goes_on(context)),
+        Command("make_exam", "Make an exam…", lambda: exams().make_exam(context),
                 help="Makes an exam of the knobs as they are set, once it was tried that they break and can be healed",
-                enabled=lambda: context.controls.led_here and not exam_files.goes_on(context)),
+                enabled=lambda: context.controls.led_here and not exams().goes_on(context)),
     )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ imported in a thread behind the first paint. No object of Qt that belongs to a t
 from gradstudio.gui.branches.branches_controller import BranchesController
 from gradstudio.gui.branches.parent_twin_overlay import ParentTwinOverlay
 from gradstudio.gui.diagnosis.fixes_controller import FixesController
+from gradstudio.gui.exam import exam_files
+from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.export import plot_menu
 from gradstudio.gui.gauges.gauges_controller import GaugesController
 from gradstudio.gui.map.map_controller import MapController
@@ -26,5 +28,7 @@ __all__ = [
     "RunsController",
     "SidePanel",
     "StudioFileWatch",
+    "exam_files",
+    "exercise_files",
     "plot_menu",
 ]

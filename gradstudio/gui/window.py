@@ -18,8 +18,6 @@ from gradstudio.core import compiled, files, presets
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.gui import commands
 from gradstudio.gui.branches import rewind_dialogs
-from gradstudio.gui.exam import exam_files
-from gradstudio.gui.exercise import exercise_files
 from gradstudio.gui.export import file_dialogs
 from gradstudio.gui.frame_budget import Every
 from gradstudio.gui.gallery.gallery_controller import GalleryController
@@ -357,6 +355,9 @@ class Window(QMainWindow):
 
     def _open_file(self, path: Path) -> bool:
         """Open a file by its kind; return whether it is of a kind that can be opened."""
+        from gradstudio.gui import second_part
+
+        exercise_files, exam_files = second_part.exercise_files, second_part.exam_files
         if path.suffix == ".toml" and exercise_files.is_worksheet(path):
             exercise_files.open_worksheet(self.context, path)
         elif path.suffix in (".toml", ".py"):
@@ -367,8 +368,6 @@ class Window(QMainWindow):
         elif path.suffix == ".exam":
             exam_files.open_exam(self.context, path)
         elif path.suffix in (".csv", ".tsv", ".txt") or "tfevents" in path.name:
-            from gradstudio.gui import second_part
-
             self.show_plots()
             second_part.plot_menu.import_curve(self.context, self.plots.overlays, self.plots.loss, path)
         else:

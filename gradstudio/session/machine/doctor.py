@@ -29,7 +29,9 @@ _WINDOW = ("PySide6", "pyqtgraph")  # only the window needs them
 _FIRST_WINDOW = "from PySide6.QtGui import QGuiApplication; QGuiApplication(['gradstudio'])"
 _DRAWING = (
     "from PySide6.QtWidgets import QApplication; app = QApplication([]); "
-    "from gradstudio.gui.drawing import pyqtgraph_internals; print(*pyqtgraph_internals.try_all(), sep='\\n')"
+    "from gradstudio.gui import pyside_internals; read = pyside_internals.leave_sources_unread(); "
+    "from gradstudio.gui.drawing import pyqtgraph_internals; "
+    "print(*([read] if read else []), *pyqtgraph_internals.try_all(), sep='\\n')"
 )
 _SECONDS = 30  # for a process that only opens Qt
 

@@ -1,0 +1,39 @@
+"""What PySide6's documentation does not promise, and what happens where it is gone.
+
+With PySide6 comes a hook for `from __feature__ import`: it reads the source of each module that is imported later, to
+find the word PySide6 in it, and linecache keeps that source. Nothing here, and no library that is used, asks for a
+feature. For torch and pyqtgraph alone that is a sixth of the time of their import, and 40 MB."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import PySide6.QtCore  # brings the hook
+
+HOOK = "shibokensupport.feature"
+ASKED = "_mod_uses_pyside"  # of the hook: whether the source of a module has the word PySide6 in it
+
+
+def leave_sources_unread() -> str:
+    """Have the hook take each module for one that uses no feature. Return "", or in one line, which is also logged, why
+    sources are read."""
+    hook = sys.modules.get(HOOK)
+    asked = getattr(hook, ASKED, None)
+    try:
+        if asked is _uses_no_feature or getattr(sys, "frozen", False):  # a portable build has no sources
+            return ""
+        if asked is not None and asked(sys.modules[__name__]) is True and asked(logging) is False:
+            setattr(hook, ASKED, _uses_no_feature)
+            return ""
+        fault = "it behaves otherwise"
+    except Exception as raised:  # a changed library can raise anything
+        fault = str(raised)
+    version = PySide6.__version__
+    notice = f"PySide6 {version} is not as expected ({fault}): it reads the source of each module, a slower start"
+    logging.getLogger(__name__).warning(notice)
+    return notice
+
+
+def _uses_no_feature(_: object) -> bool:
+    return False
