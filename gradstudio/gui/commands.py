@@ -23,10 +23,10 @@ from gradstudio.gui.knobs.twins_dialog import TwinsDialog
 from gradstudio.gui.services import recent
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.shell import device_menu, help_dialogs, tour
-from gradstudio.gui.shell.columns import Columns
 from gradstudio.gui.shell.pages import PAGE_HELP, Page
 from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.speed_slider import SpeedSlider
+from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import Mode, theme
 from gradstudio.session.machine.device_search import Machine
 

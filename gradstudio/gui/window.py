@@ -33,11 +33,11 @@ from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell import menus
 from gradstudio.gui.shell.agreement_dialog import AgreementDialog
-from gradstudio.gui.shell.columns import Columns
 from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.shell.projector_view import ProjectorView
 from gradstudio.gui.shell.speed_slider import AT_FIRST
 from gradstudio.gui.shell.top_bar import TopBar
+from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets import stored
 from gradstudio.gui.widgets.change_watch import ChangeWatch

@@ -14,7 +14,7 @@ from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset, PresetError
 from gradstudio.session.course import promises, questions
-from gradstudio.session.course.progress import Progress
+from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 

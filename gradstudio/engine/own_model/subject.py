@@ -18,7 +18,7 @@ from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine import chance
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.data import OwnBatch, OwnData
-from gradstudio.engine.own_model.drawing import initialize
+from gradstudio.engine.own_model.initialization import initialize
 from gradstudio.engine.own_model.program import Program
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step import precision

@@ -14,7 +14,7 @@ from gradstudio.core.text import plural
 from gradstudio.gui.diagnosis.lesson_step import MARKS, LessonStepRow
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.formula import FormulaThread
-from gradstudio.session.course.progress import Progress
+from gradstudio.session.course.lesson_progress import Progress
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.lesson_check_marks import no_map
 

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from gradstudio.core.lesson import LessonStep
 from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.formula import FormulaPicture, FormulaThread
-from gradstudio.session.course.progress import Passed
+from gradstudio.session.course.lesson_progress import Passed
 
 MARKS = {"open": "○", "done": "✓", "answered": "?", "right": "✓", "wrong": "✗", "skipped": "–"}
 SAID = {

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QMainWindow
 
-from gradstudio.gui.shell.columns import Columns
 from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.shell.top_bar import TopBar
+from gradstudio.gui.shell.window_columns import Columns
 from gradstudio.gui.theme import theme
 
 if TYPE_CHECKING:
