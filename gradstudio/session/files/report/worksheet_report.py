@@ -73,7 +73,7 @@ def _table(exercise: Exercise, runs: Mapping[str, Run], peaks: Mapping[str, str]
                 *([peaks.get(asked.name, "")] if peaks else []),
             )
         )  # fmt: skip
-    widths = (0.15, 0.37, 0.19, 0.13, 0.16) if not peaks else (0.15, 0.35, 0.15, 0.11, 0.12, 0.12)
+    widths = (0.15, 0.37, 0.19, 0.13, 0.16) if not peaks else (0.14, 0.4, 0.12, 0.1, 0.13, 0.11)
     return Table(head, tuple(rows), widths, code=(0, 1))
 
 
