@@ -145,7 +145,8 @@ def growth_factor(found: Provenance) -> float | None:
 def sentence(found: Provenance) -> str:
     """Return where the value was born, and of what, as a sentence."""
     at = f"time step {found.time_step + 1:,} of the sequence" if found.time_step is not None else ""
-    part = f"micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
+    of_a_part = found.micro_batches > 1 and found.phase not in ("unscale", "update")
+    part = f"micro-batch {found.micro_batch + 1} of {found.micro_batches}" if of_a_part else ""
     rank = f"rank {found.rank}" if found.rank is not None else ""
     where = ", ".join(place for place in (rank, found.module, at, part) if place)
     all_alike = f" Ranks {listed(found.ranks)} each had one in that step." if len(found.ranks) > 1 else ""
