@@ -87,6 +87,7 @@ class Observer:
     def _anew(self) -> None:
         """Begin a new step."""
         self._born: Provenance | None = None  # of the step's loss
+        self._is_empty = False  # whether the step is made without any gradient
         self._used = False  # whether the optimizer of another observer has stepped since the backward pass
         self._losses: float = 0.0
         self.micro_batches = 0
@@ -299,6 +300,7 @@ class Observer:
         if self._gradient is None:  # nothing was heard of a backward pass
             self._gradient = self.parameters.measure_gradient()
             self._losses = UNKNOWN
+            self._is_empty = self.parameters.have_no_gradients()
         self._clipped_norm = self._unscaled(self.parameters.keep_weights_and_norm())
         if self._gradient.nonfinite and self.births is not None and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
@@ -312,7 +314,9 @@ class Observer:
         return self.scale != 1
 
     def after_step(self) -> None:
-        if self._ready:
+        if self._is_empty and not self.parameters.measure_change().norm:
+            self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
+        elif self._ready:
             skips = getattr(self.optimizer, "found_inf", None)
             self._finish(skipped=skips is not None and bool(float(skips)))
 
@@ -411,7 +415,7 @@ class Observer:
             self.births.clear()
         self._ready, self._gradient = False, None
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
-        self._norm_by_hand = UNKNOWN
+        self._norm_by_hand, self._is_empty = UNKNOWN, False
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""

@@ -91,6 +91,29 @@ def test_a_skipped_batch_is_an_event_and_no_row(
     assert len(lines) == 1 and "before step 0 the script skipped a batch, without an update" in lines[0]
 
 
+def test_a_closure_that_makes_no_backward_pass_is_no_step(watch: Watch) -> None:
+    """As Lightning has it where `training_step` returns None."""
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    one = watch(model, optimizer)
+    losses = []
+    for step in range(4):
+
+        def closure(step: int = step) -> Any:
+            loss = loss_of(model, *batch(step + 1, broken="inputs"))
+            optimizer.zero_grad()
+            if not torch.isfinite(loss):
+                return None
+            loss.backward()
+            losses.append(loss.item())
+            return loss
+
+        optimizer.step(closure)
+    assert len(losses) == 3 and columns(one, "loss") == [losses]
+    (run,) = runs_of(one)
+    assert skipped_before(run) == [2] and run.first_nonfinite_step is None
+
+
 def test_a_first_batch_at_the_very_end_is_taken_for_the_end(watch: Watch) -> None:
     """Nobody knows whether the script would have gone on: it ended with this loss."""
     model = small_net()

@@ -83,6 +83,24 @@ def measure(
     return np.sqrt(whole), broken_in_all
 
 
+@compiled("float64(int64[::1], int64[::1])", nogil=True, any_order=True)
+def norm(addresses: np.ndarray, sizes: np.ndarray) -> float:
+    """Return the L2 norm of all tensors, in the same order of additions as `measure`."""
+    whole = 0.0
+    for tensor in range(addresses.size):
+        if addresses[tensor] == 0:
+            continue
+        entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
+        squares = 0.0
+        for start in range(0, sizes[tensor], _BLOCK):
+            part = entries[start : start + _BLOCK]
+            for index in range(part.size):
+                entry = np.float64(part[index])
+                squares += entry * entry
+        whole += squares
+    return np.sqrt(whole)
+
+
 @compiled("boolean(int64[::1], int64[::1])", nogil=True)
 def all_zero(addresses: np.ndarray, sizes: np.ndarray) -> bool:
     """Return whether every entry of all tensors is 0."""
@@ -94,35 +112,6 @@ def all_zero(addresses: np.ndarray, sizes: np.ndarray) -> bool:
             if entries[index] != 0:
                 return False
     return True
-
-
-@compiled(
-    "float64(int64[::1], int64[::1], int64[::1], int64[::1], float32[::1])",
-    nogil=True,
-    any_order=True,
-)
-def norm_and_copy(
-    gradients: np.ndarray, weights: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.ndarray
-) -> float:
-    """Return the L2 norm of all gradients, in the same order of additions as `measure`, and copy the weights into a
-    flat tensor as `copy` does."""
-    whole = 0.0
-    for tensor in range(gradients.size):
-        if gradients[tensor] != 0:
-            entries = carray(_float32_at(gradients[tensor]), sizes[tensor])
-            squares = 0.0
-            for start in range(0, sizes[tensor], _BLOCK):
-                part = entries[start : start + _BLOCK]
-                for index in range(part.size):
-                    entry = np.float64(part[index])
-                    squares += entry * entry
-            whole += squares
-        if weights[tensor] != 0:
-            now = carray(_float32_at(weights[tensor]), sizes[tensor])
-            kept = flat[starts[tensor] : starts[tensor] + sizes[tensor]]
-            for index in range(kept.size):
-                kept[index] = now[index]
-    return np.sqrt(whole)
 
 
 @compiled("void(int64[::1], int64[::1], int64[::1], float32[::1])", nogil=True)
