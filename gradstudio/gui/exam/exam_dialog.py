@@ -22,15 +22,8 @@ from gradstudio.core.exam import LETTERS, Exam
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import percent, plural
-from gradstudio.gui.drawing.overlay import Overlays
-from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.exam.exam_plots import ExamPlots
 from gradstudio.gui.knobs.editors import Editor, editor_for
-from gradstudio.gui.plots.gradient_norm import GradientNormPlot
-from gradstudio.gui.plots.layers import LayersPlot
-from gradstudio.gui.plots.loss import LossPlot
-from gradstudio.gui.plots.run_source import RunSource
-from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
-from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.course import exam_making, exam_taking
@@ -44,48 +37,6 @@ TICK = 33  # ms between two pictures
 PATIENCE = 1.0  # seconds for a step to end when the dialog closes
 SIDE = 400  # px of the column beside the plots
 CAUSES, CHANGES = 150, 64  # px of their lists, at least and at most
-
-
-class ScalePlot(ScaleAndRatePlot):
-    """The loss scale without the learning rate, which is a knob."""
-
-    title = "Loss scale"
-    help = "The factor on the loss under fp16, which halves at each overflow: the update is skipped, and marked."
-    columns = ("scale", "skipped")
-    with_rate = False
-
-
-class ExamPlots(QWidget):
-    """What is seen of a run in an exam: no knob, and no live change."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps, cursor, source = StepRange(), Cursor(), RunSource()
-        self.plots: tuple[StepPlot, ...] = (
-            LossPlot(self.steps, cursor, source, overlays := Overlays()),
-            GradientNormPlot(self.steps, cursor, source, overlays),
-            LayersPlot(self.steps, cursor),
-            ScalePlot(self.steps, cursor, source),
-        )
-        self._overlays = overlays
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
-        for plot, share in zip(self.plots, (26, 28, 28, 14), strict=True):
-            plot.marks.hides_changes = True
-            plot.show_values("left", False)
-            column.addWidget(plot, share)
-        self._shown: tuple[Run | None, bool] = (None, False)  # and whether it was over
-
-    def show_run(self, run: Run | None) -> None:
-        if run is None:
-            return
-        if (run, run.over) != self._shown:
-            self._shown = (run, run.over)
-            self.steps.fit(len(run.history))
-        self.steps.follow(len(run.history))
-        for plot in self.plots:
-            plot.refresh(run, self.devicePixelRatioF())
 
 
 class ExamDialog(TemporaryDialog):

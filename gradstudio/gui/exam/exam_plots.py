@@ -1,0 +1,57 @@
+"""The plots of an exam: those of a run, without what would tell its knobs."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from gradstudio.gui.drawing.overlay import Overlays
+from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
+from gradstudio.gui.plots.gradient_norm import GradientNormPlot
+from gradstudio.gui.plots.layers import LayersPlot
+from gradstudio.gui.plots.loss import LossPlot
+from gradstudio.gui.plots.run_source import RunSource
+from gradstudio.gui.plots.scale_and_rate import ScaleAndRatePlot
+from gradstudio.gui.plots.step_plot import StepPlot
+from gradstudio.session.record.run import Run
+
+
+class ScalePlot(ScaleAndRatePlot):
+    """The loss scale without the learning rate, which is a knob."""
+
+    title = "Loss scale"
+    help = "The factor on the loss under fp16, which halves at each overflow: the update is skipped, and marked."
+    columns = ("scale", "skipped")
+    with_rate = False
+
+
+class ExamPlots(QWidget):
+    """What is seen of a run in an exam: no knob, and no live change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, cursor, source = StepRange(), Cursor(), RunSource()
+        self.plots: tuple[StepPlot, ...] = (
+            LossPlot(self.steps, cursor, source, overlays := Overlays()),
+            GradientNormPlot(self.steps, cursor, source, overlays),
+            LayersPlot(self.steps, cursor),
+            ScalePlot(self.steps, cursor, source),
+        )
+        self._overlays = overlays
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(8)
+        for plot, share in zip(self.plots, (26, 28, 28, 14), strict=True):
+            plot.marks.hides_changes = True
+            plot.show_values("left", False)
+            column.addWidget(plot, share)
+        self._shown: tuple[Run | None, bool] = (None, False)  # and whether it was over
+
+    def show_run(self, run: Run | None) -> None:
+        if run is None:
+            return
+        if (run, run.over) != self._shown:
+            self._shown = (run, run.over)
+            self.steps.fit(len(run.history))
+        self.steps.follow(len(run.history))
+        for plot in self.plots:
+            plot.refresh(run, self.devicePixelRatioF())
