@@ -17,7 +17,6 @@ from gradstudio.gui.plots.run_source import RunSource
 from gradstudio.gui.plots.step_plot import StepPlot
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
-from gradstudio.session.words.curve_words import column_words
 
 
 class ScaleAndRatePlot(StepPlot):
@@ -119,7 +118,7 @@ class ScaleAndRatePlot(StepPlot):
         shown = (*(["scale"] if self._scaled() else []), *(["lr"] if self.with_rate else []))
         skipped = round(float(run.history.column("skipped").sum()))
         updates = f" {plural(skipped, 'update was', 'updates were')} skipped." if self._scaled() else ""
-        return column_words(run.history, shown, len(run.history)) + updates
+        return self.summaries.words(run.history, shown, len(run.history)) + updates
 
     def _scaled(self) -> bool:
         """Return whether a loss scale is in use or has been."""

@@ -30,11 +30,12 @@ from gradstudio.gui.plots.plot_options import Chosen, Option
 from gradstudio.gui.plots.run_marks import RunMarks
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
-from gradstudio.session.words.curve_words import column_words
+from gradstudio.session.words.curve_words import ColumnSummaries
 
 READ_EVERY = 0.1  # seconds between two readings while the new rows are less than a pixel wide
 SAY_EVERY = 0.5  # seconds between two texts: words that change faster cannot be read
 ALOUD_EVERY = 5.0  # seconds between two texts for a screen reader, while one listens
+LONG_RUN = 5000  # rows from which they are made though none does, so that not all are read when the run ends
 NOTHING = "Nothing was measured yet."
 FIT_EVERY = 1.0  # seconds after which the y axis is fitted again though no value has left it
 UNDER_TEXT = 215  # alpha of the plot's own colour behind a text on a curve
@@ -71,6 +72,7 @@ class StepPlot(QFrame):
         self._fit_due = 0.0  # when it is fitted again
         self._said = 0.0  # when the words were last brought up to date
         self._unsaid = False
+        self.summaries = ColumnSummaries()
         self._told = 0.0  # when the words for a screen reader were last brought up to date
         self._scale = 0.0  # pixels of the screen for one of Qt's
         self._moved = True  # the ranges, the size or the look have changed since the last `settle`
@@ -115,7 +117,7 @@ class StepPlot(QFrame):
 
     def spoken(self, run: Run) -> str:
         """Return what the curves show, for a person who listens: `rows` of the run were taken in, at least one."""
-        figures = column_words(run.history, self.columns, len(run.history))
+        figures = self.summaries.words(run.history, self.columns, len(run.history))
         last = len(run.history) - 1
         return figures or f"step {last:,}: {self.reading(run, last)}"
 
@@ -165,6 +167,7 @@ class StepPlot(QFrame):
             self.run, self._seen, self._said = run, 0, 0.0
             self._told = 0.0
             self.marks.forget()
+            self.summaries.forget()
             if self.series:
                 self.series[0].source.hold(run.history)
             self.clear()
@@ -183,7 +186,7 @@ class StepPlot(QFrame):
             self.tell_listener()
         if self._unsaid and time.monotonic() > self._said + SAY_EVERY:
             self._say(run)
-        if QAccessible.isActive() and time.monotonic() > self._told + ALOUD_EVERY:
+        if time.monotonic() > self._told + ALOUD_EVERY and (QAccessible.isActive() or stop > LONG_RUN):
             self.tell_listener()
         if self._moved or scale != self._scale:
             self.settle()

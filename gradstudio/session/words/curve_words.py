@@ -27,30 +27,83 @@ SHARES = {"test_accuracy"}
 
 def column_words(history: History, names: tuple[str, ...], stop: int) -> str:
     """Return the words for some columns of a history before the step `stop`; "" where none of them was measured."""
-    told = (
-        curve_words(CURVES[name], *history.measured(name, 0, stop), percent if name in SHARES else number)
-        for name in names
-        if name in CURVES
-    )
-    return " ".join(filter(None, told))
+    return ColumnSummaries().words(history, names, stop)
 
 
 def curve_words(name: str, steps: np.ndarray, values: np.ndarray, told: Callable[[float], str] = number) -> str:
     """Return the words for one curve: `values`, shape (n,), measured at `steps`, shape (n,), ascending. `told` writes a
     value. "" where nothing was measured."""
-    if not len(values):
-        return ""
-    parts = [f"{name} {told(float(values[-1]))} at step {int(steps[-1]):,}"]
-    finite = np.isfinite(values)
-    rows = np.flatnonzero(finite)
-    if len(rows) and len(values) > 1:
-        least, most = rows[np.argmin(values[rows])], rows[np.argmax(values[rows])]
-        if values[least] == values[most]:
-            parts.append("always the same" if len(rows) == len(values) else "the same wherever it is finite")
-        else:
-            parts.append(f"smallest {told(float(values[least]))} at step {int(steps[least]):,}")
-            parts.append(f"largest {told(float(values[most]))} at step {int(steps[most]):,}")
-    if len(rows) < len(values):
-        broken = plural(len(values) - len(rows), "value is", "values are")
-        parts.append(f"{broken} NaN or Inf, first at step {int(steps[np.argmin(finite)]):,}")
-    return f"{', '.join(parts)}."
+    summary = CurveSummary()
+    summary.add(steps, values)
+    return summary.words(name, told)
+
+
+class CurveSummary:
+    """What is told of a curve, kept as its rows arrive: nothing is read twice."""
+
+    def __init__(self) -> None:
+        self._count = self._broken = 0  # values, and those that are not finite
+        self._first_broken = 0  # step
+        self._last = self._least = self._most = (0, 0.0)  # step and value
+
+    def add(self, steps: np.ndarray, values: np.ndarray) -> None:
+        """Add values, shape (n,), measured at the next `steps`, shape (n,)."""
+        if not len(values):
+            return
+        finite = np.isfinite(values)
+        rows = np.flatnonzero(finite)
+        if len(rows):
+            least, most = (int(rows[find(values[rows])]) for find in (np.argmin, np.argmax))
+            none = self._count == self._broken
+            if none or values[least] < self._least[1]:
+                self._least = (int(steps[least]), float(values[least]))
+            if none or values[most] > self._most[1]:
+                self._most = (int(steps[most]), float(values[most]))
+        if len(rows) < len(values):
+            if not self._broken:
+                self._first_broken = int(steps[np.argmin(finite)])
+            self._broken += len(values) - len(rows)
+        self._count += len(values)
+        self._last = (int(steps[-1]), float(values[-1]))
+
+    def words(self, name: str, told: Callable[[float], str] = number) -> str:
+        """Return the words for the curve as it is now, of which `told` writes a value. "" without any."""
+        if not self._count:
+            return ""
+        parts = [f"{name} {told(self._last[1])} at step {self._last[0]:,}"]
+        if self._count > max(self._broken, 1):
+            (least_at, least), (most_at, most) = self._least, self._most
+            if least == most:
+                parts.append("the same wherever it is finite" if self._broken else "always the same")
+            else:
+                parts.append(f"smallest {told(least)} at step {least_at:,}")
+                parts.append(f"largest {told(most)} at step {most_at:,}")
+        if self._broken:
+            broken = plural(self._broken, "value is", "values are")
+            parts.append(f"{broken} NaN or Inf, first at step {self._first_broken:,}")
+        return f"{', '.join(parts)}."
+
+
+class ColumnSummaries:
+    """The words of `column_words` for a history that grows, of which only new rows are read."""
+
+    def __init__(self) -> None:
+        self._history: History | None = None
+        self._kept: dict[str, tuple[int, CurveSummary]] = {}  # by column: rows taken in, and what is told of them
+
+    def forget(self) -> None:
+        self._kept = {}
+
+    def words(self, history: History, names: tuple[str, ...], stop: int) -> str:
+        if history is not self._history:
+            self._history = history
+            self.forget()
+        return " ".join(filter(None, (self._words(history, name, stop) for name in names if name in CURVES)))
+
+    def _words(self, history: History, name: str, stop: int) -> str:
+        start, summary = self._kept.get(name, (0, CurveSummary()))
+        if stop < start:
+            start, summary = 0, CurveSummary()
+        summary.add(*history.measured(name, start, stop))
+        self._kept[name] = (stop, summary)
+        return summary.words(CURVES[name], percent if name in SHARES else number)
