@@ -57,9 +57,11 @@ def test_runs_that_were_left_can_be_opened_again(qtbot: QtBot, window: Window) -
     left = window.simulator.run
     window.controls.open_preset("rnn-explosion")
     window.refresh(whole=True)
-    assert recent.known(recent.RUNS) == [(left.id, left.title)]
+    remembered = recent.known(recent.RUNS)
+    ((run, told),) = remembered
+    assert run == left.id and told.startswith("Small, ") and told.endswith(", 40 steps")
     recent.remember(recent.RUNS, "gone", "A run that was deleted")
-    assert entries(window, recent.fill_runs) == ["&1  A run that was deleted", "&2  Small", "Clear list"]
-    qtbot.waitUntil(lambda: recent.known(recent.RUNS) == [(left.id, left.title)], timeout=LONG)
-    choose(window, recent.fill_runs, "&1  Small")
+    assert entries(window, recent.fill_runs) == ["&1  A run that was deleted", f"&2  {told}", "Clear list"]
+    qtbot.waitUntil(lambda: recent.known(recent.RUNS) == remembered, timeout=LONG)
+    choose(window, recent.fill_runs, f"&1  {told}")
     qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)

@@ -109,7 +109,7 @@ class RunsController(QObject):
         """Remember the run that the plots leave, if it has made a step, among those that a person had open."""
         left, self._shown = self._shown, self._context.simulator.run
         if left is not None and left is not self._shown and len(left.history):
-            recent.remember(recent.RUNS, left.id, left.title)
+            recent.remember_run(left)
 
     # ---- one run
 
@@ -272,7 +272,7 @@ class RunsController(QObject):
         self._panel.notes.save()
         run = self._context.simulator.run
         if len(run.history):
-            recent.remember(recent.RUNS, run.id, run.title)
+            recent.remember_run(run)
         for deletion in self._deleted:
             self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))  # some may not be written yet
             self._purge(deletion)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,10 @@ from PySide6.QtCore import QSettings
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 
-from gradstudio.core.text import brief, one_line, shortened
+from gradstudio.core.text import brief, one_line, plural, shortened
 from gradstudio.gui.services.context import Context
 from gradstudio.session.library.store import Entry, Library
+from gradstudio.session.record.run import Run
 
 MOST = 10
 LONGEST = 60  # letters of an entry
@@ -24,6 +26,13 @@ KEYS = "1234567890"
 def remember(kind: str, item: str, title: str = "") -> None:
     """Put a file, by its path, or a run, by its id, before the others of its kind."""
     _store(kind, [(item, title), *((other, its) for other, its in known(kind) if other != item)][:MOST])
+
+
+def remember_run(run: Run) -> None:
+    """Put a run before the others, with what tells it from runs of the same title."""
+    begun = time.strftime("%d.%m. %H:%M", time.localtime(run.started))
+    told = f"{begun}, {plural(len(run.history), 'step', 'steps')}"
+    remember(RUNS, run.id, f"{shortened(run.title, LONGEST - len(told) - 2)}, {told}")
 
 
 def known(kind: str) -> list[tuple[str, str]]:
@@ -60,10 +69,10 @@ def fill_runs(menu: QMenu, context: Context) -> None:
     _end(menu, RUNS, "No run was open yet")
 
     def compare(entries: list[Entry]) -> None:
-        there = {entry.id: entry.title for entry in entries}
-        _store(RUNS, [(run, there[run]) for run, _ in known(RUNS) if run in there])
+        there = {entry.id for entry in entries}
+        _store(RUNS, [(run, title) for run, title in known(RUNS) if run in there])
         if menu.isVisible():
-            for run in actions.keys() - there.keys():
+            for run in actions.keys() - there:
                 actions[run].setEnabled(False)
 
     if actions and context.library.path.exists():
