@@ -23,15 +23,17 @@ def of_optimizer(optimizer: Optimizer) -> list[Tensor]:
 
 
 def module_with(tensors: Sequence[Tensor]) -> nn.Module | None:
-    """Return the smallest module that has all of these parameters; None where no module has."""
+    """Return the smallest module that has all of these parameters; None where no module has. What torch.compile puts
+    around a module is taken in its place: compiled code does not call the hooks of the module within."""
     wanted = {id(tensor) for tensor in tensors}
-    best: tuple[tuple[int, int], nn.Module] | None = None
+    best: tuple[tuple[int, int, bool], nn.Module] | None = None
     for found in gc.get_objects():
         if not issubclass(type(found), nn.Module) or issubclass(type(found), (nn.ModuleDict, nn.ModuleList)):
             continue  # a container computes nothing
         named = list(nn.Module.named_parameters(found))
         if len(named) >= len(wanted) and wanted <= {id(tensor) for _, tensor in named}:
-            size = (len(named), sum(len(name) for name, _ in named))
+            letters = sum(len(name.removeprefix(_COMPILED)) for name, _ in named)
+            size = (len(named), letters, type(found).__name__ != "OptimizedModule")
             if best is None or size < best[0]:
                 best = (size, found)
     return best[1] if best else None

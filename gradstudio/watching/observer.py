@@ -111,7 +111,9 @@ class Observer:
     def held(self) -> list[Tensor]:
         """Return every parameter that may come to be trained."""
         optimizer, model = self.optimizer, self.model
-        return layers.of_optimizer(optimizer) if optimizer else list(model.parameters()) if model else self._tensors
+        if optimizer is not None:
+            return layers.of_optimizer(optimizer)
+        return list(model.parameters()) if model is not None else self._tensors
 
     def find_model(self) -> None:
         """Find the model of an optimizer, if possible before its first pass, so that a NaN in that is found too."""
@@ -120,7 +122,9 @@ class Observer:
             return
         if model is not None and {id(tensor) for tensor in held} <= {id(tensor) for tensor in model.parameters()}:
             return
-        found = layers.module_with(held) or layers.module_with([tensor for tensor in held if tensor.requires_grad])
+        found = layers.module_with(held)  # may have a length of 0, or none
+        if found is None:
+            found = layers.module_with([tensor for tensor in held if tensor.requires_grad])
         if self.births is not None and found is not model:
             self.births.remove()
         if found is not None and found is not model:

@@ -231,3 +231,33 @@ def test_a_nan_between_two_rows_is_kept_and_said_with_both_counts(
     assert found.run is not None and found.run.first_nonfinite_step == 2 and len(found.run.history) == 3
     first = capsys.readouterr().err.splitlines()[0]
     assert "step 6 is not finite" in first and first.endswith("step 2 of the run, which counts rows")
+
+
+class OfNegatives(nn.Module):
+    """Takes the logarithm of numbers of either sign. It has a length, and that is 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.log(self.first(inputs)))
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_nan_of_a_model_is_found_in_it_also_where_it_is_compiled(watcher: Watcher, compiled: bool) -> None:
+    model = OfNegatives()
+    nn.init.ones_(model.first.weight)
+    called = torch.compile(model, backend="eager") if compiled else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for sign in (1, -1):
+        optimizer.zero_grad()
+        called(sign * torch.full((5, 4), 2.0)).square().mean().backward()
+        optimizer.step()
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and found.run.provenance is not None
+    assert (found.run.provenance.phase, found.run.provenance.short_name) == ("forward", "log")
