@@ -50,7 +50,7 @@ def test_an_unknown_lesson_or_format_writes_nothing(tmp_path: Path) -> None:
 def test_the_handbook_has_the_notes_of_a_teacher_and_a_copy_keeps_them(tmp_path: Path) -> None:
     preset = load("rate-too-high")
     assert preset.notes is not None and preset.notes.questions
-    run("handbook", "--only", preset.id, "--only", "unscale-twice", "--format", "html", "--out", str(tmp_path))
+    run("handbook", "--only", preset.id, "--only", "rank-runs-out", "--format", "html", "--out", str(tmp_path))
     page = unescape((tmp_path / "handbook.html").read_text())
     told = [f"{preset.notes.minutes} min in class", f"Needs: {preset.notes.needs}"]
     told += [f"Point at: {each}" for each in preset.notes.point_at]

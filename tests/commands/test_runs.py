@@ -266,7 +266,7 @@ def test_no_code_comes_into_a_program_from_somebody_else_s_library(
 
 
 def test_deleted_runs_are_gone_and_give_their_space_back(gradstudio: Callable, small: Path) -> None:
-    for steps in ("5", "600"):
+    for steps in ("5", "1500"):
         gradstudio("run", small, "--steps", steps, "-q")
     before = files.user_library().stat().st_size
     long, short = (entry["run"] for entry in listed(gradstudio))

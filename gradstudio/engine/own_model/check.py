@@ -3,6 +3,7 @@ gradient are computed. It is made in a process of its own (session/own_model.py)
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -68,7 +69,7 @@ def forks_of(name: str) -> list[str]:
     """Return a list to which the line is added from which the file forks this process."""
     found: list[str] = []
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_parent=lambda: found.append(_line_at_work(name, sys._getframe())))
+        os.register_at_fork(after_in_parent=lambda: found.append(_line_at_work(name, inspect.currentframe())))
     return found
 
 

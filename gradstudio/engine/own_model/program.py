@@ -21,6 +21,7 @@ from gradstudio.engine.own_model import trees
 from gradstudio.engine.runtime import out_of_memory
 
 _LONGEST = 200  # characters of an error of the file
+_MOST_DECORATORS = 20  # of a function, below which its own first line is looked for
 
 
 class Program:
@@ -88,7 +89,9 @@ class Program:
 
     def error(self, what: str, function: str = "", line: int = 0) -> StudioFileError:
         """Return an error of the file, at a line or at the beginning of a function."""
-        called = inspect.unwrap(found) if callable(found := getattr(self._module, function, None)) else None
+        called = getattr(self._module, function, None)
+        for _ in range(_MOST_DECORATORS):
+            called = getattr(called, "__wrapped__", called)
         code = getattr(called, "__code__", None)
         if code is not None and code.co_filename == self.file.name:  # and not a wrapper from somewhere else
             line = line or code.co_firstlineno
