@@ -302,7 +302,7 @@ class Window(QMainWindow):
         top.speed.speed_changed.connect(self.simulator.set_speed)
         controls.title_changed.connect(self._show_title)
         controls.agreement_asked.connect(self._ask_agreement)
-        controls.file_asked.connect(lambda path: self._open_file(Path(path)))
+        controls.file_asked.connect(self._open_file)
         controls.file_opened.connect(lambda path: recent.remember(recent.FILES, str(Path(path).absolute())))
         controls.knobs_changed.connect(self.knobs.forget)
         self.knobs.asked.connect(controls.set_knob)
@@ -347,16 +347,17 @@ class Window(QMainWindow):
 
     def dropEvent(self, event: QDropEvent) -> None:
         paths = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
-        if len(paths) != 1 or not self._open_file(paths[0]):
+        if len(paths) != 1 or not self._open_file(str(paths[0])):
             self.message.show_error(
                 "Only a single file can be dropped here: a preset, which ends in .toml, a studio file, in .py, a map, "
                 "in .map, an exam, in .exam, a table of curves, in .csv, .tsv or .txt, or a TensorBoard log."
             )
 
-    def _open_file(self, path: Path) -> bool:
+    def _open_file(self, name: str) -> bool:
         """Open a file by its kind; return whether it is of a kind that can be opened."""
         from gradstudio.gui import second_part
 
+        path = Path(name)
         exercise_files, exam_files = second_part.exercise_files, second_part.exam_files
         if path.suffix == ".toml" and exercise_files.is_worksheet(path):
             exercise_files.open_worksheet(self.context, path)
