@@ -67,7 +67,7 @@ def sql(path: Path, *statements: str) -> None:
 
 def test_they_come_back_bit_for_bit_however_they_were_written(path: Path) -> None:
     run, seen = made(PIECE - 3), None
-    followed = writer._Followed(run, None, None)
+    followed = writer._Followed(run, None, None, None)
     with contextlib.closing(Library(path)) as library:
         for steps in (0, 5, 1, PIECE, BLOCK, 7):
             add(run, steps)
