@@ -50,6 +50,23 @@ def test_markdown_is_shown_without_what_it_would_load(qtbot: QtBot, tmp_path: Pa
     assert view.toPlainText().count("x") == 20_000
 
 
+@pytest.mark.parametrize("begun", ["![a\nb]", "!![a]", "![a\n![b]"])
+def test_an_image_in_any_spelling_opens_no_file(qtbot: QtBot, tmp_path: Path, begun: str) -> None:
+    picture = QImage(64, 64, QImage.Format.Format_RGB32)
+    picture.fill(QColor("red"))
+    assert picture.save(str(tmp_path / "a.png"))
+    view = NoteView()
+    qtbot.addWidget(view)
+    view.resize(300, 200)
+    view.show()
+    for url in (QUrl.fromLocalFile(str(tmp_path / "a.png")).toString(), str(tmp_path / "a.png")):
+        view.show_note(f"{begun}({url})")
+        assert "image: " in view.toPlainText() and "<img" not in view.document().toHtml()
+        view.document().setMarkdown(f"![a]({url})")  # an image all the same is an empty one
+        shown = view.grab().toImage()
+        assert not any(shown.pixelColor(20, row) == QColor("red") for row in range(shown.height()))
+
+
 def test_a_note_is_edited_as_text_and_then_shown(qtbot: QtBot) -> None:
     place, notes, elsewhere = QWidget(), NotesEditor(), QLineEdit()
     column = QVBoxLayout(place)

@@ -7,6 +7,7 @@ import re
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import (
     QDesktopServices,
+    QImage,
     QKeyEvent,
     QMouseEvent,
     QTextCharFormat,
@@ -18,7 +19,7 @@ from PySide6.QtWidgets import QTextBrowser
 
 FEATURES = QTextDocument.MarkdownFeature.MarkdownDialectGitHub | QTextDocument.MarkdownFeature.MarkdownNoHTML
 LONGEST_WORD = 200  # letters: to break a longer one into lines takes Qt seconds
-IMAGE = re.compile(r"!\[([^\]\n]*)\]")
+IMAGE = re.compile(r"!+\[")  # what may begin one, however it goes on
 WEB = ("http", "https")
 
 
@@ -42,7 +43,7 @@ class NoteView(QTextBrowser):
     def show_note(self, note: str) -> None:
         """Show a note that is Markdown."""
         text = re.sub(rf"\S{{{LONGEST_WORD}}}", r"\g<0> ", note)
-        self.document().setMarkdown(IMAGE.sub(r"[image: \1]", text), FEATURES)
+        self.document().setMarkdown(IMAGE.sub("[image: ", text), FEATURES)
         self._shrink_headings()
         self.setAccessibleDescription(f"{self.toPlainText()} Press Enter to edit it.")
 
@@ -58,8 +59,11 @@ class NoteView(QTextBrowser):
                 cursor.mergeCharFormat(plain)
             block = block.next()
 
-    def loadResource(self, type: int, name: QUrl | str) -> None:
-        """Load nothing, neither from a file nor from anywhere else."""
+    def loadResource(self, type: int, name: QUrl | str) -> QImage:
+        """Load nothing, neither from a file nor from anywhere else. Qt opens the file itself if it is given nothing."""
+        nothing = QImage(1, 1, QImage.Format.Format_ARGB32)
+        nothing.fill(Qt.GlobalColor.transparent)
+        return nothing
 
     def mouseReleaseEvent(self, ev: QMouseEvent) -> None:
         super().mouseReleaseEvent(ev)
