@@ -474,12 +474,15 @@ def _history(layers: str, chunks: Sequence[sqlite3.Row]) -> History:
 
 
 def _add_ranks(history: History, chunks: Sequence[sqlite3.Row]) -> None:
-    """Add what each rank measured, up to the first gap. PackingError where that is not of the ranks of a run."""
+    """Add what each rank measured, up to the first gap and no further than the rows, whose size is checked.
+    PackingError where that is not of the ranks of a run."""
     for start, count, ranks, figures in chunks:
-        if start != len(history.ranks):
+        if start != len(history.ranks) or start >= len(history):
             break
         if not (0 < count <= BLOCK and ranks in SEVERAL):
             raise PackingError(f"a piece of {count:,} rows of {ranks:,} ranks")
+        if ranks != (history.ranks.ranks or ranks):
+            raise PackingError(f"a piece of {ranks:,} ranks behind one of {history.ranks.ranks:,}")
         history.ranks.extend(unpack(figures, (count, ranks, FIGURES), np.float32))
 
 

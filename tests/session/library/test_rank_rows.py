@@ -111,6 +111,31 @@ def test_damage_is_told(statement: str, told: str, path: Path) -> None:
         read(path)
 
 
+@pytest.mark.parametrize("rows", [BLOCK, BLOCK - 1])
+def test_pieces_of_other_numbers_of_ranks_are_no_run(rows: int, path: Path) -> None:
+    written(path, made(rows + 4))
+    pieces = [(0, rows, RANKS), (rows, 4, 2)]
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM checksums")
+        connection.execute("DELETE FROM rank_rows")
+        for start, count, ranks in pieces:
+            figures = writer.pack(np.ones((count, ranks, FIGURES), np.float32))
+            connection.execute("INSERT INTO rank_rows VALUES ('ranks', ?, ?, ?, ?)", (start, count, ranks, figures))
+    with pytest.raises(LibraryError, match="a piece of 2 ranks behind one of 3"):
+        read(path)
+
+
+def test_pieces_beyond_the_rows_are_not_unpacked(path: Path) -> None:
+    written(path, made(BLOCK))
+    figures = writer.pack(np.ones((BLOCK, RANKS, FIGURES), np.float32))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM checksums")
+        for number in range(1, 4):
+            line = ("ranks", number * BLOCK, BLOCK, RANKS, figures)
+            connection.execute("INSERT INTO rank_rows VALUES (?, ?, ?, ?, ?)", line)
+    assert len(read(path).history.ranks) == BLOCK
+
+
 def test_a_library_of_version_5_opens_and_its_runs_have_no_rows_of_ranks(path: Path) -> None:
     written(path, made(20))
     sql(path, "DROP TABLE rank_rows", "DELETE FROM checksums WHERE part = 'rank_rows'", "PRAGMA user_version = 5")
