@@ -3,10 +3,12 @@ brought back."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -451,6 +453,30 @@ def test_another_preset_in_mid_run_keeps_the_run_and_offers_it(
     qtbot.mouseClick(window.message.action, LEFT)
     qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)
     assert window.simulator.run.status == "stopped" and window.windowTitle().startswith("Small")
+
+
+def test_a_run_that_was_read_before_its_end_was_written_is_read_again(
+    qtbot: QtBot, make_window: Callable[..., Window]
+) -> None:
+    window = make_window(run__steps=ENDLESS)
+    reading = window.context.library
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: len(window.simulator.run.history) > 5, timeout=LONG)
+    left = window.simulator.run
+    qtbot.waitUntil(reading.path.exists, timeout=LONG)
+    with contextlib.closing(sqlite3.connect(reading.path, isolation_level=None)) as other:
+        running = "SELECT count(*) FROM runs WHERE status = 'running'"
+        qtbot.waitUntil(lambda: other.execute(running).fetchone()[0] == 1, timeout=LONG)
+        other.execute("BEGIN IMMEDIATE")  # nobody else writes meanwhile
+        window.controls.load(Preset(id="other", title="Other", experiment=Experiment()))
+        window.runs.open(left.id)
+        reading._timer.stop()
+        qtbot.waitUntil(lambda: bool(reading._answers), timeout=LONG)
+        other.execute("ROLLBACK")
+    qtbot.waitUntil(lambda: not window.simulator.leaves(left.id), timeout=LONG)
+    reading._timer.start()
+    qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)
+    assert window.simulator.run.status == "stopped"
 
 
 def test_a_library_that_cannot_be_written_is_said_once(

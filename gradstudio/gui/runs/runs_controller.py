@@ -122,6 +122,7 @@ class RunsController(QObject):
         if run in self._context.simulator.family.members:
             self.member_asked.emit(run)
             return
+        leaving = self._context.simulator.leaves(run)  # the thread may read it before its end is written
 
         def load(library: Library) -> tuple[Run, list[Run]]:
             opened = library.load(run)
@@ -129,7 +130,7 @@ class RunsController(QObject):
 
         def loaded(found: tuple[Run, list[Run]]) -> None:
             opened, family = found
-            if self._context.simulator.leaves(run):
+            if self._context.simulator.leaves(run) or (leaving and not opened.over):
                 later("it was told to stop, and is still in a step.")
                 return
             self._context.controls.show_stored(opened, family)
