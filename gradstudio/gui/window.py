@@ -251,7 +251,7 @@ class Window(QMainWindow):
         for notice in self.simulator.notices():
             self.message.show_news(notice)
         self.jobs.show_done(self.message)
-        self.figures.tasks.refresh(self.tasks)
+        self.figures.show_tasks(self.tasks)
         if self.simulator.library_problem != self._library_problem:
             self._library_problem = self.simulator.library_problem
             if self._library_problem:

@@ -11,8 +11,13 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 from waiting import LONG, PATIENCE
 
+from gradstudio.core.experiment import Experiment
+from gradstudio.core.presets import Preset
 from gradstudio.gui.services import tasks
+from gradstudio.gui.services.tasks import Tasks
+from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.window import Window
+from gradstudio.session.record.run import Run
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +52,7 @@ def test_a_request_to_the_library_is_dropped_where_it_is_cancelled(qtbot: QtBot,
     first, second = (window.tasks.begin(f"Opening the run {number}") for number in (1, 2))
     window.context.library.ask(lambda _: go_on.wait(PATIENCE), told.append, reasons.append, first)
     window.context.library.ask(lambda _: told.append("it was begun"), told.append, reasons.append, second)
-    window.figures.tasks.refresh(window.tasks)
+    window.figures.show_tasks(window.tasks)
     assert window.figures.tasks.words.text().endswith("(and 1 more)")
     first.cancel()
     second.cancel()
@@ -64,7 +69,7 @@ def test_reports_of_several_runs_are_counted_and_cancelled_together(
     qtbot.waitUntil(lambda: task.done == 1, timeout=LONG)
     window.jobs.draw(lambda: "made" if go_on.wait(PATIENCE) else "", str(tmp_path / "b.html"), task)
     window.jobs.draw(lambda: "made", str(tmp_path / "c.html"), task)
-    window.figures.tasks.refresh(window.tasks)
+    window.figures.show_tasks(window.tasks)
     assert window.figures.tasks.words.text() == "Writing 3 reports, 1 of 3"
     assert (window.figures.tasks.bar.value(), window.figures.tasks.bar.maximum()) == (1, 3)
     task.cancel()
@@ -72,3 +77,27 @@ def test_reports_of_several_runs_are_counted_and_cancelled_together(
     qtbot.waitUntil(lambda: task.over, timeout=LONG)
     assert [each.name for each in tmp_path.iterdir()] == ["a.html"]
     assert window.message.shown == "Cancelled: writing 3 reports."
+
+
+@pytest.mark.parametrize("width", [1000, 1280, 1600])
+def test_a_long_task_takes_no_more_than_the_room_beside_the_figures(qtbot: QtBot, width: int) -> None:
+    bar, known = FiguresBar(), Tasks()
+    qtbot.addWidget(bar)
+    preset = Preset(id="small", title="Small", experiment=Experiment())
+    run = Run(preset, preset.experiment)
+    bar.refresh(run)
+    for figure in bar.figures.values():
+        figure.show_value("1.23e+04 → 1.00")
+    bar.resize(width, bar.sizeHint().height())
+    bar.show()
+    task = known.begin("Writing " + "a-long-name-" * 20 + ".html")
+    bar.show_tasks(known)
+    qtbot.wait(0)  # so that Qt lays it out
+    assert bar.tasks.isVisible() and bar.tasks.cancel.isVisible()
+    assert bar.minimumSizeHint().width() <= bar.width() == width
+    for figure in bar.figures.values():
+        if figure.isVisible():
+            assert figure.width() >= figure.minimumSizeHint().width()
+    known.end_part(task)
+    bar.show_tasks(known)
+    assert not bar.tasks.isVisible()

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gradstudio.core.history import COLUMNS, History
 from gradstudio.core.text import number, power
+from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell.task_line import TaskLine
 from gradstudio.gui.theme import theme
 from gradstudio.session.record.run import Run
@@ -119,12 +120,27 @@ class FiguresBar(QWidget):
                 figure.setVisible(name in values)
         for name, value in values.items():
             self.figures[name].show_value(value)
-        taken = 0 if self.tasks.isHidden() else self.tasks.sizeHint().width()
-        room = self.width() - 24 - self._places.minimumWidth() - taken
+        self._place_note(note)
+
+    def show_tasks(self, tasks: Tasks) -> None:
+        """Show what takes long, in the room that the figures leave: for the note there is none then, or less."""
+        self.tasks.refresh(tasks, self._room)
+        if self._noted:
+            self._place_note(self._noted[0])
+
+    @property
+    def _room(self) -> int:
+        """Pixels beside the figures."""
+        row = self.layout()
+        assert row is not None
+        return self.width() - 24 - 2 * row.spacing() - self._places.minimumSizeHint().width()
+
+    def _place_note(self, note: str) -> None:
+        room = self._room - (0 if self.tasks.isHidden() else self.tasks.sizeHint().width())
         if (note, room) != self._noted:
             self._noted = (note, room)
             self.note.setText(note)
-            self.note.setVisible(self.note.sizeHint().width() < room)
+        self.note.setVisible(self.note.sizeHint().width() < room)
 
     def _forget(self) -> None:
         self._noted = ()

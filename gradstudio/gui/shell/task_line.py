@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QW
 from gradstudio.gui.services.tasks import Task, Tasks
 from gradstudio.gui.theme import theme
 
-LONGEST = 260  # px of the words at normal text
-BAR = 84  # px
+BAR = 84  # px at normal text
+SHAPES = ((260, True), (130, True), (130, False), (0, True), (0, False))  # px of the words, and whether with the bar
 
 
 class TaskLine(QWidget):
@@ -19,6 +19,7 @@ class TaskLine(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.bar, self.cancel = QLabel(), QProgressBar(), QPushButton("Cancel")
+        self.setMinimumWidth(1)  # or Qt widens the window for it, or cuts the figures beside it
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.bar.setTextVisible(False)
         self.bar.setFixedHeight(6)
@@ -26,6 +27,8 @@ class TaskLine(QWidget):
         self.cancel.setProperty("role", "small")
         self.cancel.clicked.connect(self._cancel)
         self._task: Task | None = None
+        self._told: tuple = ()  # what was fitted last, and into what
+        self._fits = True
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 0, 8, 0)
         row.setSpacing(8)
@@ -33,8 +36,8 @@ class TaskLine(QWidget):
             row.addWidget(part)
         self.hide()
 
-    def refresh(self, tasks: Tasks) -> None:
-        """Show the tasks as they are now. Cheap while there is none."""
+    def refresh(self, tasks: Tasks, room: int) -> None:
+        """Show the tasks as they are now, in so many pixels of width. Cheap while there is none."""
         shown = tasks.long
         self._task = shown[0] if shown else None
         if self._task is None:
@@ -44,18 +47,28 @@ class TaskLine(QWidget):
         task = self._task
         counted = f", {task.done:,} of {task.parts:,}" if task.parts > 1 else f", {task.seconds:.0f} s"
         others = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
-        words = self.words.fontMetrics().elidedText(
-            task.words, Qt.TextElideMode.ElideMiddle, round(LONGEST * theme.zoom)
-        )
-        self.words.setText(f"{words}{counted}{others}")
         self.words.setToolTip(task.words)
-        self.bar.setFixedWidth(round(BAR * theme.zoom))
         self.bar.setRange(0, task.parts if task.parts > 1 else 0)  # 0 to 0: it moves, as nobody knows
         self.bar.setValue(task.done)
         self.cancel.setVisible(task.can_cancel)
         self.cancel.setAccessibleName(f"Cancel: {task.words}")
         self.cancel.setToolTip(f"Cancels this: {task.words}. Nothing is left half written")
-        self.show()
+        told = (task.words, f"{counted}{others}", room, theme.zoom, theme.dark)
+        if told != self._told:
+            self._told, self._fits = told, self._fit(task.words, f"{counted}{others}", room)
+        self.setVisible(self._fits)
+
+    def _fit(self, words: str, ending: str, room: int) -> bool:
+        """Say it as fully as there is room for; return whether there is any. The figures beside it are never cut."""
+        self.bar.setFixedWidth(round(BAR * theme.zoom))
+        for longest, with_bar in SHAPES:
+            cut = self.words.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, round(longest * theme.zoom))
+            self.words.setText(f"{cut}{ending}" if longest else "")
+            self.words.setVisible(longest > 0)
+            self.bar.setVisible(with_bar)
+            if self.sizeHint().width() <= room:
+                return True
+        return False
 
     def _cancel(self) -> None:
         if self._task is not None:
