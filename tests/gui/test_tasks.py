@@ -79,6 +79,18 @@ def test_reports_of_several_runs_are_counted_and_cancelled_together(
     assert window.message.shown == "Cancelled: writing 3 reports."
 
 
+def test_files_are_told_as_written_only_where_all_are(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    def fail() -> str:
+        raise OSError("No space left on device")
+
+    for makes, told in (((fail, str), "was not written: no space left"), ((str, str), "Written: 2 files into")):
+        task = window.tasks.begin("Writing 2 reports", 2)
+        for number, make in enumerate(makes):
+            window.jobs.draw(make, str(tmp_path / f"{number}.html"), task)
+            qtbot.waitUntil(lambda done=number + 1: task.done == done, timeout=LONG)
+        assert told in window.message.shown
+
+
 @pytest.mark.parametrize("width", [1000, 1280, 1600])
 def test_a_long_task_takes_no_more_than_the_room_beside_the_figures(qtbot: QtBot, width: int) -> None:
     bar, known = FiguresBar(), Tasks()

@@ -89,6 +89,7 @@ class SeveralRuns(QObject):
         def failed(why: str) -> None:
             self._context.tasks.end_part(task)  # which no job does for it
             if why:
+                task.failed += 1
                 self._context.message.show_error(why)
 
         for entry in entries:

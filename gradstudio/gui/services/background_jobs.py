@@ -64,7 +64,7 @@ class WriteJob(BackgroundJob):
     def succeeded(self, message: MessageBar) -> None:
         if self.task.parts == 1:
             message.show_news(f"Written: {self.path}", self.path)
-        elif self.task.over:
+        elif self.task.over and not self.task.failed:  # or the reason of a failure stays
             message.show_news(f"Written: {self.task.parts:,} files into {self.path.parent}", self.path.parent)
 
 
@@ -168,6 +168,7 @@ class BackgroundJobs:
             if job.cancelled:
                 message.show_news(f"Cancelled: {job.task.words[:1].lower()}{job.task.words[1:]}.")
             elif job.problem:
+                job.task.failed += 1
                 message.show_error(job.problem, job.details)
             else:
                 job.succeeded(message)

@@ -18,6 +18,7 @@ class Task:
     def __init__(self, words: str, parts: int = 1, *, can_cancel: bool = True) -> None:
         self.words, self.parts, self.can_cancel = words, parts, can_cancel
         self.done = 0  # parts
+        self.failed = 0  # of them
         self.cancelled = False
         self._begun = time.monotonic()
 
