@@ -100,9 +100,7 @@ class WatchedRun:
         return self._run is not None
 
     def gather(self) -> None:
-        """Record the rows that wait. Any thread may call this."""
-        if not self._rows:
-            return
+        """Record the rows that wait, and those that another thread records by now. Any thread may call this."""
         with self._recording:
             while self._rows:
                 row = self._rows.popleft()
@@ -202,8 +200,9 @@ class WatchedRun:
         remote.before_step(optimizer)
 
     def _note(self, text: str) -> None:
-        self.gather()
-        self._writer.note("notice", text)
+        with self._recording:
+            self.gather()
+            self._writer.note("notice", text)
 
     def take(self, row: Row) -> None:
         """Record a row, one of each `every`: at once where it has news, else with the next ones, or within the time in

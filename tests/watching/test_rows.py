@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
+from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.watching.reading import settings_of
@@ -373,3 +375,28 @@ def test_a_nan_ends_the_script_where_that_was_asked_for(watch: Watch) -> None:
     (square_loss(model) * math.nan).backward()
     with pytest.raises(FloatingPointError, match="step 0 is not finite: loss NaN"):
         optimizer.step()
+
+
+def test_a_row_that_another_thread_records_is_waited_for(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    one = watch(model, optimizer)
+    square_loss(model).backward()
+    optimizer.step()
+    (found,) = one.watched_runs
+    (run,) = runs_of(one)
+    record, begun, waiting = found._writer.record, threading.Event(), threading.Event()
+
+    def slowly(row: Row) -> None:
+        begun.set()
+        waiting.wait(0.05)  # as long as it takes to judge a row
+        record(row)
+
+    found._writer.record = slowly
+    layers = np.zeros((len(LAYER_METRICS), len(run.history.layers)), np.float32)
+    found._rows.append(Row(**dict.fromkeys(COLUMNS, 1.0) | {"step": 1, "loss": math.nan}, layers=layers))
+    other = threading.Thread(target=found.gather)
+    other.start()
+    assert begun.wait(10)
+    assert found.run is run and len(run.history) == 2 and run.first_nonfinite_step == 1
+    other.join()
