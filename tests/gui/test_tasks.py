@@ -87,7 +87,7 @@ def test_files_are_told_as_written_only_where_all_are(qtbot: QtBot, window: Wind
         task = window.tasks.begin("Writing 2 reports", 2)
         for number, make in enumerate(makes):
             window.jobs.draw(make, str(tmp_path / f"{number}.html"), task)
-            qtbot.waitUntil(lambda done=number + 1: task.done == done, timeout=LONG)
+            qtbot.waitUntil(lambda task=task, done=number + 1: task.done == done, timeout=LONG)
         assert told in window.message.shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,7 @@ from waiting import LONG
 from gradstudio.core.history import History
 from gradstudio.gui.drawing.overlay import Overlaid
 from gradstudio.gui.drawing.places import GUESS, Clock
+from gradstudio.gui.drawing.shared_cursor import StepRange
 from gradstudio.gui.drawing.time_axis import precise, tick, times
 from gradstudio.gui.drawing.time_bins import TimeBins
 from gradstudio.gui.runs.run_overlay import overlaid
@@ -48,6 +50,14 @@ def test_a_clock_tells_when_steps_began_and_which_step_ran() -> None:
     assert all(np.diff(clock.step_at(np.linspace(-1, clock.total + 1, 999))) >= 0)
     empty = Clock()
     assert empty.at(7.0) == pytest.approx(7 * GUESS) and empty.step_at(7 * GUESS) == pytest.approx(7)
+
+
+def test_a_clock_stays_finite_whatever_a_file_tells_of_steps() -> None:
+    steps, history = StepRange(), Seconds([1e308] * 5)
+    steps.places.timed = True
+    steps.places.take(history, 5)
+    steps.follow(5.0)
+    assert 0 == steps.left < steps.right < math.inf and 5 <= steps.last < 10
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 from gradstudio.core.history import History
 
 GUESS = 1e-3  # seconds of a step, until the first one was measured
+LONGEST = 1e9  # seconds of a step: a file of somebody else may tell more, and their sum is to stay finite
 READ = 1 << 16  # rows read at once
 
 
@@ -26,7 +27,7 @@ class Clock:
             end = start + len(seconds)
             if end >= len(self._began):
                 self._began = np.concatenate([self._began, np.zeros(max(end + 1 - len(self._began), len(self._began)))])
-            spent = np.where(np.isfinite(seconds), np.maximum(seconds, 0.0), 0.0)
+            spent = np.where(np.isfinite(seconds), np.clip(seconds, 0.0, LONGEST), 0.0)
             np.add(np.cumsum(spent), self._began[start], out=self._began[start + 1 : end + 1])
             self.count = end
 
