@@ -42,7 +42,8 @@ def report(
 ) -> None:
     """Write a run of the library as files: all of them, or none."""
     from gradstudio.core.files import file_name
-    from gradstudio.session.files import output, tensorboard
+    from gradstudio.session.files import output
+    from gradstudio.session.files.tensorboard import export
 
     allowed = (*output.EXPORTS, TENSORBOARD)
     asked = formats("--format", wanted, allowed)
@@ -62,7 +63,7 @@ def report(
     if with_memory:
         _work_out_memory(found)
     folder = out or Path(file_name(found.id))
-    more = tensorboard.event_file(found) if TENSORBOARD in asked else {}
+    more = export.event_file(found) if TENSORBOARD in asked else {}
     for path in output.export(
         found, folder, [name for name in asked if name != TENSORBOARD], note, more, sections, line
     ):

@@ -20,7 +20,7 @@ from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.passes.forward_backward import Passes
-from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness, testing, weight_format
+from gradstudio.engine.step import loss_scale, optimizers, schedules, sharpness_aware, testing, weight_format
 from gradstudio.engine.step.accumulation import UnclippedSum, kept
 from gradstudio.engine.step.checks import DOES_NOT_FIT, NO_CHECKS, NOBODY_JOINS, Checks
 from gradstudio.engine.step.gradients import add_noise, centralize
@@ -310,7 +310,7 @@ class Trainer:
         """Return the factor on the loss of every pass."""
         return self.experiment.loss.weight
 
-    def _climb(self, batches: list[Any], reading: Reading) -> sharpness.Origin:
+    def _climb(self, batches: list[Any], reading: Reading) -> sharpness_aware.Origin:
         """Make the passes whose losses the step has, and move the weights along their gradient: sharpness-aware
         minimization. A mistake of the loop is in the passes that come after; only a missing zero_grad is missing here
         too. Return where the weights were."""
@@ -321,13 +321,13 @@ class Trainer:
             reading.passed(self._forward_backward(batch, len(batches)))
         self.observer.call("perturb")
         self.observer.phase("update")
-        origin = sharpness.Origin(self.flat, self.model, self.before)
-        sharpness.perturb(self.flat, knobs.optimizer.sam_rho)
+        origin = sharpness_aware.Origin(self.flat, self.model, self.before)
+        sharpness_aware.perturb(self.flat, knobs.optimizer.sam_rho)
         if knobs.precision.weights != "fp32":
             weight_format.draw(self._weights, knobs.precision.weights)
         return origin
 
-    def _come_back(self, origin: sharpness.Origin) -> None:
+    def _come_back(self, origin: sharpness_aware.Origin) -> None:
         self.observer.call("restore")
         origin.restore()
 

@@ -257,7 +257,7 @@ def test_a_report_with_event_files_is_written_whole_or_not_at_all(
     def full(*given: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("gradstudio.session.files.tensorboard._write", full)
+    monkeypatch.setattr("gradstudio.session.files.tensorboard.export._write", full)
     refused(gradstudio("report", "first", "--format", "json,csv,tensorboard", "--out", tmp_path), "no space left")
     assert os.listdir(tmp_path) == []
 

@@ -16,9 +16,9 @@ from waiting import PATIENCE
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
-from gradstudio.session.files import curve_import, tensorboard
+from gradstudio.session.files import curve_import
 from gradstudio.session.files.output import OutputError
-from gradstudio.session.files.tensorboard import records
+from gradstudio.session.files.tensorboard import export, records
 from gradstudio.session.files.tensorboard.messages import fields
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -43,9 +43,9 @@ def run() -> Run:
 
 
 def test_every_number_comes_back_bit_for_bit(run: Run, tmp_path: Path) -> None:
-    path = tensorboard.export(run, tmp_path)
+    path = export.export(run, tmp_path)
     found = {curve.name: curve for curve in curve_import.read(tmp_path)}
-    measured = [name for name in tensorboard.SCALARS if len(run.history.measured(name)[0])]
+    measured = [name for name in export.SCALARS if len(run.history.measured(name)[0])]
     assert set(found) == {*measured, "grad_norm/0.weight", "grad_norm/<i>"}
     assert path.parent == tmp_path
     for name in measured:
@@ -64,7 +64,7 @@ def found_fields(content: bytes, *path: int) -> list[bytes]:
 
 
 def test_texts_are_there_and_nothing_in_them_is_markup(run: Run, tmp_path: Path) -> None:
-    contents, damage = records.unpack(tensorboard.export(run, tmp_path).read_bytes())
+    contents, damage = records.unpack(export.export(run, tmp_path).read_bytes())
     assert not damage
     assert found_fields(contents[0], 3) == [b"brain.Event:2"]
     said = {
@@ -80,7 +80,7 @@ def test_texts_are_there_and_nothing_in_them_is_markup(run: Run, tmp_path: Path)
 
 
 def test_histograms_show_how_the_layers_are_spread(run: Run, tmp_path: Path) -> None:
-    contents, _ = records.unpack(tensorboard.export(run, tmp_path).read_bytes())
+    contents, _ = records.unpack(export.export(run, tmp_path).read_bytes())
     spreads = {}
     for event in contents[4:]:
         for value in found_fields(event, 5, 1):
@@ -98,25 +98,25 @@ def test_histograms_show_how_the_layers_are_spread(run: Run, tmp_path: Path) -> 
 
 
 def test_a_log_that_is_written_again_takes_the_place_of_the_first(run: Run, tmp_path: Path) -> None:
-    assert tensorboard.export(run, tmp_path) == tensorboard.export(run, tmp_path)
+    assert export.export(run, tmp_path) == export.export(run, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_run_without_a_step_gives_a_log_of_texts(tmp_path: Path) -> None:
     run = Run(Preset(id="a", title="A", experiment=Experiment()), Experiment())
-    contents, damage = records.unpack(tensorboard.export(run, tmp_path).read_bytes())
+    contents, damage = records.unpack(export.export(run, tmp_path).read_bytes())
     assert len(contents) == 4 and not damage
 
 
 def test_a_folder_that_cannot_be_is_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be written"):
-        tensorboard.export(run, tmp_path / "file")
+        export.export(run, tmp_path / "file")
 
 
 def test_neither_torch_nor_anything_of_tensorboard_is_imported() -> None:
     wanted = "{'torch', 'tensorboard', 'tensorboardX', 'google', 'PySide6'}"
-    script = f"import sys, gradstudio.session.files.tensorboard; print(*{wanted} & set(sys.modules))"
+    script = f"import sys, gradstudio.session.files.tensorboard.export; print(*{wanted} & set(sys.modules))"
     assert (
         subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=True

@@ -27,8 +27,9 @@ from gradstudio.core.experiment import KNOBS
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.text import LONGEST_LINE
-from gradstudio.session.files import curve_import, tensorboard
+from gradstudio.session.files import curve_import
 from gradstudio.session.files.summary import summarize, to_json
+from gradstudio.session.files.tensorboard import export
 from gradstudio.session.library.store import DAMAGED, Entry, Library, LibraryError
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
@@ -386,7 +387,7 @@ def flipped(data: bytes, flips: list[tuple[float, int]]) -> bytes:
 
 @pytest.fixture(scope="module")
 def event_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return tensorboard.export(made("log"), tmp_path_factory.mktemp("log")).read_bytes()
+    return export.export(made("log"), tmp_path_factory.mktemp("log")).read_bytes()
 
 
 def test_any_event_file_gives_curves_or_one_line(event_log: bytes, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gradstudio.core.experiment import Experiment
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import trees
-from gradstudio.engine.step import clipping, optimizers, sharpness, weight_format
+from gradstudio.engine.step import clipping, optimizers, sharpness_aware, weight_format
 from gradstudio.engine.step.gradients import add_noise, centralize
 from gradstudio.engine.subject import Subject
 
@@ -115,7 +115,7 @@ class PlainLoop:
         origin = [(tensor, tensor.clone()) for tensor in held]
         with torch.no_grad():
             for parameter, grad in moved:
-                parameter.add_(grad * (knobs.optimizer.sam_rho / (norm + sharpness.EPS)))
+                parameter.add_(grad * (knobs.optimizer.sam_rho / (norm + sharpness_aware.EPS)))
         self._tell("data")
         return origin
 

@@ -144,9 +144,9 @@ class BackgroundJobs:
         """Write a run's event file for TensorBoard into a folder."""
 
         def write() -> None:
-            from gradstudio.session.files import tensorboard
+            from gradstudio.session.files.tensorboard import export
 
-            job.path = tensorboard.export(run, Path(folder))
+            job.path = export.export(run, Path(folder))
 
         job = WriteJob(Path(folder), write, self._tasks.begin("Writing an event file", can_cancel=False))
         self._begin(job)

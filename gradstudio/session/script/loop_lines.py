@@ -12,7 +12,7 @@ from gradstudio.session.script import (
     parametrization_lines,
     rank_lines,
     schedule_lines,
-    sharpness_lines,
+    sharpness_aware_lines,
     weight_format_lines,
 )
 from gradstudio.session.script.mistake_lines import always, ever, mark, right, switch, wrong
@@ -90,7 +90,7 @@ def loop(plan: Plan, lines: Lines) -> None:
     _apply_changes(plan, lines)
     rank_lines.suffer(plan, lines)
     _pass_over(plan, lines)
-    if sharpness_lines.ever(plan):
+    if sharpness_aware_lines.ever(plan):
         _climb(plan, lines, many=many)
     _zero_grad(plan, lines)
     if clipping_lines.ever(plan):
@@ -98,12 +98,12 @@ def loop(plan: Plan, lines: Lines) -> None:
     depth = 1 + many
     if many:
         _micro_batches(plan, lines)
-    if not sharpness_lines.ever(plan):
+    if not sharpness_aware_lines.ever(plan):
         _draw(plan, lines, depth)
     _mistakes_of_micro_batches(plan, lines, depth, many=many)
     _forward_and_backward(plan, lines, depth, many=many)
-    if sharpness_lines.ever(plan):
-        sharpness_lines.come_back(plan, lines)
+    if sharpness_aware_lines.ever(plan):
+        sharpness_aware_lines.come_back(plan, lines)
     _finish_gradient(plan, lines)
     _update(plan, lines)
     _tell(plan, lines, many=many)
@@ -125,8 +125,8 @@ def _climb(plan: Plan, lines: Lines, *, many: bool) -> None:
         share = f"loss / {plan.text('accumulation.steps')}" if many else "loss"
         lines.add(loss_scale_lines.backward(plan, share), depth)
 
-    sharpness_lines.draw(plan, lines, lambda lines, depth: _draw(plan, lines, depth), many=many)
-    sharpness_lines.climb(plan, lines, passes, many=many)
+    sharpness_aware_lines.draw(plan, lines, lambda lines, depth: _draw(plan, lines, depth), many=many)
+    sharpness_aware_lines.climb(plan, lines, passes, many=many)
 
 
 def _apply_changes(plan: Plan, lines: Lines) -> None:
@@ -164,8 +164,8 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
         ever(plan, "scheduler_each_micro_batch") and schedule_lines.scheduled(plan)
     )
     indexed = indexed or rank_lines.indexed(plan)
-    if sharpness_lines.ever(plan):
-        sharpness_lines.loop(plan, lines, indexed=indexed)
+    if sharpness_aware_lines.ever(plan):
+        sharpness_aware_lines.loop(plan, lines, indexed=indexed)
         return
     lines.add("losses = []", 1)
     lines.add(f"for {'index' if indexed else '_'} in range({count}):", 1)
@@ -279,8 +279,8 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
         _divide_gradients(plan, lines, depth)
     if clipping_lines.ever(plan):
         wrong(plan, lines, "clip_each_micro_batch", clipping_lines.call(plan), "it acts on parts of the sum", depth)
-    if sharpness_lines.ever(plan):
-        sharpness_lines.note_loss(plan, lines, depth, many=many)
+    if sharpness_aware_lines.ever(plan):
+        sharpness_aware_lines.note_loss(plan, lines, depth, many=many)
     elif many:
         lines.add("losses.append(loss.detach())", depth)
 
@@ -386,7 +386,7 @@ def _clip_late(plan: Plan, lines: Lines) -> None:
 def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
     """Add the line that prints the step, and the end of the run. The norm gets nine digits: it is a sum in float64,
     which the run adds up in another order."""
-    last = "told" if sharpness_lines.ever(plan) else "loss"
+    last = "told" if sharpness_aware_lines.ever(plan) else "loss"
     value = "torch.stack(losses).double().mean().item()" if many else f"{last}.item()"
     if rank_lines.ever(plan):
         rank_lines.tell(plan, lines, value)
