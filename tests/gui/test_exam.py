@@ -96,6 +96,29 @@ def test_an_exam_is_taken_and_graded(qtbot: QtBot, window: Window, exam: Path) -
     assert kept.fix == 1 and kept.sealed().seal == kept.seal
 
 
+def test_it_says_what_comes_next_and_makes_room_for_the_verdict(
+    qtbot: QtBot, window: Window, exam: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "next.exam"
+    path.write_bytes(exam.read_bytes())
+    dialog = opened(qtbot, window, path)
+    assert "First train it" in dialog.budget.text()
+    assert dialog.plots.plots[-1].widget.plot.getAxis("bottom").style["showValues"]
+    trained(qtbot, dialog, 1)
+    assert "Choose the cause" in dialog.budget.text()
+    dialog.causes.setCurrentRow(0)
+    qtbot.mouseClick(dialog.diagnose, Qt.MouseButton.LeftButton)
+    assert "Change the knobs" in dialog.budget.text()
+    qtbot.mouseClick(dialog.add, Qt.MouseButton.LeftButton)
+    trained(qtbot, dialog, 2)
+    assert "hand it in, or try again." in dialog.budget.text() and dialog.train.isVisible()
+    qtbot.mouseClick(dialog.hand_in, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "points" in dialog.verdict.text(), timeout=LONG)
+    assert dialog.verdict.height() >= dialog.verdict.heightForWidth(dialog.verdict.width())
+    assert dialog.causes.geometry().bottom() < dialog.diagnose.y()
+    assert not any(part.isVisible() for part in (dialog.knob, dialog.changes, dialog.train))
+
+
 def test_closing_in_mid_run_ends_it(qtbot: QtBot, window: Window, exam: Path, tmp_path: Path) -> None:
     path = tmp_path / "two.exam"
     path.write_bytes(exam.read_bytes())

@@ -60,7 +60,9 @@ class ExamDialog(TemporaryDialog):
         self.diagnose, self.train, self.hand_in = (
             QPushButton("This is the cause"), QPushButton("Train it as it stands"), QPushButton("Hand in this try")
         )  # fmt: skip
-        self._editor_place = QVBoxLayout()
+        self._editor_room, self._trying = QWidget(), ()
+        self._editor_place = QVBoxLayout(self._editor_room)
+        self._editor_place.setContentsMargins(0, 0, 0, 0)
         self._lay_out()
         self._connect()
         self._choose_knob(self.knob.currentText())
@@ -122,6 +124,7 @@ class ExamDialog(TemporaryDialog):
         """Show the editor of a knob. It begins with the knob's default, which says nothing of the value in force."""
         while item := self._editor_place.takeAt(0):
             if widget := item.widget():
+                widget.hide()  # until the event loop deletes it
                 widget.deleteLater()
         self._editor = editor_for(KNOBS[name])
         self._editor.setParent(self)
@@ -209,9 +212,9 @@ class ExamDialog(TemporaryDialog):
         handed_in, looked = sheet.fix > 0, bool(sheet.tries)
         said = f" Your diagnosis is {sheet.diagnosis}." if sheet.diagnosis else ""
         self.budget.setText(
-            "The answer sheet is " + str(self._path) if handed_in
+            f"The answer sheet is {self._path}; give it to your teacher." if handed_in
             else f"{plural(self.attempt.left, 'try is', 'tries are')} left; each may change "
-            f"{plural(exam.changes, 'knob', 'knobs')}.{said}"
+            f"{plural(exam.changes, 'knob', 'knobs')}.{said} {self._next_step()}"
         )  # fmt: skip
         self.train.setText(
             "Training …" if self.busy else "Train with these changes" if looked else "Train it as it stands"
@@ -227,6 +230,20 @@ class ExamDialog(TemporaryDialog):
         self._fill(self.changes, [f"{name} = {format_value(value)}" for name, value in self._changed.items()])
         self._fill(self.tries, [_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
         self.verdict.setVisible(bool(self.verdict.text()))
+        for part in self._trying:
+            part.setVisible(not handed_in)  # the verdict needs the room
+
+    def _next_step(self) -> str:
+        """Return what is to be done next, as a sentence."""
+        if self.busy:
+            return "Wait for the end of this run."
+        if not self.attempt.sheet.tries:
+            return "First train it as it stands."
+        if not self.attempt.sheet.diagnosis:
+            return "Choose the cause; the first answer counts."
+        if len(self.attempt.sheet.tries) > 1:
+            return "Choose the try that heals it and hand it in" + (", or try again." if self.attempt.left else ".")
+        return "Change the knobs that heal it, and train."
 
     @staticmethod
     def _fill(shown: QListWidget, texts: list[str]) -> None:
@@ -282,17 +299,19 @@ class ExamDialog(TemporaryDialog):
         side.setSpacing(6)
         row, both = QHBoxLayout(), QHBoxLayout()
         row.addWidget(self.knob, 1)
-        row.addLayout(self._editor_place, 1)
+        row.addWidget(self._editor_room, 1)
         row.setAlignment(self.knob, Qt.AlignmentFlag.AlignTop)
         both.addWidget(self.add)
         both.addWidget(self.remove)
+        heading = _heading("What the next try changes")
         for part, share in (
             (self.about, 0), (_heading("What is the cause?"), 0), (self.causes, 6), (self.diagnose, 0),
-            (_heading("What the next try changes"), 0), (row, 0), (both, 0), (self.changes, 3), (self.train, 0),
+            (heading, 0), (row, 0), (both, 0), (self.changes, 3), (self.train, 0),
             (_heading("Tries"), 0), (self.tries, 5), (self.hand_in, 0), (self.verdict, 0), (self.budget, 0),
             (self.problem, 0),
         ):  # fmt: skip
             side.addLayout(part, share) if isinstance(part, QHBoxLayout) else side.addWidget(part, share)
+        self._trying = (heading, self.knob, self._editor_room, self.add, self.remove, self.changes, self.train)
         beside = QWidget()
         beside.setLayout(side)
         beside.setFixedWidth(SIDE)

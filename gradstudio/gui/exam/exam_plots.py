@@ -44,6 +44,7 @@ class ExamPlots(QWidget):
             plot.marks.hides_changes = True
             plot.show_values("left", False)
             column.addWidget(plot, share)
+        self.plots[-1].widget.write_steps()
         self._shown: tuple[Run | None, bool] = (None, False)  # and whether it was over
 
     def show_run(self, run: Run | None) -> None:

@@ -21,7 +21,7 @@ from gradstudio.session.course.worksheet import LONGEST_NAME, Worksheet, Workshe
 def ask_exercise(context: Context) -> None:
     """Ask which of the bundled exercises to do."""
     titles = {f"{place}. {exercises.load(id).title}": id for place, id in enumerate(exercises.available(), 1)}
-    dialog = popups.input_dialog(context.parent, "Do an exercise", "Which one?")
+    dialog = popups.input_dialog(context.parent, "Do an exercise", "Exercise to do")
     dialog.setComboBoxItems(list(titles))
     if box := dialog.findChild(QComboBox):
         box.setAccessibleName("Exercise")
