@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +16,14 @@ from gradstudio.commands.terminal import WrongRequest, complain, say, say_json, 
 if TYPE_CHECKING:
     from gradstudio.core.exam import Exam
     from gradstudio.core.exercise import Exercise
+    from gradstudio.session.course.exam_taking import AnswerSheet
     from gradstudio.session.course.grading import Grader
+    from gradstudio.session.course.worksheet import Worksheet
     from gradstudio.session.files.report.worksheet_report import Handed
     from gradstudio.session.record.run import Run
 
 MOST_SHEETS = 500
+EXAM = "exam "  # before the id of an exam, which so is no exercise's
 HEAD = ("file", "name", "exercise", "verified", "reason", "score", "of")
 
 
@@ -46,7 +50,7 @@ def grade(
 
     own = {found.id: found for found in map(exercises.read, exercise or [])}
     known: dict[str, Exercise | Exam] = {**{id: exercises.load(id) for id in exercises.available()}, **own}
-    known |= {f"exam {found.id}": found for found in map(exams.read, exam or [])}
+    known |= {f"{EXAM}{found.id}": found for found in map(exams.read, exam or [])}
     grader = Grader(_train)
     handed = [_handed(path, known, grader) for path in _sheets(folder)]
     rows = [(each["file"], *(each[name] for name in HEAD[1:])) for each in map(_as_json, handed)]
@@ -94,13 +98,24 @@ def _handed(path: Path, known: dict[str, Exercise | Exam], grader: Grader) -> Ha
         shown = shown.model_copy(update={"exercise": clean(shown.exercise)})
     asked = known.get(sheet.exercise)
     if asked is None:
-        return Handed(name, shown, None, f"no {shown.what} is known; there are: {', '.join(known)}")
-    complain(f"{name}: its runs are trained again")
+        return Handed(name, shown, None, _unknown(shown, known))
+    if sheet.fix > 0 if isinstance(sheet, exam_taking.AnswerSheet) else sheet.handed_in is not None:
+        complain(f"{name}: its runs are trained again")
     if isinstance(sheet, exam_taking.AnswerSheet):
         assert isinstance(asked, Exam)
         return Handed(name, shown, exam_taking.grade(sheet, asked, _train))
     assert not isinstance(asked, Exam)
     return Handed(name, shown, grader.grade(sheet, asked))
+
+
+def _unknown(sheet: Worksheet | AnswerSheet, known: Iterable[str]) -> str:
+    """Return that the exam or exercise of a sheet is not known, and how to name it."""
+    from gradstudio.session.course.exam_taking import AnswerSheet
+
+    of_exam = isinstance(sheet, AnswerSheet)
+    alike = ", ".join(id for id in known if id.startswith(EXAM) == of_exam)
+    option = "--exam FILE" if of_exam else "--exercise FILE.toml"
+    return f"no {sheet.what} is known{alike and f'; there are: {alike}'}; name its file with {option}"
 
 
 def _train(run: Run) -> None:
@@ -133,7 +148,7 @@ def _as_json(handed: Handed) -> dict[str, Any]:
 
 
 def _row(told: dict[str, Any]) -> tuple[str, ...]:
-    score = "" if told["score"] is None else f"{told['score']} of {told['of']}"
+    score = "" if not told["of"] else f"{told['score']} of {told['of']}"
     return told["file"], told["name"] or "", "yes" if told["verified"] else "no", score, told["reason"]
 
 

@@ -114,6 +114,17 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
     assert "Few changes" in (tmp_path / "out" / "class.html").read_text()
 
 
+def test_a_teacher_is_told_how_to_name_the_exam(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    attempt = exam_taking.Attempt(exam[1], "Ada")
+    (tmp_path / "in" / "ada.toml").write_text(attempt.sheet.sealed().to_toml())
+    asked = ["grade", str(tmp_path / "in"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1 and "is known; name its file with --exam FILE" in done.stdout, done.output
+    done = CliRunner().invoke(app, [*asked, "--exam", str(exam[0])])
+    assert "not handed in" in done.stdout and "0 of 0" not in done.stdout and "trained again" not in done.stderr
+
+
 def test_the_budgets_hold(exam: tuple[Path, Exam]) -> None:
     found = exam[1].model_copy(update={"tries": 1, "changes": 1})
     attempt = Attempt(found, "Ada")
