@@ -171,6 +171,35 @@ def test_a_step_ticks_by_whatever_heals_the_run_and_says_which() -> None:
     assert named.whole and named.steps[4].note == ""
 
 
+def test_a_cure_that_the_lesson_asked_for_is_no_other_way() -> None:
+    lesson = (
+        LESSON[: LESSON.index("[[lesson]]")]
+        + """
+[[lesson]]
+text = "Press Run."
+outcome = "nonfinite"
+
+[[lesson]]
+text = "Set lr to 0.01, and press Restart."
+knobs = ["optimizer.lr=0.01"]
+outcome = "finished"
+
+[[lesson]]
+text = "Set lr to 0.2, and press Restart."
+knobs = ["optimizer.lr=0.2"]
+outcome = "finished"
+"""
+    )
+    progress = Progress(presets.parse(lesson, Path("two_cures.toml")))
+    broken, healed = ran(DIVERGED), ran([1.0, 0.5], optimizer__lr=0.01)
+    progress.look(broken, broken.experiment)
+    progress.look(healed, healed.experiment)
+    assert progress.next == 2, "what the last step says is still to be done"
+    other = ran([1.0, 0.5], optimizer__lr=0.01, model__width=64)
+    progress.look(other, other.experiment)
+    assert progress.whole
+
+
 def test_every_bundled_lesson_can_be_done_by_hand() -> None:
     found = [presets.read(path) for path in presets.available()]
     assert len(found) > 50 and not any(map(promises.why_not_by_hand, found))
@@ -187,6 +216,10 @@ def test_every_bundled_lesson_can_be_done_by_hand() -> None:
         (
             'knobs = ["model.init=he"]\n[[lesson]]\ntext = "Make map."\nmap = "made"',
             "step 2 of the lesson makes its map with another model.init than the preset",
+        ),
+        (
+            'knobs = ["model.init=he"]\n[[lesson]]\ntext = "How high?"\nexplain = {measure = "loss.max"}',
+            "step 2 of the lesson asks about a run with another model.init",
         ),
     ],
 )  # fmt: skip

@@ -130,8 +130,8 @@ class Progress:
             )
 
     def _look_for_another_way(self, run: Run) -> None:
-        """Give the steps that set the fix their check marks where the run is healed by any other change, and say by
-        which."""
+        """Give the steps that set the fix their check marks where the run is healed by any other change than those
+        that the lesson has asked for so far, and say by which."""
         promise, place = self.preset.promise, self.next
         wanted = [at for at in range(place, len(self.steps)) if _heals(self.preset.lesson[at], promise)]
         if not wanted or wanted[0] != place or promise is None or run.status != "finished":
@@ -140,7 +140,12 @@ class Progress:
             return
         changed = differing(self.preset.experiment, run.in_force)
         others = {name: value for name, value in changed.items() if name.partition(".")[0] != "run"}
-        if not others or all(run.in_force[name] == value for name, value in map(parse_assignment, promise.fix)):
+        told_so_far = self.preset.experiment.with_texts(
+            [text for step in self.preset.lesson[:place] for text in step.knobs]
+        )
+        if all(told_so_far[name] == value for name, value in others.items()):
+            return
+        if all(run.in_force[name] == value for name, value in map(parse_assignment, promise.fix)):
             return
         told = ", ".join(f"{name} = {format_value(value)}" for name, value in others.items())
         for at in wanted:

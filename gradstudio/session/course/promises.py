@@ -115,7 +115,8 @@ def walk_through(preset: Preset, asked: Experiment, runs: Runs) -> tuple[Experim
 
 def why_not_by_hand(preset: Preset) -> str:
     """Return which step of a lesson a person cannot do in the window, "" where there is none: a knob that has no effect
-    there, and so is greyed, or a map of other knobs than the one that the preset proposes. Nothing is trained."""
+    there, and so is greyed, a map of other knobs than the one that the preset proposes, or a number of the preset's own
+    run when another one is in the window. Nothing is trained."""
     asked, proposed = preset.experiment, preset.map
     for at, step in enumerate(preset.lesson, 1):
         for name, value in map(parse_assignment, step.knobs):
@@ -124,7 +125,15 @@ def why_not_by_hand(preset: Preset) -> str:
             asked = asked.with_value(name, value)
         if step.map == "made" and proposed and (other := set(differing(preset.experiment, asked)) - proposed.free):
             return f"step {at} of the lesson makes its map with another {', '.join(sorted(other))} than the preset"
+        if step.explain and not step.knobs and (other := _changed(preset.experiment, asked)):
+            return (
+                f"step {at} of the lesson asks about a run with another {', '.join(other)}: its knobs have to name that"
+            )
     return ""
+
+
+def _changed(preset: Experiment, asked: Experiment) -> list[str]:
+    return sorted(name for name in differing(preset, asked) if name.partition(".")[0] != "run")
 
 
 def why_no_answer(step: LessonStep, run: Run) -> str:
