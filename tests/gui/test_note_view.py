@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from gradstudio.gui.runs import note_view
 from gradstudio.gui.runs.note_view import NoteView
 from gradstudio.gui.runs.notes_editor import NotesEditor
+from gradstudio.gui.runs.run_painter import one_line_of
 from gradstudio.gui.window import Window
 
 
@@ -86,6 +87,19 @@ def test_a_note_is_edited_as_text_and_then_shown(qtbot: QtBot) -> None:
     elsewhere.setFocus()
     QTest.mouseClick(notes.view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, QPoint(200, 40))
     assert notes.note.isVisible()
+
+
+def test_a_long_note_is_shown_from_its_beginning_and_one_line_of_it_in_the_list(qtbot: QtBot) -> None:
+    notes = NotesEditor()
+    qtbot.addWidget(notes)
+    notes.show()
+    notes.note.setPlainText(
+        "# Lower rate\n\n- `lr=0.01` **holds**\n- see [the paper](https://example.org)\n\n" + "more\n\n" * 9
+    )
+    notes._render()
+    notes.view.ensureCursorVisible()  # as focus and a resize do
+    assert notes.view.verticalScrollBar().maximum() > 0 and notes.view.verticalScrollBar().value() == 0
+    assert one_line_of(notes.note.toPlainText()).startswith("Lower rate lr=0.01 holds see the paper more")
 
 
 def test_a_link_is_opened_only_when_asked(window: Window, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ class NoteView(QTextBrowser):
         text = re.sub(rf"\S{{{LONGEST_WORD}}}", r"\g<0> ", note)
         self.document().setMarkdown(IMAGE.sub("[image: ", text), FEATURES)
         self._shrink_headings()
+        self.moveCursor(QTextCursor.MoveOperation.Start)  # or the view shows the end of a long note
         self.setAccessibleDescription(f"{self.toPlainText()} Press Enter to edit it.")
 
     def _shrink_headings(self) -> None:

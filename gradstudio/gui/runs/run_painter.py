@@ -19,7 +19,8 @@ BOX = 16  # px
 LEFT = 40  # px from the edge to the texts
 SPARE = 7  # px above and below the texts
 
-MARKS = re.compile(r"(?m)^ *(#{1,6}|[-*+]) +|\*\*")  # of Markdown, which one line of a note does not need
+MARKS = re.compile(r"(?m)^ *(#{1,6}|[-*+]) +|\*\*|`")  # of Markdown, which one line of a note does not need
+LINK = re.compile(r"!?\[([^]\n]*)\]\([^)\n]*\)")
 
 _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -27,6 +28,11 @@ _CENTER = Qt.AlignmentFlag.AlignCenter
 _ELIDED = Qt.TextElideMode.ElideRight
 
 Index = QModelIndex | QPersistentModelIndex
+
+
+def one_line_of(note: str) -> str:
+    """Return the beginning of a note as one line, without the marks of Markdown and where its links lead."""
+    return " ".join(MARKS.sub("", LINK.sub(r"\1", note[:400])).split())[:200]
 
 
 class RunPainter(QStyledItemDelegate):
@@ -157,9 +163,7 @@ class RunPainter(QStyledItemDelegate):
         painter.setPen(theme.color("dim"))
         if words.note and line.right() - left > 30:
             room = QRect(left + 1, line.top(), line.right() - left, line.height())
-            painter.drawText(
-                room, _LEFT, _fitted(painter, " ".join(MARKS.sub("", words.note[:200]).split()), room.width())
-            )
+            painter.drawText(room, _LEFT, _fitted(painter, one_line_of(words.note), room.width()))
 
 
 def _fitted(painter: QPainter, text: str, width: int) -> str:
