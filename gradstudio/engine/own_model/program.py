@@ -3,7 +3,6 @@ the line of the file."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
