@@ -140,6 +140,17 @@ def test_a_run_that_is_over_keeps_its_figures_and_a_branch_has_its_own(qtbot: Qt
     assert branch is not run
 
 
+def test_a_run_that_is_over_promises_no_next_step(qtbot: QtBot, window: Window) -> None:
+    window.controls.run_or_pause()
+    run = window.simulator.run
+    qtbot.waitUntil(lambda: run.over, timeout=LONG)
+    run.history.activations.clear()
+    opened(qtbot, window)
+    window.gauges.refresh()
+    panel = window.side.gauges
+    assert "not measured" in panel.activations.text.text(), panel.activations.text.text()
+
+
 def test_why_there_is_nothing_is_said_in_place_of_the_picture(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
     window = opened(qtbot, make_window(problem__batch_size=1))
     stepped(qtbot, window)

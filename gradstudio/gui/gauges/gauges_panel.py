@@ -27,6 +27,7 @@ MUCH = 0.5  # share of a layer, dead or saturated, from which on it is bold
 LONGEST_NAME = 24  # letters
 
 WAITING = "Measured at the next step of the run."
+MISSING = "This gauge was not measured in this run."
 
 
 class GaugeCard(QFrame):
@@ -156,16 +157,16 @@ class GaugesPanel(Page):
             elif samples:
                 show(run, samples)
             else:
-                card.say("", "", "This gauge was not measured in this run." if run.over else WAITING)
+                card.say("", "", MISSING if run.over else WAITING)
         latest_cut = run.gauge_samples.get("clipping", [])[-1:]
         cut = [(step, value) for step, value in latest_cut if isinstance(value, ClippedGradient)]
         problem = run.gauge_problems.get("clipping", "")
         if run.over and not cut and not problem:
-            problem = "This gauge was not measured in this run."
+            problem = MISSING
         self.clipping.refresh(run.in_force.clipping, cut[0] if cut else None, problem)
         latest = run.history.activations[-1] if run.history.activations else None
-        if self.activations.is_new(run, latest):
-            self._show_activations(latest)
+        if self.activations.is_new(run, latest, run.over):
+            self._show_activations(latest, over=run.over)
 
     # ---- each gauge
 
@@ -201,9 +202,9 @@ class GaugesPanel(Page):
         self._drift.show_of(steps, values, [math.inf] * len(found), "")
         self.logits.say(number(values[-1]), _at(steps[-1]), gauge_readings.logits(found[-1]))
 
-    def _show_activations(self, found: Activations | None) -> None:
+    def _show_activations(self, found: Activations | None, *, over: bool) -> None:
         if found is None:
-            self.activations.say("", "", WAITING)
+            self.activations.say("", "", MISSING if over else WAITING)
             return
         dim = theme.colors.dim
         head = f"<tr style='color:{dim}'><td>layer</td><td align='right'>saturated</td><td align='right'>dead</td></tr>"
@@ -224,7 +225,9 @@ class GaugesPanel(Page):
     # ---- inside
 
     def _note(self, run: Run) -> None:
-        if run.over:
+        if run.watched:
+            text = "This run was watched in another program, which alone has its model: gauges are measured only here."
+        elif run.over:
             text = "The run is over, and these are its last values. To measure at another step, rewind to it."
         else:
             text = (
@@ -251,7 +254,7 @@ class GaugesPanel(Page):
 
     def _restyle(self) -> None:
         if self._run is not None and self._run.history.activations:
-            self._show_activations(self._run.history.activations[-1])
+            self._show_activations(self._run.history.activations[-1], over=self._run.over)
 
 
 def _at(step: int) -> str:
