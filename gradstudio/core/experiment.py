@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 from gradstudio.core import combinations, ranks_allowed
 from gradstudio.core.knobs import Knob, KnobError, Section, Value, format_value, knob, read_knobs
 from gradstudio.core.studio_file import SECTION, StudioFile
+from gradstudio.core.text import LONGEST_LINE
 
 # Models whose layers take an activation, norms and residuals as the knobs say; the others bring their own.
 LAYERED = ("mlp", "rnn", "cnn", "gan", "policy")
@@ -814,6 +815,7 @@ def _explain(fault: ValidationError) -> KnobError:
     return first.get("ctx", {}).get("error") or KnobError(first["msg"])
 
 
+_AND_MORE = 40  # letters of an error that are left for its beginning on a terminal, and for "and 9 more"
 _WHAT = {"model": "model", "optimizer": "model", "problem": "data", "loss": "loss"}
 
 
@@ -836,4 +838,9 @@ def _unknown(name: str) -> str:
     fields = [found.field for found in KNOBS.values() if found.section == section]
     close = difflib.get_close_matches(name, KNOBS, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}? " if close else ""
-    return f"unknown knob {name}; {hint}{section} has: {', '.join(fields)}"
+    told = f"unknown knob {name}; {hint}{section} has: "
+    named = fields  # as many as an error has room for
+    while len(told) + len(", ".join(named)) > LONGEST_LINE - _AND_MORE:
+        named = named[:-1]
+    more = len(fields) - len(named)
+    return f"{told}{', '.join(named)}{f' and {more} more' if more else ''}"

@@ -14,11 +14,12 @@ from gradstudio.core.text import number, power, short_name
 from gradstudio.gui.drawing import pyqtgraph_internals
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
 from gradstudio.gui.drawing.row_groups import Group, groups
+from gradstudio.gui.theme import theme
 
 LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
 RIGHT_WIDTH = 64
 FARTHEST = 300  # decades from 1: closer, 10 to that power is a normal float
-HIGH = 14  # px that the name of a layer takes
+HIGH = 14  # px that the name of a layer takes, like all room for texts here before it is zoomed
 CLOSEST = 0.8  # of that, between two names of which most have more room
 LONGEST = 18  # letters of a layer's name that fit there
 
@@ -94,7 +95,7 @@ class LogAxis(Axis):
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         low, high = math.floor(minVal), math.ceil(maxVal)
-        every = max(1, math.ceil((high - low) * 22 / max(size, 1)))
+        every = max(1, math.ceil((high - low) * 22 * theme.zoom / max(size, 1)))
         decades = [float(d) for d in _multiples(every, low, high)]
         inside = [d for d in decades if minVal <= d <= maxVal]
         if len(inside) >= 3 or maxVal - minVal > 3:
@@ -103,10 +104,10 @@ class LogAxis(Axis):
             for parts in ((1, 2, 5), (1, 3), (1,)):  # fewer where the plot is low
                 places = [d + math.log10(m) for d in range(low, high + 1) for m in parts]
                 found = [place for place in places if minVal <= place <= maxVal]
-                if len(found) * 12 <= size or len(found) <= 2:
+                if len(found) * 12 * theme.zoom <= size or len(found) <= 2:
                     break
             return [(1.0, found)]
-        values = round_numbers(10**minVal, 10**maxVal, max(int(size / 40), 2))
+        values = round_numbers(10**minVal, 10**maxVal, max(int(size / (40 * theme.zoom)), 2))
         return [(0.1, [math.log10(value) for value in values if value > 0])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
@@ -132,7 +133,7 @@ class EitherAxis(LogAxis):
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         if self.linear:
-            return [(1.0, round_numbers(minVal, maxVal, max(int(size / 40), 2)))]
+            return [(1.0, round_numbers(minVal, maxVal, max(int(size / (40 * theme.zoom)), 2)))]
         return super().tickValues(minVal, maxVal, size)
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
@@ -143,7 +144,7 @@ class Log2Axis(Axis):
     """An axis whose positions are log2 of the values; ticks stand on whole powers."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        every = max(1, math.ceil((maxVal - minVal) * 18 / max(size, 1)))
+        every = max(1, math.ceil((maxVal - minVal) * 18 * theme.zoom / max(size, 1)))
         return [(float(every), [float(p) for p in _multiples(every, math.ceil(minVal), math.floor(maxVal))])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
@@ -154,7 +155,7 @@ class LinearAxis(Axis):
     """An axis with ticks at round numbers, at two of them at least."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        values = round_numbers(minVal, maxVal, max(int(size / 22), 2))
+        values = round_numbers(minVal, maxVal, max(int(size / (22 * theme.zoom)), 2))
         # Two steps of a fifth, or at most half, of the axis fit wherever it begins.
         return [(1.0, values if len(values) > 1 else round_numbers(minVal, maxVal, 5))]
 
@@ -166,12 +167,8 @@ class StepAxis(Axis):
     """An axis of optimizer steps: whole numbers only."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        values = [
-            value
-            for value in round_numbers(minVal, maxVal, max(int(size / 90), 2))
-            if value == int(value) and value >= 0
-        ]
-        return [(1.0, values)]
+        values = _steps(minVal, maxVal, max(int(size / (90 * theme.zoom)), 2))
+        return [(1.0, values if len(values) > 1 else _steps(minVal, maxVal, 4))]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [f"{int(value):,}" for value in values]
@@ -189,7 +186,10 @@ class LayerAxis(Axis):
         self.drop_picture()
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        rows, room = len(self.names), max(size, 1) / HIGH  # room: number of names that stand one over the other
+        rows, room = (
+            len(self.names),
+            max(size, 1) / (HIGH * theme.zoom),
+        )  # room: number of names that stand one over the other
         if rows <= room:
             self._told = {row + 0.5: name for row, name in enumerate(self.names)}
         else:
@@ -216,6 +216,10 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [float(v) for v in np.arange(first, last + 1) * step][:50]
+
+
+def _steps(low: float, high: float, count: int) -> list[float]:
+    return [value for value in round_numbers(low, high, count) if value == int(value) and value >= 0]
 
 
 def _multiples(every: int, low: int, high: int) -> range:

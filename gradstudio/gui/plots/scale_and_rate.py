@@ -54,12 +54,15 @@ class ScaleAndRatePlot(StepPlot):
 
     def legend(self) -> str:
         c = theme.colors
-        rate = f"&nbsp; <span style='color:{c.good}'>- - - learning rate</span> (right)" if self.with_rate else ""
+        rate = f"<span style='color:{c.good}'>- - - learning rate</span> (right)" if self.with_rate else ""
         if self.run is None or not self._scaled():
             dtype = self.run.in_force.precision.dtype if self.run else "fp32"
-            return f"{dtype}: no loss scale in use {rate}" if self.with_rate else "no loss scale in use"
-        marks = f" &nbsp; <span style='color:{c.bad}'>▼ {self._skipped:,} skipped</span>" if self._skipped else ""
-        return f"<span style='color:{c.accent}'>—— scale, log₂</span>{marks} {rate}"
+            if not self.with_rate:
+                return "no loss scale in use"
+            return self.header.first_that_fits(f"{dtype}: no loss scale in use &nbsp; {rate}", rate, "")
+        marks = f"<span style='color:{c.bad}'>▼ {self._skipped:,} skipped</span>" if self._skipped else ""
+        parts = [part for part in (f"<span style='color:{c.accent}'>—— scale, log₂</span>", marks, rate) if part]
+        return self.header.first_that_fits(*(" &nbsp; ".join(parts[:count]) for count in range(len(parts), 0, -1)), "")
 
     def clear(self) -> None:
         super().clear()

@@ -21,6 +21,7 @@ REWIND, REWIND_TO = "Rewind…", "Rewind to {:,}"
 SEPARATOR = " · "  # between the parts of a state
 SIZES = (1.0, 0.9, 0.8)  # of the state's text, the largest that fits
 ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
+TIGHT = 1040  # px of the bar below which the device, and the name of the preset, give way to the state of the run
 LONGEST_TITLE = 26  # characters of a preset's title
 
 
@@ -104,6 +105,7 @@ class TopBar(QWidget):
         self._playing: bool | None = None
         self._rewinds_as = ""  # what the table of commands says of rewinding
         self._alone = False  # whether only the state of the run is shown
+        self._title = self._mark = ""  # of the preset; the mark says that knobs differ from it
         self._watch = ChangeWatch()
         self._lay_out()
         theme.dress(self)
@@ -140,8 +142,12 @@ class TopBar(QWidget):
     def _show_preset(self, simulator: Simulator) -> None:
         changed = simulator.requested != simulator.preset.experiment
         title = simulator.preset.title
-        title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
-        self.preset.setText(f"{title}{' •' if changed else ''} {ARROW}")
+        self._title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
+        self._mark = " •" if changed else ""
+        self._name_preset()
+
+    def _name_preset(self) -> None:
+        self.preset.setText(f"{'Preset' if self._is_tight else self._title}{self._mark} {ARROW}")
 
     def show_device(self, device: str, automatic: str) -> None:
         """Show the device that was asked for; `automatic` is the one that `auto` stands for, once that is known."""
@@ -182,9 +188,15 @@ class TopBar(QWidget):
             part.setVisible(not alone)
         self._make_room()
 
+    @property
+    def _is_tight(self) -> bool:
+        return self.width() < TIGHT * theme.zoom
+
     def _make_room(self) -> None:
-        """Leave the room to the state of the run where there is little."""
+        """Leave the room to the state of the run where there is little. The menus have what is not shown then."""
         self._speed_title.setVisible(self.width() >= ROOMY * theme.zoom and not self._alone)
+        self.device.setVisible(not self._is_tight and not self._alone)
+        self._name_preset()
 
     def keep_widths(self) -> None:
         """Keep room for the longest text, so that nothing moves when it changes."""
