@@ -400,10 +400,10 @@ class Trainer:
     def _measure_gradients(self, batches: list[Any], checks: Checks) -> None:
         """Measure the gradients that were asked for, where that of the step is taken. Nothing is asked for then."""
         with self.subject.no_chance():
-            self._measure_beside(batches, checks)
+            self._compare_gradients(batches, checks)
         self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
 
-    def _measure_beside(self, batches: list[Any], checks: Checks) -> None:
+    def _compare_gradients(self, batches: list[Any], checks: Checks) -> None:
         parameters = self.flat.parameters
         if self.compare_next and not memory.fits(self._kept * len(batches)):
             checks.joined_problem = DOES_NOT_FIT

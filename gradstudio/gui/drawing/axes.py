@@ -186,10 +186,8 @@ class LayerAxis(Axis):
         self.drop_picture()
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        rows, room = (
-            len(self.names),
-            max(size, 1) / (HIGH * theme.zoom),
-        )  # room: number of names that stand one over the other
+        rows = len(self.names)
+        room = max(size, 1) / (HIGH * theme.zoom)  # number of names that stand one over the other
         if rows <= room:
             self._told = {row + 0.5: name for row, name in enumerate(self.names)}
         else:

@@ -6,8 +6,9 @@ import math
 
 from gradstudio.gui.drawing.axes import StepAxis, round_numbers
 from gradstudio.gui.drawing.places import Places
+from gradstudio.gui.theme import theme
 
-APART = 90  # px between two ticks
+APART = 90  # px between two ticks, before texts are zoomed
 UNITS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 PARTS = (0.5, 1, 2, 5, 10, 15, 30, 60)  # of a minute or an hour, between two ticks
 
@@ -22,7 +23,7 @@ class PlaceAxis(StepAxis):
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         if not self._places.timed:
             return super().tickValues(minVal, maxVal, size)
-        return [(1.0, times(max(minVal, 0.0), maxVal, max(int(size / APART), 2)))]
+        return [(1.0, times(max(minVal, 0.0), maxVal, max(int(size / (APART * theme.zoom)), 2)))]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if not self._places.timed or not values:

@@ -123,7 +123,10 @@ class FiguresBar(QWidget):
         self._place_note(note)
 
     def show_tasks(self, tasks: Tasks) -> None:
-        """Show what takes long, in the room that the figures leave: for the note there is none then, or less."""
+        """Show what takes long, in the room that the figures leave: for the note there is none then, or less. Cheap
+        while nothing does."""
+        if self.tasks.isHidden() and not tasks.long:
+            return
         self.tasks.refresh(tasks, self._room)
         if self._noted:
             self._place_note(self._noted[0])
