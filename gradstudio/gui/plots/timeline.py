@@ -8,11 +8,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QGraphicsRectItem, QPushButton
 
 from gradstudio.core.knobs import format_value
-from gradstudio.core.text import plural
+from gradstudio.core.text import duration, number, plural
 from gradstudio.gui.drawing.axes import Axis
 from gradstudio.gui.drawing.marks import Mark, Marks
 from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
-from gradstudio.gui.drawing.time_axis import precise
 from gradstudio.gui.drawing.view_box import RewindBox
 from gradstudio.gui.plots.plot_options import X_AXIS
 from gradstudio.gui.plots.run_marks import changed_at
@@ -75,6 +74,7 @@ class Timeline(StepPlot):
         self._follow.setProperty("role", "flat")
         self._follow.setToolTip("Show all steps in every plot and follow the run again (Home)")
         self._follow.clicked.connect(self._show_whole_run)
+        self.header.addSpacing(8)
         self.header.addWidget(self._follow)
         self.header.addSpacing(8)
         self.header.addWidget(self._make_axis_choice())
@@ -116,8 +116,10 @@ class Timeline(StepPlot):
 
     def _time(self) -> str:
         """Return how long the steps took, where the plots stand over the time."""
-        places = self.steps.places
-        return f" in {precise(places.clock.total, places.clock.total)}" if places.timed and places.clock.count else ""
+        clock = self.steps.places.clock
+        if not self.steps.places.timed or not clock.count:
+            return ""
+        return f" in {number(clock.total)} s" if clock.total < 60 else f" in {duration(clock.total)}"
 
     def draw(self, run: Run) -> None:
         self._draw_bars()
