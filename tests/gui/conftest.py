@@ -27,11 +27,16 @@ def qapp() -> QApplication:
     return app.application()
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_remembered(qapp: QApplication) -> None:
+    """Every test begins with the settings of a first start, whatever the one before has chosen."""
+    QSettings().clear()
+
+
 @pytest.fixture
 def make_window(
     qtbot: QtBot, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Window]]:
-    QSettings().clear()
     for limit in ("CLOSING", "CONTROLLER_CLOSING"):  # a test that closes a window wants to know how that ends
         monkeypatch.setattr(windows, limit, PATIENCE)
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path_factory.mktemp("library") / "runs.sqlite3"))
