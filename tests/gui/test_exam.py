@@ -114,7 +114,8 @@ def test_it_says_what_comes_next_and_makes_room_for_the_verdict(
     assert "hand it in, or try again." in dialog.budget.text() and dialog.train.isVisible()
     qtbot.mouseClick(dialog.hand_in, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: "points" in dialog.verdict.text(), timeout=LONG)
-    assert dialog.verdict.height() >= dialog.verdict.heightForWidth(dialog.verdict.width())
+    width = dialog.verdict.width()
+    qtbot.waitUntil(lambda: dialog.verdict.height() >= dialog.verdict.heightForWidth(width), timeout=LONG)
     assert dialog.causes.geometry().bottom() < dialog.diagnose.y()
     assert not any(part.isVisible() for part in (dialog.knob, dialog.changes, dialog.train))
 
