@@ -19,6 +19,7 @@ from gradstudio.engine import torch_internals
 from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.watching import loss_code, model_code
 from gradstudio.watching.kept_pass import KeptPass, version
+from gradstudio.watching.pass_state import PassStates
 from gradstudio.watching.passed_over import Losses, PassedOver
 from gradstudio.watching.replay import replay
 from gradstudio.watching.trees import tensors_of
@@ -37,6 +38,7 @@ class Births:
         self.unknown = ""
         self._model = weakref.ref(model)
         self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of the model
+        self._states = PassStates()
         self._begun: list[KeptPass] = []  # of forward passes within forward passes
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
@@ -184,13 +186,14 @@ class Births:
         if self._latest is not None:
             self._look_back()
             self._latest = None
-        self._begun.append(KeptPass.begin(inputs, named_inputs, module.training))
+        self._begun.append(KeptPass.begin(inputs, named_inputs, module.training, self._states.before(module)))
 
     def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         if self._busy or not self._begun or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return
         kept = self._begun.pop()
         self._begun.clear()  # of passes that ended with an exception
+        self._states.after(module, kept.state)
         for place, tensor in enumerate(each for each in tensors_of(outputs) if each.requires_grad):
             kept.given.append((tensor.detach(), version(tensor)))
             kept.gradients.append(None)
@@ -241,7 +244,13 @@ class Births:
     def _of_the_loss(self, roots: Sequence[Tensor]) -> Provenance | None:
         for kept in loss_code.passes_before(roots, self.mark):
             if not _all_finite(kept.results):
-                return self._made_again(kept, 0, 1)
+                try:
+                    return self._made_again(kept, 0, 1)
+                except Exception:  # it is not the same pass again; its own graph is still there
+                    with contextlib.suppress(ProvenanceUnknown):
+                        if found := loss_code.born_in_a_pass(roots, self._inner()):
+                            return found
+                    raise
         return loss_code.born_in(roots, self.mark, self._inner())
 
     def _of_the_gradients(self) -> Provenance | None:

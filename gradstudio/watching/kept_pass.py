@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.operation_watcher import is_finite, values_of
+from gradstudio.watching.pass_state import PassState
 from gradstudio.watching.trees import tensors_of
 
 
@@ -53,12 +54,13 @@ class KeptPass:
     randomness: Randomness
     autocast: tuple[Autocast, ...]
     training: bool
+    state: PassState
     given: list[tuple[Tensor, int]] = field(default_factory=list)
     gradients: list[Tensor | None] = field(default_factory=list)
     held_by: list[weakref.ref[Any]] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool) -> KeptPass:
+    def begin(cls, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool, state: PassState) -> KeptPass:
         """Return a pass that is about to be made."""
         return cls(
             inputs,
@@ -67,6 +69,7 @@ class KeptPass:
             Randomness.now(),
             tuple(Autocast(device, *_autocast(device)) for device in ("cpu", "cuda")),
             training,
+            state,
         )
 
     @property

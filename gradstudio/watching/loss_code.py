@@ -140,6 +140,18 @@ def born_in(roots: Sequence[Tensor], mark: str, model: nn.Module) -> Provenance 
     return _provenance("loss", nodes, [], cause, None, model)
 
 
+def born_in_a_pass(roots: Sequence[Tensor], model: nn.Module) -> Provenance | None:
+    """Return the operation with the first result that is NaN, in the whole graph behind a loss; None where autograd has
+    saved too little. Inf is passed over: in the midst of a model it may be that of a mask."""
+    for node in _nodes([root.grad_fn for root in roots], ""):
+        each = _Node(node, _saved(node))
+        taken = [values_of(tensor) for tensor in each.taken.values()]
+        given = None if _is_leaf(node) else each.given
+        if given is not None and all(values.finite for values in taken) and (values := values_of(given)).nan:
+            return _provenance("forward", [each], taken, _why(each, values), given, model)
+    return None
+
+
 def born_behind(roots: Sequence[Any], mark: str, model: nn.Module, micro_batch: int, micro_batches: int) -> Provenance:
     """Return the operations of the loss code in whose derivative a gradient may have become infinite or NaN, after a
     backward pass. ProvenanceUnknown where there is none."""
@@ -248,9 +260,22 @@ def _provenance(
                 came_out.largest, came_out.nan, came_out.inf,
             ),
         ),
-        source=_source(list(dict.fromkeys(each.operation for each in born)), model),
+        source=(_source_in_model if phase == "forward" else _source)([each.operation for each in born], model),
         taken=taken_by(taken),
     )  # fmt: skip
+
+
+def _source_in_model(operations: Sequence[str], model: nn.Module) -> str:
+    """Return the line of the model's code that calls one of the operations, "" where there is not exactly one."""
+    classes = {type(module) for module in model.modules()}
+    lines = {
+        place
+        for file in source_lines.files_of_classes(classes)
+        for each in operations
+        for place in source_lines.calls_of(each, file)
+        if any(first <= place.line <= last for first, last in source_lines.lines_of_classes(classes, file))
+    }
+    return lines.pop().text if len(lines) == 1 else ""
 
 
 def _source(operations: Sequence[str], model: nn.Module) -> str:

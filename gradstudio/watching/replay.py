@@ -153,8 +153,10 @@ def _inner(given: list[Tensor], places: list[int]) -> set[int]:
 
 @contextmanager
 def _as_it_was(kept: KeptPass) -> Iterator[None]:
-    """Set random numbers, autocast and autograd to what they were at the pass; torch notes the line of each node."""
+    """Set random numbers, what the model counts, autocast and autograd to what they were at the pass; torch notes the
+    line of each node."""
     kept.randomness.put_back()
+    kept.state.put_back()
     with ExitStack() as stack:
         for state in kept.autocast:
             stack.enter_context(torch.autocast(state.device, state.dtype, state.enabled, cache_enabled=False))

@@ -72,7 +72,7 @@ def calling_frame() -> FrameType | None:
     return frame
 
 
-def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]]) -> list[Place]:
+def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]] = ()) -> list[Place]:
     """Return the lines of a file that call an operation such as 'log', or write its sign; without those of the ranges
     `but`."""
     wanted = {operation, f"{operation}_", operation.replace("_", "") + "loss"}
@@ -81,6 +81,16 @@ def calls_of(operation: str, file: str, but: Iterable[tuple[int, int]]) -> list[
         for line, names in sorted(_calls(file).items())
         if wanted & names and not any(first <= line <= last for first, last in but)
     ]
+
+
+def files_of_classes(classes: Iterable[type]) -> set[str]:
+    """Return the files of a person's own code in which these classes are written."""
+    found: set[str] = set()
+    for each in classes:
+        with contextlib.suppress(OSError, TypeError):
+            file = inspect.getsourcefile(each)
+            found |= {file} if file and is_own(file) else set()
+    return found
 
 
 def lines_of_classes(classes: Iterable[type], file: str) -> list[tuple[int, int]]:

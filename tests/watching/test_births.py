@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -131,6 +132,74 @@ def test_a_derivative_is_named_with_the_line_that_it_is_of() -> None:
     assert (found.phase, found.module, found.operation) == ("backward", "1", "aten.div.Tensor")
     assert found.chain[0].of == "SqrtBackward0" and "a division by 0" in found.cause and "zeros" in found.taken
     assert found.source.endswith("roots = torch.sqrt(scores.square())")
+
+
+class Counting(nn.Module):
+    """Goes wrong in its seventh pass, as something tells it that the pass itself changes."""
+
+    calls = 0
+
+    def __init__(self, told_by: str) -> None:
+        super().__init__()
+        self.layer, self.told_by, self.spoiled = nn.Linear(4, 2), told_by, False
+        self.register_buffer("number", torch.zeros((), dtype=torch.long))
+        random.seed(5)
+        np.random.seed(3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        self.number += 1
+        outputs = self.layer(inputs)
+        if self.is_wrong():
+            outputs = (-outputs.abs() - 1).log()
+        return outputs
+
+    def is_wrong(self) -> bool:
+        match self.told_by:
+            case "an attribute":
+                return self.calls == 7
+            case "a buffer":
+                return int(self.number) == 7
+            case "random":
+                return random.random() < 0.2  # the seventh number is the first one of this seed
+            case "numpy":
+                return np.random.random() < 0.2  # and here
+        spoiled, self.spoiled = self.spoiled, False
+        return spoiled
+
+
+def seventh_pass(model: Counting) -> Provenance:
+    births, inputs = Births(model), torch.randn(3, 4)
+    for _ in range(6):
+        loss = model(inputs).sum()
+        assert births.before_backward([loss]) is None
+        loss.backward()
+        births.clear()
+    model.spoiled = True
+    found = births.before_backward([model(inputs).sum()])
+    assert found is not None, births.unknown
+    return found
+
+
+@pytest.mark.parametrize("told_by", ["an attribute", "a buffer", "random", "numpy"])
+def test_a_pass_is_made_again_with_what_it_has_changed_itself(told_by: str) -> None:
+    model = Counting(told_by)
+    found = seventh_pass(model)
+    assert (found.phase, found.operation) == ("forward", "aten.log.default")
+    assert found.source.endswith("outputs = (-outputs.abs() - 1).log()")
+    assert model.calls == 7 and int(model.number) == 7  # it has not counted the pass that was made again
+    drawn = random.random(), np.random.random()
+    random.seed(5)
+    np.random.seed(3)
+    of_python, of_numpy = [random.random() for _ in range(8)], np.random.random(8)
+    assert drawn == (of_python[7 * (told_by == "random")], of_numpy[7 * (told_by == "numpy")])
+
+
+def test_the_graph_tells_of_a_pass_that_cannot_be_made_again() -> None:
+    found = seventh_pass(Counting("the script"))
+    assert (found.phase, found.module, found.operation) == ("forward", "", "LogBackward0")
+    assert "of a negative number NaN; 6 values of 6 are such" in found.cause
+    assert found.source.endswith("outputs = (-outputs.abs() - 1).log()")
 
 
 def test_a_mask_of_minus_infinity_is_no_birth() -> None:
@@ -427,7 +496,8 @@ def test_inputs_changed_afterwards_are_said_to_be() -> None:
 
 
 def test_a_model_that_is_not_deterministic_is_said_to_be() -> None:
-    births, found = trained(Odd(lambda hidden: root(hidden) + random.random()), torch.randn(3, 4))
+    numbers = iter([0.0, 1.0])
+    births, found = trained(Odd(lambda hidden: root(hidden) + next(numbers)), torch.randn(3, 4))
     assert found is None and "something else when the forward pass was made again" in births.unknown
 
 
