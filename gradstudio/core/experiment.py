@@ -171,7 +171,7 @@ class Optimizer(Section):
         when={"optimizer.kind": ("adam", "adamw")},
     )
     eps: float = knob(
-        1e-8, "Added to the root of the squared gradients, so that the denominator is never 0.", ge=0, le=1,
+        1e-8, "Added to the root of the mean squared gradient, so that the denominator is never 0.", ge=0, le=1,
         slider=(1e-10, 1e-1), logarithmic=True,
         when={"optimizer.kind": ("adam", "adamw", "rmsprop")},
     )  # fmt: skip
@@ -215,9 +215,9 @@ class Loss(Section):
     )
     eps: float = knob(
         0.0,
-        "Added by a naive loss where it takes a log or a root, or divides. 1e-7 is enough for naive_log and "
-        "naive_sqrt, "
-        "0.1 for naive_variance, 0.5 for naive_division; naive_exp overflows with any value.",
+        "Added by a naive loss where it takes a log or a root, or divides; of naive_variance it is the least variance. "
+        "1e-7 is enough for naive_log and naive_sqrt, 0.1 for naive_variance, 0.5 for naive_division; naive_exp "
+        "overflows with any value.",
         ge=0, le=1, slider=(1e-12, 1.0), logarithmic=True, when={"loss.kind": tuple(combinations.LOSS_TASKS)},
     )  # fmt: skip
     z_loss: float = knob(

@@ -32,7 +32,7 @@ class BatchNormOfTwo(Looking):
                 "were right. The gradient norm "
                 f"was {number(history.value('grad_norm', step))} at that step.",
             "Of two examples (x - mean) / deviation makes +1 and -1: each unit keeps the sign of their difference and "
-                "loses its size. Two examples that are nearly alike have a small deviation, so the gradient is divided "
-                "by almost 0. Accumulation does not change that.",
+                "loses its size. The sign passes hardly any gradient, but where two examples are nearly alike the "
+                "gradient is divided by a deviation of almost 0. Accumulation does not change that.",
             ("model.norm=layer", "model.norm=none"), first=0,
         )  # fmt: skip

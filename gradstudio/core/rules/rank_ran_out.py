@@ -38,6 +38,7 @@ class RankRanOut(Looking):
             f"Step {step:,} is the last one that {ranks} {'has' if one else 'have'} a batch for. Rank {goes_on} has "
                 f"batches for {plural(int(left[goes_on]), 'more step', 'more steps')}.",
             "A step needs the gradient of every rank. A rank without batches leaves the training loop, and the others "
-                "wait for it in the all-reduce: no error is raised before torch's time limit, 30 minutes by default.",
+                "wait for it in the all-reduce: no error is raised before torch's time limit, by default 30 minutes, "
+                "and 10 with NCCL.",
             ("distributed.join=true", "distributed.runs_out_at=0"), first=step,
         )  # fmt: skip

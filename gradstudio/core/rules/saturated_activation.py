@@ -47,8 +47,8 @@ class SaturatedActivation(Looking):
             f"{number(100 * worst.saturated)} % of the outputs of {worst.layer} at step {sample.step:,} are in the "
             f"flat "
             "range of its activation.",
-            "There the slope is almost 0, so the layers below hardly get a gradient. The inputs of the activation are "
-            "too large: lower the inputs, the weights or the learning rate.",
+            "There the slope is almost 0, so such an output passes hardly any gradient on. The inputs of the "
+            "activation are too large: lower the inputs, the weights or the learning rate.",
             (
                 "problem.input_scale=1 problem.scaling=standardized model.init=xavier model.init_gain=1",
                 "model.norm=batch",

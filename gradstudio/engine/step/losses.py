@@ -66,7 +66,8 @@ def naive_exp(outputs: Tensor, labels: Tensor, eps: float) -> Tensor:
 
 def naive_variance(outputs: Tensor, targets: Tensor, eps: float) -> Tensor:
     """Return the Gaussian negative log-likelihood with a mean and a variance for each value. The variance is 1 plus an
-    output, so it starts near 1 and nothing keeps it above 0. eps is its least value, as in torch.nn.GaussianNLLLoss."""
+    output, so it starts near 1 and nothing keeps it above 0. eps is its least value, as in torch.nn.GaussianNLLLoss;
+    below it the slope by the variance is 0, where torch's is that at eps."""
     mean, output = outputs.chunk(2, -1)
     variance = 1 + output
     if eps > 0:
