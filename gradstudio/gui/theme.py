@@ -167,7 +167,8 @@ class Theme(QObject):
             "number_width": round(62 * self.zoom),
             "long_width": round(100 * self.zoom),
         }
-        icons = {"chevron": self._colored("chevron", "dim"), "check": self._colored("check", "on_accent")}
+        roles = {"chevron": "dim", "chevron_up": "dim", "check": "on_accent"}
+        icons = {name: self._colored(name, role) for name, role in roles.items()}
         return Template((RESOURCES / "theme.qss").read_text()).substitute(asdict(self.colors), **sizes, **icons)
 
     def _palette(self) -> QPalette:

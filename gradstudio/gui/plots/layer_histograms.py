@@ -76,6 +76,7 @@ class LayerHistograms(QFrame):
         title = QLabel("Layer: entries at step")
         title.setProperty("role", "title")
         self.step = QSpinBox()
+        self.step.setObjectName("small")
         self.step.setAccessibleName("Step of the histograms")
         self.step.setToolTip("The step to look into; a click on a plot of this layer chooses it too")
         self.step.setGroupSeparatorShown(True)

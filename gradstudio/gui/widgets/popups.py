@@ -8,7 +8,7 @@ Not here: the menus of the menu bar and of buttons, which stay as long as the wi
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, QRegularExpression, Qt, QTimer
-from PySide6.QtGui import QRegularExpressionValidator
+from PySide6.QtGui import QIcon, QRegularExpressionValidator
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
@@ -38,8 +38,8 @@ class TemporaryDialog(QDialog):
 
 
 class _Describer(QObject):
-    """Gives the parts of a dialog that Qt makes itself a name and a description, as it is shown: they are made as late
-    as that."""
+    """Gives the parts of a dialog that Qt makes itself a name and a description, and no icons of a desktop's own, as it
+    is shown: they are made as late as that."""
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Show and isinstance(watched, QDialog):
@@ -52,6 +52,7 @@ def _describe(dialog: QDialog) -> None:
     accepting = (QDialogButtonBox.ButtonRole.AcceptRole, QDialogButtonBox.ButtonRole.YesRole)
     for box in boxes:
         for button in box.buttons():
+            button.setIcon(QIcon())
             if not button.accessibleDescription() and not button.toolTip():
                 goes_on = box.buttonRole(button) in accepting and len(box.buttons()) > 1
                 does = f"Goes on with what this dialog says: {dialog.windowTitle()}"
