@@ -18,6 +18,7 @@ from gradstudio.core.presets import Preset
 from gradstudio.gui.exam import exam_files
 from gradstudio.gui.exam.exam_dialog import ExamDialog
 from gradstudio.gui.exam.making_dialog import MakingDialog
+from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.course import exam_making, exam_taking
 from gradstudio.session.running.worker import Worker
@@ -120,6 +121,32 @@ def test_it_says_what_comes_next_and_makes_room_for_the_verdict(
     assert not any(part.isVisible() for part in (dialog.knob, dialog.changes, dialog.train))
 
 
+def test_grading_can_be_cancelled_and_done_again(qtbot: QtBot, window: Window, exam: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cancelled.exam"
+    path.write_bytes(exam.read_bytes())
+    dialog = opened(qtbot, window, path)
+    trained(qtbot, dialog, 1)
+    dialog.causes.setCurrentRow(0)
+    qtbot.mouseClick(dialog.diagnose, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(dialog.add, Qt.MouseButton.LeftButton)
+    trained(qtbot, dialog, 2)
+    for _ in ("handed in", "cancelled"):
+        qtbot.mouseClick(dialog.hand_in, Qt.MouseButton.LeftButton)
+    assert not dialog.hand_in.isEnabled()
+    qtbot.waitUntil(lambda: dialog.hand_in.text() == "Grade it", timeout=LONG)
+    assert dialog.hand_in.isEnabled() and not dialog.verdict.text()
+    assert window.message.shown == "Cancelled: grading the exam."
+    dialog.close()
+    qtbot.waitUntil(lambda: not window.findChildren(ExamDialog), timeout=LONG)
+    again = opened(qtbot, window, path)  # another day
+    qtbot.waitUntil(again.hand_in.isEnabled, timeout=LONG)  # the try that is shown is trained again
+    assert again.hand_in.text() == "Grade it"
+    qtbot.mouseClick(again.hand_in, Qt.MouseButton.LeftButton)
+    assert again.hand_in.text() == "Cancel grading"
+    qtbot.waitUntil(lambda: "points" in again.verdict.text(), timeout=LONG)
+    assert again.hand_in.text() == "Graded" and not again.hand_in.isEnabled()
+
+
 def test_closing_in_mid_run_ends_it(qtbot: QtBot, window: Window, exam: Path, tmp_path: Path) -> None:
     path = tmp_path / "two.exam"
     path.write_bytes(exam.read_bytes())
@@ -136,6 +163,9 @@ def test_an_exam_is_made_of_the_knobs_as_they_are_set(qtbot: QtBot, window: Wind
     window.controls.set_together(dict(map(parse_assignment, BROKEN[:3])))
     exam_files.make_exam(window.context)
     (dialog,) = window.findChildren(MakingDialog)
+    qtbot.waitUntil(lambda: dialog.tries.isVisible() and theme.settled, timeout=LONG)
+    assert dialog.changes.height() == dialog.tries.height() == dialog.cause.height()
+    assert dialog.ok.icon().isNull()  # a desktop's own icons have colours of their own
     dialog.fix.setText("optimizer.lr=50")
     dialog.make(str(tmp_path / "no.exam"))
     qtbot.waitUntil(lambda: "no fix makes" in dialog.problem.text(), timeout=LONG)

@@ -17,6 +17,7 @@ from gradstudio.gui.services import tasks
 from gradstudio.gui.services.tasks import Tasks
 from gradstudio.gui.shell.figures_bar import FiguresBar
 from gradstudio.gui.window import Window
+from gradstudio.session.files.tensorboard import export
 from gradstudio.session.record.run import Run
 
 
@@ -44,6 +45,29 @@ def test_a_file_that_takes_long_can_be_cancelled(qtbot: QtBot, window: Window, t
     qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing metrics.csv.", timeout=LONG)
     assert path.read_text() == "before" and [each.name for each in tmp_path.iterdir()] == ["metrics.csv"]
     assert not line.isVisible() and not window.tasks.long
+
+
+def test_a_cancelled_event_file_leaves_nothing_behind(
+    qtbot: QtBot, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def content(file: BinaryIO) -> None:
+        file.write(b"the first half")
+        assert go_on.wait(PATIENCE)
+        file.write(b"the other half")
+
+    monkeypatch.setattr(export, "event_file", lambda run: {"events.out.tfevents.0.small": content})
+    window.jobs.export_events(window.simulator.run, str(tmp_path))
+    (task,) = window.tasks.long
+    assert task.words == "Writing an event file" and task.can_cancel
+    task.cancel()
+    go_on.set()
+    qtbot.waitUntil(lambda: window.message.shown == "Cancelled: writing an event file.", timeout=LONG)
+    assert not list(tmp_path.iterdir())
+    window.jobs.export_events(window.simulator.run, str(tmp_path))
+    qtbot.waitUntil(lambda: window.message.shown.startswith("Written: "), timeout=LONG)
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"the first halfthe other half"]
 
 
 def test_a_request_to_the_library_is_dropped_where_it_is_cancelled(qtbot: QtBot, window: Window) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
@@ -22,9 +23,11 @@ from gradstudio.core.exam import LETTERS, Exam
 from gradstudio.core.experiment import KNOBS
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.text import percent, plural
+from gradstudio.gui.exam import whole_runs
 from gradstudio.gui.exam.exam_plots import ExamPlots
 from gradstudio.gui.knobs.editors import Editor, editor_for
 from gradstudio.gui.services.context import Context
+from gradstudio.gui.services.tasks import Task
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.course import exam_making, exam_taking
 from gradstudio.session.course.exam_taking import Attempt
@@ -50,6 +53,8 @@ class ExamDialog(TemporaryDialog):
         self._texts: list[str] = []  # of the try that trains
         self._place = 0  # of the try that trains
         self._left = False  # it is closed
+        self._grading: Task | None = None
+        self._was_graded = False
         self._changed: dict[str, Value] = {}
         self._editor: Editor | None = None
         self.plots = ExamPlots()
@@ -111,6 +116,14 @@ class ExamDialog(TemporaryDialog):
         self._keep()
 
     def _hand_in(self) -> None:
+        """Hand in the chosen try and grade it, grade the one that is handed in, or leave off grading it."""
+        if self._grading is not None:
+            self._grading.cancel()
+            self.hand_in.setEnabled(False)  # until it has left off
+            return
+        if self.attempt.sheet.fix > 0:
+            self._grade()
+            return
         try:
             self.attempt.hand_in(self.tries.currentRow())
         except WorksheetError as fault:
@@ -162,6 +175,10 @@ class ExamDialog(TemporaryDialog):
 
     def _tick(self) -> None:
         self._follow()
+        if self._grading is not None and self._grading.over:  # it was cancelled, or it failed
+            self._grading = None
+            self.verdict.setText("")
+            self._show_state()
         row = self.tries.currentRow()
         place = self._place if self.busy else row
         self.plots.show_run(self._runs.get(place))
@@ -182,16 +199,21 @@ class ExamDialog(TemporaryDialog):
     def _grade(self) -> None:
         """Train the fix with the other seeds, beside the window, and say what came of it."""
         self.verdict.setText("Your fix is trained with the other seeds …")
+        self._grading = task = self._context.tasks.begin("Grading the exam")
         self._show_state()
-        task = self._context.tasks.begin("Grading the exam", can_cancel=False)
-        self._context.jobs.read(self._path, self._graded, self._show_grade, task)
+        self._context.jobs.read(self._path, partial(self._graded, task), self._show_grade, task)
 
-    def _graded(self, _: Path) -> Grade:
-        return exam_taking.grade(self.attempt.sheet, self.exam, _train)
+    def _graded(self, task: Task, _: Path) -> Grade:
+        def train(run: Run) -> None:
+            whole_runs.train(run, lambda: task.cancelled)
+            task.check()
+
+        return exam_taking.grade(self.attempt.sheet, self.exam, train)
 
     def _show_grade(self, grade: Grade) -> None:
         if self._left:
             return
+        self._grading, self._was_graded = None, True
         lines = [f"<b>{grade.score} of {grade.most} points</b>" + ("" if grade.verified else f": {grade.reason}")]
         for each in grade.answers:
             right = "" if each.points == each.question.points else f"<br>Right: {each.right}"
@@ -226,12 +248,21 @@ class ExamDialog(TemporaryDialog):
         for part in (self.knob, self.add, self.remove, *editor):
             if part is not None:
                 part.setEnabled(looked and not handed_in)
-        self.hand_in.setEnabled(not self.busy and not handed_in and len(sheet.tries) > 1 and bool(sheet.diagnosis))
+        self._show_handing_in(handed_in)
         self._fill(self.changes, [f"{name} = {format_value(value)}" for name, value in self._changed.items()])
         self._fill(self.tries, [_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
         self.verdict.setVisible(bool(self.verdict.text()))
         for part in self._trying:
             part.setVisible(not handed_in)  # the verdict needs the room
+
+    def _show_handing_in(self, handed_in: bool) -> None:
+        sheet, grading = self.attempt.sheet, self._grading is not None
+        ready = handed_in or (len(sheet.tries) > 1 and bool(sheet.diagnosis))
+        self.hand_in.setText(
+            "Hand in this try" if not handed_in else "Cancel grading" if grading
+            else "Graded" if self._was_graded else "Grade it"
+        )  # fmt: skip
+        self.hand_in.setEnabled(grading or (ready and not self.busy and not self._was_graded))
 
     def _next_step(self) -> str:
         """Return what is to be done next, as a sentence."""
@@ -262,6 +293,8 @@ class ExamDialog(TemporaryDialog):
         """End the training; the tries that have ended are on the sheet."""
         self._left = True
         self._timer.stop()
+        if self._grading is not None:
+            self._grading.cancel()
         if self._worker is not None:
             self._worker.send(Stop(leaving=True))
             self._worker.join(PATIENCE)
@@ -344,9 +377,3 @@ def _told(place: int, made: Evidence, attempt: Attempt) -> str:
     right = f", {percent(made.accuracy)} right" if isinstance(made.accuracy, float) else ""
     changed = ", ".join(attempt.sheet.knobs(place)) or "as it stands"
     return f"{place}. {changed}: {ended}{right}"
-
-
-def _train(run: Run) -> None:
-    worker = Worker(run)
-    worker.start()
-    worker.join()

@@ -13,12 +13,12 @@ from gradstudio.core import files
 from gradstudio.core.exam import Exam, ExamError
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
+from gradstudio.gui.exam import whole_runs
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.course import causes, exam_making
 from gradstudio.session.record.run import Run
-from gradstudio.session.running.worker import Stop, Worker
 
 ABOUT = (
     "The run as the knobs are set now, and with a fix, is trained with three seeds: it has to break with each, and the "
@@ -64,12 +64,7 @@ class _Making(threading.Thread):
         self.told = f"Training {text} …"
 
     def _train(self, run: Run) -> None:
-        worker = Worker(run)
-        worker.start()
-        while worker.is_alive():
-            if self._stopping.is_set():
-                worker.send(Stop(leaving=True))
-            worker.join(0.05)
+        whole_runs.train(run, self._stopping.is_set)
         if self._stopping.is_set():
             raise Stopped
 

@@ -141,14 +141,18 @@ class BackgroundJobs:
         self._begin(WriteJob(Path(path), write, self._writing(path)))
 
     def export_events(self, run: Run, folder: str) -> None:
-        """Write a run's event file for TensorBoard into a folder."""
+        """Write a run's event file for TensorBoard into a folder. Cancelled, it leaves the folder as it was."""
+        task = self._tasks.begin("Writing an event file")
 
         def write() -> None:
+            from gradstudio.session.files import output
             from gradstudio.session.files.tensorboard import export
 
-            job.path = export.export(run, Path(folder))
+            contents = {Path(folder, name): content for name, content in export.event_file(run).items()}
+            heedful = {path: _heedful(content, task) for path, content in contents.items()}
+            (job.path,) = output.write_together(heedful)
 
-        job = WriteJob(Path(folder), write, self._tasks.begin("Writing an event file", can_cancel=False))
+        job = WriteJob(Path(folder), write, task)
         self._begin(job)
 
     def read_curves(self, path: Path, use: Callable[[list[Curve]], object]) -> None:
