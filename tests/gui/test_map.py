@@ -23,6 +23,8 @@ from gradstudio.gui.services import file_choice
 from gradstudio.gui.window import Window
 from gradstudio.session.map import journal, mapper
 from gradstudio.session.map.plan import Job, Plan, Spot, read_plan
+from gradstudio.session.record.run import Run
+from gradstudio.session.record.watched_script import WatchedScript
 
 X, Y = "optimizer.lr=0.01:1000:log", "model.init_gain=0.1:10:log"
 
@@ -209,6 +211,20 @@ def test_what_cannot_be_opened_or_exported_is_said(
     qtbot.waitUntil(lambda: all(path.exists() for path in everything), timeout=LONG)
     assert len(list(csv.reader(places["csv"].read_text().splitlines()))) == 1 + len(stored.results)
     assert "the same to the last bit" in everything[-1].read_text()
+
+
+def test_a_watched_run_cannot_be_mapped_and_the_page_says_why(qtbot: QtBot, window: Window) -> None:
+    panel = opened(qtbot, window).side.map
+    plain = panel.new.toolTip()
+    preset = window.simulator.preset
+    script = WatchedScript("train.py", (), "ab" * 32, 1, ())
+    window.controls.show_stored(Run(preset, preset.experiment, watched=script))
+    window.refresh(whole=True)
+    assert not panel.new.isEnabled() and panel.open.isEnabled()
+    assert panel.new.toolTip() == panel.new.accessibleDescription() == panel.state.text() == map_controller.WATCHED
+    window.controls.load(preset)
+    window.refresh(whole=True)
+    assert panel.new.isEnabled() and panel.new.toolTip() == plain and panel.state.text() != map_controller.WATCHED
 
 
 def test_panels_of_a_third_knob(qtbot: QtBot, window: Window) -> None:

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, QSettings, Qt
-from PySide6.QtGui import QTextDocument
+from PySide6.QtCore import QPoint, QRect, QSettings, Qt
+from PySide6.QtGui import QFontMetrics, QImage, QPainter, QTextDocument
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG
@@ -28,8 +28,10 @@ from gradstudio.gui.drawing.overlay import MOST
 from gradstudio.gui.runs import runs_controller, saved_searches
 from gradstudio.gui.runs.comparison_dialog import ComparisonDialog, ComparisonTable
 from gradstudio.gui.runs.run_list import RunList
+from gradstudio.gui.runs.run_painter import RunPainter
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.runs.several_runs import SeveralRuns
+from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Entry, Library
@@ -40,6 +42,7 @@ from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.words import run_texts
+from gradstudio.session.words.run_texts import RowTexts
 
 LEFT = Qt.MouseButton.LeftButton
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 40, "run.device": "cpu"}
@@ -542,6 +545,27 @@ def test_when_a_run_began_in_words() -> None:
     assert run_texts.when(now - 86400, now) == "yesterday 12:00"
     assert run_texts.when(now - 20 * 86400, now) == "18 Feb 12:00"
     assert run_texts.when(now - 400 * 86400, now) == "2025-02-03"
+
+
+def test_the_name_of_a_watched_script_is_left_out_where_there_is_no_room_for_it() -> None:
+    watched = entry(1, preset="train", watched=True, steps=1234, final_loss=0.0123)
+    words = run_texts.words(watched, 1e9)
+    assert words.line.endswith(" · 1,234 steps · loss 0.0123 · watched in train")
+    assert words.short == words.line.removesuffix(" in train") and "watched in train" in run_texts.tip(watched)
+
+    def drawn(texts: RowTexts, width: int) -> QImage:
+        image = QImage(600, 60, QImage.Format.Format_RGB32)
+        image.fill(0)
+        with QPainter(image) as painter:
+            RunPainter()._paint_words(painter, QRect(0, 7, width, 46), texts, current=False)
+        return image
+
+    metrics = QFontMetrics(theme.font(0.88))
+    for room, line in (
+        (metrics.horizontalAdvance(words.line), words.line), (metrics.horizontalAdvance(words.short), words.short),
+        (metrics.horizontalAdvance(words.short) - 1, words.short.removesuffix(" · watched")),
+    ):  # fmt: skip
+        assert drawn(words, room) == drawn(words._replace(line=line, short=""), room)
 
 
 def test_every_button_of_the_panel_has_a_help_text(window: Window) -> None:

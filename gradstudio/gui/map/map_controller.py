@@ -34,6 +34,7 @@ NO_RUN = "There is no run to report yet: press Run first, or click a cell."
 FOLDER = "maps"  # beside the library
 LOOK_AGAIN = 0.5  # seconds between two pictures of a map that is made
 LONGEST_TITLE = 60
+GOING = "A map is being made: one is made at a time."
 WATCHED = "This run was watched in another program, which alone has its model: only a run of the studio can be mapped."
 
 
@@ -87,7 +88,9 @@ class MapController(QObject):
         if not self._panel.in_sight:
             return
         self._draw()
-        self._show_work()
+        why_not = GOING if self._mapper is not None else WATCHED if self._context.simulator.run.watched else ""
+        self._panel.show_new(why_not)
+        self._show_work(why_not)
         self._show_place()
 
     def done_with_proposal(self, run: Run) -> frozenset[str]:
@@ -232,10 +235,11 @@ class MapController(QObject):
         self._panel.picture.show_map(view.drawing)
         self._panel.show_words(view.words)
 
-    def _show_work(self) -> None:
+    def _show_work(self, why_not: str) -> None:
         mapper, stored = self._mapper, self._stored
         plan = mapper.plan if mapper else stored.plan if stored else None
         if plan is None:
+            self._panel.show_work("", why_not, share=None)
             return
         title, share, state = shortened(plan.preset.title, LONGEST_TITLE), None, self._told
         unfinished = mapper is None and not (self._view and self._view.stored.plan is plan and self._view.whole)

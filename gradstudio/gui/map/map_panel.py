@@ -20,6 +20,7 @@ ABOUT = (
     "One run shows one point. A map shows where training holds over two knobs: each of its cells is a real run of "
     "these knobs, trained on all cores, and a click opens it."
 )
+NEW = "Plans a map over two knobs of the run as it is set now"
 POINT = "Point at a cell to read it; click to open it as a run."
 READOUT_LINES = 3  # that are kept free for what is known of a cell
 EXPORTS = {
@@ -62,6 +63,7 @@ class MapPanel(Page):
         self.title, self.state = role_label("", "title"), role_label(ABOUT, "dim")
         self.bar, self.picture = LevelBar(), MapPicture()
         self.readout, self.place, self.words = QLabel(), QLabel(), QLabel()
+        self._why_not = ""
         self._explain()
         self._lay_out()
         self.show_work("", "", share=None)
@@ -80,9 +82,16 @@ class MapPanel(Page):
         self.bar.setVisible(share is not None)
         self.bar.show_share(share or 0.0)
 
+    def show_new(self, why_not: str) -> None:
+        """Offer a new map, or say why there can be none."""
+        if why_not != self._why_not:
+            self._why_not = why_not
+            self.new.setEnabled(not why_not)
+            self.new.setToolTip(why_not or NEW)
+            self.new.setAccessibleDescription(why_not or NEW)
+
     def show_buttons(self, *, going: bool, paused: bool, unfinished: bool) -> None:
         """Show what can be asked of the map: `going`: it is made now; `unfinished`: it is open, and not whole."""
-        self.new.setEnabled(not going)
         self.open.setEnabled(not going)
         self.pause.setVisible(going and not paused)
         self.go_on.setVisible((going and paused) or unfinished)
@@ -116,7 +125,7 @@ class MapPanel(Page):
 
     def _explain(self) -> None:
         for button, asked, about in (
-            (self.new, self.new_asked, "Plans a map over two knobs of the run as it is set now"),
+            (self.new, self.new_asked, NEW),
             (self.open, self.open_asked, "Opens a map that was made before"),
             (self.pause, self.pause_asked, "Gives out no more cells; those under way are finished and kept"),
             (self.go_on, self.go_on_asked, "Goes on where the map stands"),

@@ -141,7 +141,7 @@ class RunPainter(QStyledItemDelegate):
         painter.setFont(self._small)
         painter.setPen(theme.color("dim"))
         line = QRect(rect.left(), line.bottom() + 4, rect.width(), self._low)
-        painter.drawText(line, _LEFT, _fitted(painter, words.line, line.width()))
+        painter.drawText(line, _LEFT, _fitted(painter, _with_room(metrics, words, line.width()), line.width()))
         if words.tags or words.note:
             self._paint_own(painter, QRect(rect.left(), line.bottom() + 5, rect.width(), self._low), words)
 
@@ -164,6 +164,16 @@ class RunPainter(QStyledItemDelegate):
         if words.note and line.right() - left > 30:
             room = QRect(left + 1, line.top(), line.right() - left, line.height())
             painter.drawText(room, _LEFT, _fitted(painter, one_line_of(words.note), room.width()))
+
+
+def _with_room(metrics: QFontMetrics, words: RowTexts, width: int) -> str:
+    """Return as much of a run's line as there is room for, in whole parts where there is a shorter one."""
+    if not words.short or metrics.horizontalAdvance(words.line) <= width:
+        return words.line
+    parts = words.short.split(" · ")
+    while len(parts) > 1 and metrics.horizontalAdvance(" · ".join(parts)) > width:
+        parts.pop()
+    return " · ".join(parts)
 
 
 def _fitted(painter: QPainter, text: str, width: int) -> str:

@@ -12,13 +12,14 @@ from gradstudio.session.words.outcome_words import OUTCOMES
 
 
 class RowTexts(NamedTuple):
-    """Texts of a row. `outcome` is a word and its colour."""
+    """Texts of a row. `outcome` is a word and its colour; `short` stands where there is no room for `line`."""
 
     title: str
     outcome: tuple[str, str]
     line: str
     tags: tuple[str, ...] = ()
     note: str = ""
+    short: str = ""
 
 
 def outcome(entry: Entry) -> tuple[str, str]:
@@ -39,13 +40,13 @@ def when(started: float, now: float) -> str:
     return time.strftime("%Y-%m-%d", then)
 
 
-def line(entry: Entry, now: float) -> str:
-    """Return the second line of a row."""
+def line(entry: Entry, now: float, *, short: bool = False) -> str:
+    """Return the second line of a row. `short`: without the name of a watched script, which the tooltip has."""
     fork = f"from step {entry.parent_step:,}" if entry.parent else ""
     loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)}"
     preset = entry.preset if not entry.parent else ""  # there is no room for both
     if entry.watched:
-        preset = f"watched in {preset}"
+        preset = "watched" if short else f"watched in {preset}"
     return " · ".join(
         part for part in (when(entry.started, now), fork, plural(entry.steps, "step", "steps"), loss, preset) if part
     )
@@ -53,7 +54,8 @@ def line(entry: Entry, now: float) -> str:
 
 def words(entry: Entry, now: float) -> RowTexts:
     """Return the texts of a row."""
-    return RowTexts(entry.title, outcome(entry), line(entry, now), entry.tags, entry.note)
+    short = line(entry, now, short=True) if entry.watched else ""
+    return RowTexts(entry.title, outcome(entry), line(entry, now), entry.tags, entry.note, short)
 
 
 def spoken(entry: Entry, now: float) -> str:
@@ -69,9 +71,10 @@ def tip(entry: Entry) -> str:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
     note = f"<p>{rich(entry.note[:600])}</p>" if entry.note else ""
     fork = f"<br>a branch, from step {entry.parent_step:,} of {escape(entry.parent)}" if entry.parent else ""
+    source = f"watched in {escape(entry.preset)}" if entry.watched else f"preset {escape(entry.preset)}"
     return (
-        f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}{fork}<br>began {began}, {number(entry.seconds)} s "
-        f"in steps{accuracy}</p>{note}"
+        f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}, {source}{fork}<br>began {began}, "
+        f"{number(entry.seconds)} s in steps{accuracy}</p>{note}"
     )
 
 
