@@ -19,4 +19,9 @@ def prepare(deterministic: bool) -> None:
 
 def out_of_memory(fault: BaseException) -> bool:
     """Return whether an exception says that memory is used up; on the CPU torch has no class for that."""
-    return isinstance(fault, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(fault)
+    if isinstance(fault, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    try:
+        return "can't allocate memory" in str(fault)
+    except BaseException:  # one of a studio file, which cannot tell itself
+        return False

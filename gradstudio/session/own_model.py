@@ -3,38 +3,39 @@ with a limit of time and memory, so that a file which hangs or ends its process 
 
 from __future__ import annotations
 
-import json
 import os
-import queue
 import re
+import secrets
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import gradstudio
-from gradstudio.core import presets, trust
+from gradstudio.core import files, presets, trust
+from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import SECTION, StudioFileError, digest
 
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
-ENDING = 5.0  # seconds that a process may take to end after its answer
-ASKING = 1.0  # seconds that a file that takes too long may take to tell its line
-LOOK = 0.1  # seconds between two looks whether it is stopped
-_LONGEST = 10_000  # characters of an answer
+WRITING = 0.5  # seconds that the process may take beyond that, to write where the file is
+LOOK = 0.05  # seconds between two looks at the process
 # The package of this very program, but nothing else of its folder before what the system has.
 _CHILD = """import sys
-sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+_, package, folder, limit = sys.argv
+del sys.argv[1:]
+sys.path.insert(0, package)
 import gradstudio
 del sys.path[0]
 from gradstudio.engine.own_model import check
-check.main()"""
+check.main(Path(folder), float(limit))"""
 
 
 def needs_agreement(experiment: Experiment) -> bool:
@@ -68,72 +69,55 @@ def _checked(experiment: Experiment) -> str:
 
 def _fault(name: str, text: str, stopped: Callable[[], bool], limit: float) -> str:
     """Return what is wrong with the file, "" where nothing is or it is stopped."""
-    folder = str(Path(gradstudio.__file__).parent.parent)
+    secret = secrets.token_hex(8)
+    try:
+        with tempfile.TemporaryDirectory(prefix="gradstudio-check-", ignore_cleanup_errors=True) as made:
+            folder = Path(made)
+            (folder / ASKED).write_text(f"{secret}\n{text}", encoding="utf-8", newline="")
+            CheckNote.begin(folder / NOTE)
+            note = CheckNote(folder / NOTE, secret)
+            try:
+                return _checked_apart(name, folder, note, stopped, limit)
+            finally:
+                note.close()
+    except OSError as fault:
+        return f"{name}: it cannot be checked before it is trained: {files.reason(fault)}"
+
+
+def _checked_apart(name: str, folder: Path, note: CheckNote, stopped: Callable[[], bool], limit: float) -> str:
+    """Return the same from a process that works in a folder."""
+    package = str(Path(gradstudio.__file__).parent.parent)
     # -P: nothing is imported from the folder that the program was started in
     child = subprocess.Popen(
-        [sys.executable, "-P", "-c", _CHILD, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, "-P", "-c", _CHILD, package, str(folder), str(limit)], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
-    answers, code = queue.SimpleQueue[str](), None
-    threading.Thread(target=_talk, args=(child, text, answers), daemon=True).start()
     try:
-        _next(answers, START, stopped)
-        answer = _next(answers, limit, stopped)
-        code = _waited_for(child)
-    except queue.Empty:
-        if stopped():
-            return ""
-        line = _line_at_work(child, answers)
-        return f"{name}{line}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
+        code = _wait(child, lambda: stopped() or note.ready, START)
+        if note.ready:
+            code = _wait(child, lambda: stopped() or note.answered is not None, limit + WRITING)
     finally:
         _end(child)
-    try:
-        return str(json.loads(answer))
-    except ValueError:
-        return f"{name}: {_how_it_ended(code)}; wanted: functions that return"
-
-
-def _line_at_work(child: subprocess.Popen[bytes], answers: queue.SimpleQueue[str]) -> str:
-    """Return ', line 12' where the file can be asked at which line it is, else ""."""
-    if not hasattr(signal, "SIGUSR1"):
+    if stopped():
         return ""
-    with suppress(OSError, ValueError, queue.Empty):
-        child.send_signal(signal.SIGUSR1)
-        line = json.loads(_next(answers, ASKING, lambda: False))
-        return line if isinstance(line, str) and re.fullmatch(r", line \d+", line) else ""
-    return ""
+    if note.answered is not None:
+        return note.answered
+    if not note.ready:
+        how = "ended" if code is not None else "hung"
+        return f"{name}: the process that is to check it {how} before it ran the file"
+    line = note.line or _line_in(folder / TRACES, name)
+    where = f"{name}, line {line}" if line else f"{name}, at a line that is not known"
+    if code is None:
+        return f"{where}: it takes more than {limit:g} s to build its model and compute one loss; wanted: less"
+    return f"{where}: {_how_it_ended(code)}; wanted: functions that return"
 
 
-def _next(answers: queue.SimpleQueue[str], seconds: float, stopped: Callable[[], bool]) -> str:
-    """Return the next line; queue.Empty where it does not come in time, or it is stopped."""
+def _wait(child: subprocess.Popen[bytes], enough: Callable[[], bool], seconds: float) -> int | None:
+    """Wait until the child has ended, and return its exit code; None where it is `enough` before, or takes longer."""
     end = time.monotonic() + seconds
-    while not stopped():
-        left = end - time.monotonic()
-        try:
-            return answers.get(timeout=min(max(left, 0.0), LOOK))
-        except queue.Empty:
-            if left <= 0:
-                raise
-    raise queue.Empty
-
-
-def _talk(child: subprocess.Popen[bytes], text: str, answers: queue.SimpleQueue[str]) -> None:
-    """Hand over the text, and pass on the two lines of the answer; "" for one that does not come."""
-    assert child.stdin is not None and child.stdout is not None
-    with suppress(OSError, ValueError):
-        child.stdin.write(text.encode())
-        child.stdin.close()
-    for _ in range(2):
-        line = b""
-        with suppress(OSError, ValueError):
-            line = child.stdout.readline(_LONGEST)
-        answers.put(line.decode(errors="replace").strip())
-
-
-def _waited_for(child: subprocess.Popen[bytes]) -> int | None:
-    """Return the exit code of a child that has answered, None where it does not come to its end."""
-    with suppress(subprocess.TimeoutExpired):
-        return child.wait(timeout=ENDING)
+    while not enough() and time.monotonic() < end:
+        with suppress(subprocess.TimeoutExpired):
+            return child.wait(timeout=LOOK)
     return None
 
 
@@ -147,9 +131,24 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _how_it_ended(code: int | None) -> str:
-    if code is None:
-        return "its process did not tell what came of it"
-    if code < 0:
-        return f"it was ended by signal {-code}, as by a crash or for want of memory"
-    return f"it ended its process with exit code {code}"
+def _line_in(traces: Path, name: str) -> int:
+    """Return the innermost line of the file in the tracebacks that Python wrote as the process crashed or took too
+    long: in the thread that crashed, else in the first one of the program, which is the last. 0 where there is none."""
+    escaped = re.escape(name.encode("ascii", "backslashreplace").decode())
+    found = 0
+    with suppress(OSError):
+        for thread in traces.read_text(encoding="ascii", errors="replace").split("(most recent call first)"):
+            if line := re.search(rf'File "{escaped}", line (\d+)', thread):
+                found = int(line[1])
+    return found
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"it ended its process with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        return f"it was ended by signal {-code}"
+    why = {"SIGKILL": ", as for want of memory", "SIGSEGV": ", a crash", "SIGBUS": ", a crash", "SIGABRT": ", a crash"}
+    return f"it was ended by signal {-code} ({name}{why.get(name, '')})"

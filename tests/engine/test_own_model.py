@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,12 @@ from own_models import GOOD, preset
 from torch import nn
 
 from gradstudio.core import trust
+from gradstudio.core.check_note import NOTE, CheckNote
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.gauges.on_demand import OnDemandGauges
-from gradstudio.engine.own_model import check, trees
+from gradstudio.engine.own_model import check, line_at_work, trees
 from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
@@ -171,6 +174,18 @@ BAD = {
     "decorated": ("def compute_loss(", "@torch.no_grad()\ndef compute_loss(", "line 38: the loss does not depend"),
     "no tensor as loss": ("return F.cross_entropy", "return 'loss' or F.cross_entropy", "an object of type str; wanted"),
     "whole numbers": ("label_smoothing=smoothing) + 0 * step", "label_smoothing=smoothing).long()", "returned int64"),
+    "no memory": ("class Net", "raise MemoryError\nclass Net", "line 15: its model or a batch does not fit into memory"),
+    "an error that tells nothing": (
+        "return Net(hidden, dropout)", "raise type('E', (Exception,), {'__str__': None})", "line 30: E in build_model",
+    ),
+    "our own error": (
+        "class Net",
+        "from gradstudio.core.knobs import KnobError\nraise KnobError('all is\\nwell')\nclass Net",
+        "line 16: KnobError: all is",
+    ),
+    "a model of its own": (
+        "    def forward", "    def named_parameters(self):\n        1 / 0\n    def forward", "line 26: ZeroDivisionError",
+    ),
     "shapes": ("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden + 1, 2)", "line 26: RuntimeError in c"),
     "too large": ("batch_size, 2, generator", "batch_size * 10**12, 2, generator", "does not fit into memory"),
     "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
@@ -190,6 +205,36 @@ def test_each_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
         found = check.fault(experiment)
     assert told in found and "\n" not in found and len(found) < 400
     assert not found or found.startswith("points.py")
+
+
+def test_the_line_at_work_is_known_until_there_were_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    CheckNote.begin(tmp_path / NOTE)
+    note, seen = CheckNote(tmp_path / NOTE, "secret"), list[int]()
+    text = """
+def inner():
+    look()
+    return 1
+def outer():
+    x = [
+        inner(),
+        look(),
+    ]
+    inner(); look()
+outer()
+look()
+"""
+    before = sys.gettrace()
+    for most, found in ((line_at_work.MOST, [3, 8, 3, 10, 12]), (12, [3, 0, 0, 0, 0])):
+        monkeypatch.setattr(line_at_work, "MOST", most)
+        seen.clear()
+        try:
+            line_at_work.LineAtWork("points.py", note).follow()
+            exec(compile(text, "points.py", "exec"), {"look": lambda: seen.append(note.line)})
+        finally:
+            sys.settrace(before)
+            threading.settrace(before)  # pyright: ignore[reportArgumentType] - None is allowed
+        assert seen == found
+    note.close()
 
 
 def test_a_good_file_passes_the_check(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import sys
@@ -287,13 +288,32 @@ def test_a_folder_and_a_missing_file_are_told(tmp_path: Path) -> None:
 
 
 # What becomes of the process that checks a file, and what is told. It is played by one that need not import torch.
+CHILD = """import os, sys, time
+from pathlib import Path
+_, package, folder, limit = sys.argv
+sys.path.insert(0, package)
+from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
+note = CheckNote(Path(folder, NOTE), Path(folder, ASKED).read_text().partition(chr(10))[0])
+"""
+TRACE = 'Thread 0x1 (most recent call first):\n  File "torch/nn.py", line 3 in call\n  File "points.py", line 9 in forward\n'
 ENDS = {
-    "hangs": ("print('ready', flush=True); import time; time.sleep(1000)", "points.py: it takes more than 0.2 s"),
-    "ends": ("print('ready', flush=True); import os; os._exit(3)", "points.py: it ended its process with exit code 3"),
-    "is killed": ("import os; os.kill(os.getpid(), 9)", "points.py: it was ended by signal 9"),
-    "is bad": ("print('ready'); print('\"points.py, line 3: bad\"')", "points.py, line 3: bad"),
-    "talks": ("print('ready'); print('x' * 10**6)", "points.py: its process did not tell what came of it"),
-}
+    "hangs": ("note.line = 7; note.say_ready(); time.sleep(1000)", "points.py, line 7: it takes more than 0.2 s"),
+    "loops": (
+        f"Path(folder, TRACES).write_text({TRACE!r}); note.say_ready(); time.sleep(1000)",
+        "points.py, line 9: it takes more than 0.2 s",
+    ),
+    "ends": ("note.line = 7; note.say_ready(); os._exit(3)", "points.py, line 7: it ended its process with exit code 3"),
+    "ends somewhere": ("note.say_ready(); os._exit(3)", "points.py, at a line that is not known: it ended its process"),
+    "is killed": (
+        "note.line = 7; note.say_ready(); os.kill(os.getpid(), 9)", r"points.py, line 7: it was ended by signal 9 \(SIGK",
+    ),
+    "never begins": ("os._exit(3)", "points.py: the process that is to check it ended before it ran the file"),
+    "is bad": ("note.say_ready(); note.answer('points.py, line 3: bad')", "points.py, line 3: bad"),
+    "forges": (
+        "note.line = 7; note.say_ready(); print('ready'); print('[]'); CheckNote(Path(folder, NOTE), 'x').answer('')",
+        "points.py, line 7: it ended its process with exit code 0",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ENDS)
@@ -302,9 +322,8 @@ def test_a_hostile_file_ends_its_own_process_at_most(
 ) -> None:
     child, told = ENDS[case]
     monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
-    monkeypatch.setattr(own_model, "_CHILD", child)
-    monkeypatch.setattr(own_model, "ENDING", 0.2 if case == "talks" else PATIENCE)
-    limit = 0.2 if case == "hangs" else PATIENCE
+    monkeypatch.setattr(own_model, "_CHILD", CHILD + child)
+    limit = 0.2 if "0.2 s" in told else PATIENCE
     with pytest.raises(StudioFileError, match=told):
         own_model.check(preset(tmp_path).experiment, limit=limit)
 
@@ -313,11 +332,15 @@ def test_a_hostile_file_ends_its_own_process_at_most(
 @pytest.mark.parametrize(
     ("what", "limit", "told"),
     [
-        ("while True: pass", 3.0, r"points.py, line \d+: it takes more than 3 s"),
-        ("__import__('os').fork()", PATIENCE, r"points.py, line \d+: it forks its process, and both go on"),
+        ("while True: pass", 3.0, "points.py, line 30: it takes more than 3 s"),
+        ("__import__('os').fork()", PATIENCE, "points.py, line 30: it forks its process, and both go on"),
+        (  # whatever streams it has, and whatever it writes there
+            "import os; [os.write(n, b'\"\"' * 9) for n in range(99) if os.path.exists(f'/proc/self/fd/{n}') and n > 0]; "
+            "os.closerange(0, 99); os._exit(0)", PATIENCE, "points.py, line 30: it ended its process with exit code 0",
+        ),
     ],
-)
-def test_the_line_of_a_file_that_hangs_or_forks_is_told(
+)  # fmt: skip
+def test_the_line_of_a_file_that_hangs_or_forks_or_ends_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, limit: float, told: str
 ) -> None:
     monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
@@ -344,7 +367,7 @@ def test_the_check_is_made_once_and_shows_nothing_that_the_file_prints(
 def test_a_check_that_is_stopped_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_model, "_fault", REAL_CHECK)
     monkeypatch.setattr(own_model, "_CHILD", "import time; time.sleep(1000)")
-    experiment, looks = preset(tmp_path).experiment, iter([False, False, True, True, True])
+    experiment, looks = preset(tmp_path).experiment, itertools.chain([False, False], itertools.repeat(True))
     own_model.check(experiment, lambda: next(looks))
     monkeypatch.setattr(own_model, "_CHILD", "raise SystemExit(1)")
     with pytest.raises(StudioFileError):  # it was not taken for a good one

@@ -3,73 +3,69 @@ gradient are computed. It is made in a process of its own (session/own_model.py)
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
-import json
 import os
-import signal
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradstudio.core import presets, trust
+from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import trees
+from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
+from gradstudio.engine.own_model.program import told
 from gradstudio.engine.own_model.subject import OwnModel
 
-READY = "ready"  # the first line of the answer: what follows is the file's own time
 ROOM = 0.7  # share of the free memory that a file may take in the check
 WENT_ON = 77  # exit code of a process that was forked off and came back from the file
 FORKED = 2.0  # seconds that such a process may take
+_end = os._exit  # as it is before the file has run
 
 
-def main() -> None:
-    """Check the experiment that is written as TOML on stdin. Answer with two lines: READY, then the error as JSON, ""
-    where there is none."""
-    answer = _answer_apart()
-    experiment = presets.parse(sys.stdin.buffer.read().decode(), Path("checked")).experiment
-    _close_stdin()
+def main(folder: Path, limit: float) -> None:
+    """Check the experiment that a folder holds as TOML, below a secret. The answer goes into the note there. Where the
+    file takes longer than `limit` seconds, or crashes, its traceback is written there too."""
+    asked = folder / ASKED
+    secret, _, text = asked.read_text(encoding="utf-8").partition("\n")
+    asked.unlink()
+    note = CheckNote(folder / NOTE, secret)
+    experiment = presets.parse(text, Path("checked")).experiment
     file = experiment.studio_file
     assert file is not None
     trust.agree_here(file.sha256)  # or nobody had asked for the check
     limit_memory()
-    tell_where_it_is(file.name, answer)
     process, forks = os.getpid(), forks_of(file.name)
-    print(READY, file=answer, flush=True)
-    found = fault(experiment)
-    if os.getpid() != process:
-        os._exit(WENT_ON)
-    if not found and forks and any_went_on():
-        found = f"{file.name}{forks[0]}: it forks its process, and both go on; wanted: a file that stays in one"
-    print(json.dumps(found), file=answer, flush=True)
-    os._exit(0)  # whatever threads the file has begun
-
-
-def tell_where_it_is(name: str, answer: TextIO) -> None:
-    """Answer a signal, as is sent to a file that takes too long, with the line of the file that is at work."""
-
-    def tell(_signal: int, frame: FrameType | None) -> None:
-        print(json.dumps(_line_at_work(name, frame)), file=answer, flush=True)
-        os._exit(0)
-
-    if hasattr(signal, "SIGUSR1"):
-        signal.signal(signal.SIGUSR1, tell)
+    with (folder / TRACES).open("wb") as traces:
+        faulthandler.enable(traces)
+        faulthandler.dump_traceback_later(limit, file=traces)
+        note.say_ready()
+        LineAtWork(file.name, note).follow()
+        found = fault(experiment)
+        sys.settrace(None)
+        if os.getpid() != process:
+            _end(WENT_ON)
+        if not found and forks and any_went_on():
+            found = f"{file.name}{forks[0]}: it forks its process, and both go on; wanted: a file that stays in one"
+        note.answer(found)
+        _end(0)  # whatever threads the file has begun
 
 
 def forks_of(name: str) -> list[str]:
     """Return a list to which the line is added from which the file forks this process."""
     found: list[str] = []
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_parent=lambda: found.append(_line_at_work(name, inspect.currentframe())))
+        os.register_at_fork(after_in_parent=lambda: found.append(in_words(line_at_work(name, inspect.currentframe()))))
     return found
 
 
@@ -88,13 +84,6 @@ def any_went_on() -> bool:
     return False
 
 
-def _line_at_work(name: str, frame: FrameType | None) -> str:
-    """Return ', line 12' for the innermost line of the file at work, "" where there is none."""
-    while frame is not None and frame.f_code.co_filename != name:
-        frame = frame.f_back
-    return f", line {frame.f_lineno}" if frame is not None else ""
-
-
 def fault(experiment: Experiment) -> str:
     """Return why the studio file of an experiment cannot be trained, in one line; "" where it can."""
     assert experiment.studio_file is not None
@@ -102,11 +91,12 @@ def fault(experiment: Experiment) -> str:
         check(experiment.studio_file, experiment.with_value("run.device", "cpu"))
     except KnobError as found:
         return str(found)
-    except Exception as found:
+    except BaseException as found:  # nothing but a file raises here, and it may raise anything
         name = experiment.studio_file.name
+        line = in_words(line_of_fault(name, found))
         if runtime.out_of_memory(found):
-            return f"{name}: its model or a batch does not fit into memory; wanted: less than is free"
-        return f"{name}: {type(found).__name__}: {str(found).strip().partition(chr(10))[0][:200]}"
+            return f"{name}{line}: its model or a batch does not fit into memory; wanted: less than is free"
+        return f"{name}{line}: {told(found)}"
     return ""
 
 
@@ -177,17 +167,3 @@ def limit_memory() -> None:
     most, hard = pages * resource.getpagesize() + int(ROOM * memory.free()), resource.getrlimit(resource.RLIMIT_AS)[1]
     with suppress(OSError, ValueError):  # somebody has set a lower limit
         resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-
-
-def _answer_apart() -> TextIO:
-    """Return stdout as a file of its own: what a studio file prints goes nowhere."""
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    return answer
-
-
-def _close_stdin() -> None:
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - for as long as the process lives

@@ -4,7 +4,6 @@ the line of the file."""
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -17,6 +16,7 @@ from gradstudio.core.knobs import Value
 from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
 from gradstudio.core.text import one_line, shortened
 from gradstudio.engine.own_model import trees
+from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
 from gradstudio.engine.runtime import out_of_memory
 
 _LONGEST = 200  # characters of an error of the file
@@ -108,27 +108,37 @@ class Program:
         used up and a person who interrupts."""
         try:
             return work()
-        except StudioFileError:
-            raise
         except KeyboardInterrupt:
             raise
         except BaseException as fault:
             if out_of_memory(fault):
                 raise
-            raise StudioFileError(_told(self.file.name, function, fault)) from fault
+            raise StudioFileError(_raised(self.file.name, function, fault)) from fault
 
 
-def _told(name: str, function: str, fault: BaseException) -> str:
+def told(fault: BaseException) -> str:
+    """Return the kind of an exception and its first line; a file may have made one that cannot tell itself."""
+    kind, text = shortened(one_line(type(fault).__name__), _LONGEST), _text(fault)
+    return f"{kind}: {text}" if text else kind
+
+
+def _text(fault: BaseException) -> str:
+    try:
+        return shortened(one_line(str(fault).strip().partition("\n")[0]), _LONGEST)
+    except BaseException:
+        return ""
+
+
+def _raised(name: str, function: str, fault: BaseException) -> str:
     """Return what code of a file raised, in one line."""
-    frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == name]
-    line = f", line {frames[-1].lineno}" if frames else ""
-    text = shortened(one_line(str(fault).strip().partition("\n")[0]), _LONGEST)
+    line = in_words(line_of_fault(name, fault))
     where = f" in {function}" if function else ""
     if isinstance(fault, SystemExit):
         return f"{name}{line}: it ends the program{where}; wanted: a file that returns"
     if isinstance(fault, ModuleNotFoundError):
-        return f"{name}{line}: {text}; wanted: only what is installed beside GradStudio"
-    return f"{name}{line}: {type(fault).__name__}{where}{f': {text}' if text else ''}"
+        return f"{name}{line}: {_text(fault)}; wanted: only what is installed beside GradStudio"
+    kind, _, text = told(fault).partition(": ")
+    return f"{name}{line}: {kind}{where}{f': {text}' if text else ''}"
 
 
 def _kind(value: Any) -> str:
