@@ -10,6 +10,8 @@ from gradstudio.engine import THREADS, torch_internals
 def prepare(deterministic: bool) -> None:
     """Set torch up for a run. The switches belong to the process, so the run that starts last decides."""
     torch.set_num_threads(int(THREADS))
+    torch.set_default_dtype(torch.float32)  # a studio file that was trained before may have set these two
+    torch.set_float32_matmul_precision("highest")
     # The same as torch.use_deterministic_algorithms, which also imports torch's compiler, for a second.
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.backends.cudnn.deterministic = deterministic

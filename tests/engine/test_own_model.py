@@ -18,7 +18,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.gauges.on_demand import OnDemandGauges
-from gradstudio.engine.own_model import check, line_at_work, trees
+from gradstudio.engine.own_model import check, line_at_work, shared_state, trees
 from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
@@ -186,6 +186,20 @@ BAD = {
     "a model of its own": (
         "    def forward", "    def named_parameters(self):\n        1 / 0\n    def forward", "line 26: ZeroDivisionError",
     ),
+    "doubles for all": (
+        "class Net", "torch.set_default_dtype(torch.double)\nclass Net", "it changes torch's default dtype (to float64)",
+    ),
+    "grad mode": (
+        "return F.cross_entropy", "torch.set_grad_enabled(False)\n    return F.cross_entropy",
+        "line 38: compute_loss changes torch's grad mode (to False) for the whole program; wanted: as it was",
+    ),
+    "threads": ("    points = ", "    torch.set_num_threads(2)\n    points = ", "line 33: get_batch changes torch's number of"),
+    "the folder": (
+        "    return Net(", "    __import__('os').chdir('/')\n    return Net(", "line 29: build_model changes the working folder",
+    ),
+    "torch itself": (
+        "class Net", "torch.Tensor.item = lambda number: 3.0\nclass Net", "it replaces torch.Tensor.item for the whole pro",
+    ),
     "shapes": ("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden + 1, 2)", "line 26: RuntimeError in c"),
     "too large": ("batch_size, 2, generator", "batch_size * 10**12, 2, generator", "does not fit into memory"),
     "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
@@ -193,8 +207,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_each_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
+def test_each_bad_file_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     old, new, told = BAD[case]
+    monkeypatch.setattr(torch.Tensor, "item", torch.Tensor.item)  # and back to that
+    before = shared_state.now(shared_state.folder())
     assert old in GOOD
     text = GOOD.replace(old, new)
     try:
@@ -205,6 +221,7 @@ def test_each_bad_file_is_told_in_one_line(tmp_path: Path, case: str) -> None:
         found = check.fault(experiment)
     assert told in found and "\n" not in found and len(found) < 400
     assert not found or found.startswith("points.py")
+    assert shared_state.now(shared_state.folder()) == before
 
 
 def test_the_line_at_work_is_known_until_there_were_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

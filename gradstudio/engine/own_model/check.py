@@ -22,7 +22,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
-from gradstudio.engine.own_model import trees
+from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
 from gradstudio.engine.own_model.program import told
 from gradstudio.engine.own_model.subject import OwnModel
@@ -103,6 +103,7 @@ def fault(experiment: Experiment) -> str:
 def check(file: StudioFile, knobs: Experiment) -> None:
     """Raise KnobError where the file cannot be trained."""
     runtime.prepare(knobs.run.deterministic)
+    whole = shared_state.torch_itself()
     with chance.kept("cpu"):
         torch.manual_seed(knobs.run.seed)
         subject = OwnModel(file, knobs, "cpu")
@@ -122,6 +123,8 @@ def check(file: StudioFile, knobs: Experiment) -> None:
                 f"compute_loss gave {loss.item():.9g}, then {again.item():.9g} for the same batch and weights; wanted: "
                 "random numbers from torch alone, and no state outside the model", "compute_loss",
             )  # fmt: skip
+    if name := shared_state.replaced(whole):
+        raise subject.program.error(f"it replaces {name} for the whole program; wanted: torch as it is")
 
 
 def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:

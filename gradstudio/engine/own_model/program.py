@@ -15,7 +15,7 @@ from gradstudio.core import trust
 from gradstudio.core.knobs import Value
 from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
 from gradstudio.core.text import one_line, shortened
-from gradstudio.engine.own_model import trees
+from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
 from gradstudio.engine.runtime import out_of_memory
 
@@ -33,8 +33,8 @@ class Program:
             raise StudioFileError(
                 f"{file.name} was never agreed to (SHA-256 {file.sha256[:16]}…); read it, then run it with --trust"
             )
-        self.file, self._values = file, values
-        module = ModuleType(MODULE)
+        self.file, self._values, self._folder = file, values, shared_state.folder()
+        self._module = module = ModuleType(MODULE)
         # dataclasses and the like look a class's module up by its name
         known, sys.modules[MODULE] = sys.modules.get(MODULE), module
         try:
@@ -42,7 +42,6 @@ class Program:
         finally:
             if known is not None:
                 sys.modules[MODULE] = known
-        self._module = module
 
     def model(self) -> nn.Module:
         """Build the model; StudioFileError where it is none that can be trained."""
@@ -105,15 +104,21 @@ class Program:
 
     def _guarded(self, function: str, work: Callable[[], Any]) -> Any:
         """Return what the file's own code returns. What it raises becomes a StudioFileError, but for memory that is
-        used up and a person who interrupts."""
+        used up and a person who interrupts. StudioFileError where it changes what others share with it."""
+        before, changed = shared_state.now(self._folder), ""
         try:
-            return work()
+            found = work()
         except KeyboardInterrupt:
             raise
         except BaseException as fault:
             if out_of_memory(fault):
                 raise
             raise StudioFileError(_raised(self.file.name, function, fault)) from fault
+        finally:
+            changed = shared_state.put_back(before)
+        if changed:
+            raise self.error(f"{function or 'it'} changes {changed} for the whole program; wanted: as it was", function)
+        return found
 
 
 def told(fault: BaseException) -> str:

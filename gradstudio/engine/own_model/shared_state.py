@@ -1,0 +1,78 @@
+"""What a studio file shares with everything else in this process, and has to leave as it was: other runs would train
+otherwise, and a branch of its own would no longer repeat it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from gradstudio.core.studio_file import MODULE
+
+
+def folder() -> str:
+    """Return the working folder, "" where it was deleted."""
+    with suppress(OSError):
+        return os.getcwd()
+    return ""
+
+
+# What is shared, in the order of `now`, and how it is set.
+_PUT: Mapping[str, Callable[[Any], object]] = {
+    "torch's default dtype": torch.set_default_dtype,
+    "torch's grad mode": torch.set_grad_enabled,
+    "torch's number of threads": torch.set_num_threads,
+    "torch's deterministic mode": torch.set_deterministic_debug_mode,
+    "the working folder": os.chdir,
+}
+_SPACES: Mapping[str, Any] = {
+    "torch": torch, "torch.Tensor": torch.Tensor, "torch.nn.functional": torch.nn.functional,
+    "torch.nn.Module": torch.nn.Module, "torch.optim.Optimizer": torch.optim.Optimizer,
+}  # fmt: skip
+
+
+def now(folder: str) -> tuple[Any, ...]:
+    """Return the state as it is, with the working folder as it is known to be: to ask for that may take longer than
+    all the rest."""
+    return (
+        torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads(),
+        torch.get_deterministic_debug_mode(), folder,
+    )  # fmt: skip
+
+
+def put_back(before: tuple[Any, ...]) -> str:
+    """Bring the state back to what it was. Return what was changed, in words; "" where nothing was."""
+    after = now(folder())
+    if after == before:
+        return ""
+    changed = []
+    for (name, put), was, found in zip(_PUT.items(), before, after, strict=True):
+        if was != found:
+            changed.append(f"{name} (to {str(found).removeprefix('torch.')})")
+            with suppress(OSError, RuntimeError):  # a folder that is gone
+                put(was)
+    return " and ".join(changed)
+
+
+def torch_itself() -> dict[str, Any]:
+    """Return the parts of torch that a file might replace, by their whole names."""
+    return {
+        f"{space}.{name}": inspect.getattr_static(owner, name, None)
+        for space, owner in _SPACES.items()
+        for name in dir(owner)
+    }
+
+
+def replaced(before: Mapping[str, Any]) -> str:
+    """Return the name of a part of torch that a file has put another in the place of; "" where there is none. What
+    an installed package replaces, as torch's own compiler does, is no fault of the file, nor are parts that are new."""
+    after = torch_itself()
+    for name, part in before.items():
+        found = after.get(name, part)
+        if found is not part and callable(part) and getattr(found, "__module__", None) in (MODULE, "builtins", None):
+            return name
+    return ""
