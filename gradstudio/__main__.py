@@ -13,7 +13,7 @@ from gradstudio.session.running import interrupts
 
 def main() -> NoReturn:
     """Run the program. Once a signal was heard, a thread may still be in torch: then Python's own way out would free
-    what that uses."""
+    what that uses. After a studio file it would wait for the file's threads, and run what it has left for the end."""
     code = interrupts.EXIT_CODE
     with interrupts.listening() as signals:
         try:
@@ -24,11 +24,11 @@ def main() -> NoReturn:
             code = end.code
         except KeyboardInterrupt:
             pass
-        if signals.heard:
+        if signals.heard or signals.hasty:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
-            os._exit(code if isinstance(code, int) else 1)
+            os._exit(code if isinstance(code, int) else int(signals.heard or code is not None))
     sys.exit(code)
 
 

@@ -37,6 +37,23 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
+def first_line(fault: BaseException, longest: int) -> str:
+    """Return the first line of what an exception says, "" where it says nothing: somebody's own class may fail even at
+    that."""
+    try:
+        return shortened(one_line(str(fault).strip().partition("\n")[0]), longest)
+    except BaseException:
+        return ""
+
+
+def revealed(text: str) -> str:
+    """Return a text as Python reads it, to be looked at: what cannot be seen, or changes the order of what is seen, is
+    written as its code, such as \\u202e. Lines end where they end for Python."""
+    text = text.replace("\r\n", "\n").replace("\r", "\\r\n")
+    seen = (letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape") for letter in text)
+    return "".join(part if isinstance(part, str) else part.decode() for part in seen)
+
+
 def storable(text: str) -> str:
     """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
     return text.encode("utf-8", "replace").decode()

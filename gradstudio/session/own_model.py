@@ -60,6 +60,15 @@ def check(experiment: Experiment, stopped: Callable[[], bool] = lambda: False, *
         trust.agree(known)
 
 
+def place_of(fault: BaseException, experiment: Experiment) -> str:
+    """Return 'my_model.py, line 12: ' for an exception of training that came through the studio file, else ""."""
+    from gradstudio.engine.own_model import line_at_work
+
+    file = experiment.studio_file
+    line = line_at_work.line_of_fault(file.name, fault) if file is not None else 0
+    return f"{file.name}, line {line}: " if file is not None and line else ""
+
+
 def _checked(experiment: Experiment) -> str:
     """Return what the check depends on, as the TOML that the child reads."""
     names = ["problem.batch_size", *(name for name in experiment.changed() if name.startswith(f"{SECTION}."))]

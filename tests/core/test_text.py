@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradstudio.core.text import number, plural, short_name
+from gradstudio.core.text import number, plural, revealed, short_name
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,9 @@ def test_plural() -> None:
 ])  # fmt: skip
 def test_a_long_name_keeps_what_tells_it_apart(name: str, longest: int, short: str) -> None:
     assert short_name(name, longest) == short
+
+
+def test_what_is_not_seen_is_revealed() -> None:
+    assert revealed("x = 1\r\n\ty = 'é'\n") == "x = 1\n\ty = 'é'\n"
+    assert revealed("# a\u202eb\u2066 \xa0\x00\u200b\U000e0041") == r"# a\u202eb\u2066 \xa0\x00\u200b\U000e0041"
+    assert revealed("# all of it\rimport os") == "# all of it\\r\nimport os"  # where Python begins a line

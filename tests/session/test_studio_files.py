@@ -139,6 +139,44 @@ def test_a_branch_repeats_its_run_to_the_last_bit(tmp_path: Path) -> None:
     assert [loss for loss, _ in found] == branch.history.column("loss").tolist()
 
 
+BACKWARD = """
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        calls.append(1)
+        if len(calls) > 5:
+            raise {fault}
+        return gradient
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise SystemExit(5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("ValueError('no\\nmore')", "points.py, line 58: ValueError: no"),
+        ("Mute()", "points.py, line 58: Mute"),
+        ("SystemExit()", "points.py, line 58: SystemExit"),
+        ("MemoryError()", "points.py, line 58: Out of memory. Halve problem.batch_size and restart."),
+    ],
+)  # fmt: skip
+def test_what_is_raised_in_the_middle_has_its_line_and_loses_nothing(tmp_path: Path, fault: str, told: str) -> None:
+    text = GOOD.replace("class Net", "calls = []\n\n\nclass Net").replace(
+        "+ 0 * step", "+ Wrong.apply(0 * step * model.unused).sum()"
+    )
+    run = trained(preset(tmp_path, text + BACKWARD.format(fault=fault)))
+    assert (run.status, run.message) == ("failed", told) and 0 < len(run.history) < 6
+
+
 def test_fixes_are_tried_on_the_same_batches_and_the_cause_is_told(tmp_path: Path) -> None:
     text = GOOD.replace("F.cross_entropy", "growing").replace(", label_smoothing=smoothing", "")
     text += "\n\ndef growing(outputs, labels):\n    return torch.exp(outputs.pow(2).sum(1)).mean()\n"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gradstudio.core import trust
 from gradstudio.core.knobs import Value
 from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
-from gradstudio.core.text import one_line, shortened
+from gradstudio.core.text import first_line, one_line, shortened
 from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
 from gradstudio.engine.runtime import out_of_memory
@@ -123,15 +123,8 @@ class Program:
 
 def told(fault: BaseException) -> str:
     """Return the kind of an exception and its first line; a file may have made one that cannot tell itself."""
-    kind, text = shortened(one_line(type(fault).__name__), _LONGEST), _text(fault)
+    kind, text = shortened(one_line(type(fault).__name__), _LONGEST), first_line(fault, _LONGEST)
     return f"{kind}: {text}" if text else kind
-
-
-def _text(fault: BaseException) -> str:
-    try:
-        return shortened(one_line(str(fault).strip().partition("\n")[0]), _LONGEST)
-    except BaseException:
-        return ""
 
 
 def _raised(name: str, function: str, fault: BaseException) -> str:
@@ -141,7 +134,7 @@ def _raised(name: str, function: str, fault: BaseException) -> str:
     if isinstance(fault, SystemExit):
         return f"{name}{line}: it ends the program{where}; wanted: a file that returns"
     if isinstance(fault, ModuleNotFoundError):
-        return f"{name}{line}: {_text(fault)}; wanted: only what is installed beside GradStudio"
+        return f"{name}{line}: {first_line(fault, _LONGEST)}; wanted: only what is installed beside GradStudio"
     kind, _, text = told(fault).partition(": ")
     return f"{name}{line}: {kind}{where}{f': {text}' if text else ''}"
 

@@ -3,16 +3,14 @@ goes to stderr too, so that stdout has the answer of the command alone."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from gradstudio.core.text import number, one_line
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.running import interrupts
+from gradstudio.session.running import interrupts, streams
 from gradstudio.session.running.worker import Stop, Worker
 
 if TYPE_CHECKING:
@@ -27,7 +25,9 @@ def train(
     step, or without it where that takes too long. Return the traceback of what failed, "" if nothing did. `snapshots`
     take the run's snapshots and have those to go on from. `began` is given the worker before it trains."""
     worker = Worker(record, snapshots=snapshots)
-    with redirect_stdout(sys.stderr), interrupts.stopping(lambda: worker.send(Stop())) as signals:
+    own = record.experiment.studio_file is not None
+    with streams.apart(own=own), interrupts.stopping(lambda: worker.send(Stop())) as signals:
+        signals.hasty |= own
         worker.start()
         if began is not None:
             began(worker)
@@ -41,7 +41,9 @@ def train(
 
 def wait_for(trials: Trials, *, progress: bool) -> None:
     """Try fixes, and wait here until each has an outcome or Ctrl+C ends it. What is known by then stays."""
-    with redirect_stdout(sys.stderr), interrupts.stopping(trials.stop) as signals:
+    own = trials.tried.experiment.studio_file is not None
+    with streams.apart(own=own), interrupts.stopping(trials.stop) as signals:
+        signals.hasty |= own
         trials.start()
         if progress:
             _show_trials(trials, signals)

@@ -30,6 +30,7 @@ class Interrupts:
     """What was heard, and what to do about it."""
 
     def __init__(self) -> None:
+        self.hasty = False  # whether the program has to end without Python's own way out
         self._first: float | None = None  # when the first signal was known
         self._obeyed = False  # by the main thread
         # What to stop and what to save, the innermost last. Without any, the first signal is a KeyboardInterrupt.

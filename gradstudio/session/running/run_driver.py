@@ -21,6 +21,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.core.text import first_line, one_line
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.machine import preload_torch
@@ -368,7 +369,8 @@ class RunDriver:
             if not self.run.own:  # later it is a fault of a studio file, which began
                 self.writer.refuse_to_train()
         except BaseException as fault:  # also SystemExit: nobody else would tell
-            self.outcome, self._message = "failed", _describe(fault, self.run.in_force)
+            where = own_model.place_of(fault, self.run.experiment)
+            self.outcome, self._message = "failed", f"{where}{_describe(fault, self.run.in_force)}"
             if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
                 self.writer.refuse_to_train()
             self.failure = traceback.format_exc()
@@ -384,7 +386,7 @@ _NEEDED = {"torch": "PyTorch", "numba": "numba"}
 
 def _describe(fault: BaseException, in_force: Experiment) -> str:
     """Return an exception as one sentence, with the usual way out where there is one."""
-    text = str(fault).strip().partition("\n")[0] or type(fault).__name__
+    text, kind = first_line(fault, 400), one_line(type(fault).__name__)
     if isinstance(fault, ranks_allowed.RankFailure):
         return text
     if isinstance(fault, ModuleNotFoundError) and fault.name in _NEEDED:
@@ -393,7 +395,8 @@ def _describe(fault: BaseException, in_force: Experiment) -> str:
             f"{fault.name}"
         )
     if "out of memory" in text.lower() or isinstance(fault, MemoryError) or "can't allocate memory" in text.lower():
-        return f"Out of memory: {text[:300]} Halve problem.batch_size or model.width and restart."
+        lower = "problem.batch_size or model.width" if in_force.studio_file is None else "problem.batch_size"
+        return f"Out of memory{f': {text[:300]}' if text else '.'} Halve {lower} and restart."
     mistakes = [knob.name for knob, value in in_force.items() if knob.section == "mistakes" and value]
     cause = f" (switched on: {', '.join(mistakes)})" if mistakes else ""
-    return f"{type(fault).__name__}: {text[:400]}{cause}"
+    return f"{kind}{f': {text}' if text else ''}{cause}"
