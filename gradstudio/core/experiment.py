@@ -435,6 +435,9 @@ class Mistakes(Section):
     step_without_scaler: bool = knob(
         False, "Call optimizer.step() instead of scaler.step(): overflowed gradients reach the weights."
     )
+    never_update_scaler: bool = knob(
+        False, "Forget scaler.update() after scaler.step(): torch raises an error at the next step, which ends the run."
+    )
     clip_each_micro_batch: bool = knob(False, "Clip after every backward pass instead of once, on the sum.")
     unscaled_accumulation: bool = knob(False, "Forget to divide the loss by the number of micro-batches.")
     divide_each_micro_batch: bool = knob(

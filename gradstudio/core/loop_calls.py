@@ -217,6 +217,13 @@ _FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
         ),
     ),
     (
+        lambda loop: loop.scaling == "dynamic" and "update" not in loop.calls,
+        Fault(
+            "update is missing: the scaler waits for it after its step, so that torch refuses the next unscale.",
+            ("never_update_scaler",),
+        ),
+    ),
+    (
         lambda loop: _inside(loop, "schedule"),
         Fault(
             "schedule stands inside the loop over micro-batches: the learning rate changes too fast.",

@@ -56,6 +56,7 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     "mistakes.clip_before_unscale": (_UNCLIPPED, _UNSCALED, _RATE_FREE),
     "mistakes.unscale_twice": (_UNSCALED,),
     "mistakes.step_without_scaler": (_NOT_DYNAMIC, (lambda knobs: True, "shows only where a gradient overflows")),
+    "mistakes.never_update_scaler": (_NOT_DYNAMIC,),
     "mistakes.clip_each_micro_batch": (
         _UNCLIPPED,
         (

@@ -23,6 +23,7 @@ NOT_WITH_RANKS: Mapping[str, tuple[tuple[Value, ...], str]] = {
     "loss.kind": (("naive_sqrt",), "it compares the examples of a batch, and a rank has only its share of them"),
     "mistakes.clip_each_micro_batch": ((True,), "DistributedDataParallel reduces what is in the gradients by then"),
     "mistakes.unscale_twice": ((True,), "each rank would fail by itself"),
+    "mistakes.never_update_scaler": ((True,), "each rank would fail by itself"),
 }
 _OF_REPLICAS = (
     "forward_outside_no_sync", "never_synced", "clip_before_all_reduce", "unused_parameter", "find_unused",

@@ -72,8 +72,6 @@ class Snapshot:
         trainer.sample_activations_next = trainer.test_next = False
         trainer.moved &= torch.equal(trainer.flat.weights.data, self.weights)
         trainer.flat.weights.data.copy_(self.weights)
-        trainer.flat.gradients.copy_(self.gradients)
-        trainer.flat.cleared = False
         for buffer, value in zip(trainer.model.buffers(), self.buffers, strict=True):
             buffer.copy_(value)
         optimizers.restore(trainer.optimizer, self.optimizer)
@@ -82,7 +80,9 @@ class Snapshot:
         if changed or loss_scale.in_mid_step(trainer.scaler):
             trainer.scaler = loss_scale.build(self.experiment.precision, trainer.device)
             trainer.passes.forget()
-        loss_scale.restore(trainer.scaler, self.scaler)
+        loss_scale.restore(trainer.scaler, self.scaler, trainer.optimizer)
+        trainer.flat.gradients.copy_(self.gradients)
+        trainer.flat.cleared = False
         trainer.forget_changes()
         if isinstance(task, Dataset):
             task.order, task.position = self.order, self.position

@@ -371,6 +371,10 @@ class Trainer:
         return optimizers.set_rates(self.optimizer, self.experiment.optimizer, share)
 
     def _update_scale(self, scaling: str) -> None:
+        mistakes = self.experiment.mistakes
+        if scaling == "dynamic" and mistakes.never_update_scaler:
+            loss_scale.leave(self.scaler, "unscaled" if mistakes.step_without_scaler else "stepped")
+            return
         if scaling == "dynamic":
             self.observer.call("update")
         self.scaler.update()

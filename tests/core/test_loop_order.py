@@ -65,6 +65,7 @@ BROKEN = {
     "step_without_scaler": Loop(
         (*TWO, "unscale", "step_without_scaler", "update", "schedule"), 2, False, "dynamic", False
     ),
+    "never_update_scaler": Loop((*TWO, "unscale", "step", "schedule"), 2, False, "dynamic", False),
     "clip_each_micro_batch": Loop(
         ("zero_grad", *MICRO, "clip", *MICRO, "clip", "step", "schedule"), 2, True, "none", False
     ),

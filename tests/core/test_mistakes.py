@@ -34,6 +34,7 @@ def test_every_other_mistake_changes_nothing_by_default_and_says_so(name: str) -
         ("unscale_twice", {}, "precision.dtype = fp16"),
         ("step_without_scaler", {"precision.dtype": "fp16", "precision.scaling": "static"}, "dynamic"),
         ("step_without_scaler", {"precision.dtype": "fp16"}, "overflows"),
+        ("never_update_scaler", {"precision.dtype": "bf16"}, "dynamic"),
         ("clip_each_micro_batch", {"clipping.kind": "norm"}, "accumulation.steps"),
         ("unscaled_accumulation", {"accumulation.steps": 4, "optimizer.kind": "adam"}, "Adam"),
         ("unscaled_accumulation", {"accumulation.steps": 4, "clipping.kind": "norm"}, "clipping hides it"),
@@ -53,6 +54,7 @@ def test_what_is_said(name: str, values: dict, says: str) -> None:
         ("clip_each_micro_batch", {"clipping.kind": "norm", "accumulation.steps": 2}),
         ("unscaled_accumulation", {"accumulation.steps": 4}),
         ("never_zero_grad", {}),
+        ("never_update_scaler", {"precision.dtype": "fp16"}),
         ("drop_last_micro_batches", {"accumulation.steps": 2}),
     ],
 )

@@ -41,7 +41,8 @@ def test_a_right_loop_makes_the_calls_that_are_due(train, knobs):
 
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name not in SEEN_ELSEWHERE])
 def test_a_mistake_is_named_by_its_calls(train, mistake):
-    for row in train(2, *WHOLE, f"mistakes.{mistake}=true"):
+    steps = 1 if mistake == "never_update_scaler" else 2  # torch ends the run at the step after it
+    for row in train(steps, *WHOLE, f"mistakes.{mistake}=true"):
         assert (mistake,) in {fault.mistakes for fault in faults(row.loop)}
 
 

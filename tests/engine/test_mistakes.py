@@ -12,6 +12,7 @@ from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.engine.step.schedules import factor
 
 MISTAKES = [name.partition(".")[2] for name in KNOBS if name.startswith("mistakes.")]
+ENDING = ("unscale_twice", "never_update_scaler")  # torch refuses what comes next
 STEPS, MICRO, CLIP, LR = 8, 4, 0.2, 0.5
 KNOBS_HERE = [
     f"accumulation.steps={MICRO}",
@@ -68,7 +69,7 @@ def by_hand(trainer, wrong, precise):
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 @pytest.mark.parametrize("precise", [False, True], ids=["fp32", "fp16"])
-@pytest.mark.parametrize("mistake", ["", *[name for name in MISTAKES if name != "unscale_twice"]])
+@pytest.mark.parametrize("mistake", ["", *[name for name in MISTAKES if name not in ENDING]])
 def test_repeats_the_buggy_loop(build, mistake, precise):
     knobs = [*KNOBS_HERE, *RISING, *(FP16 if precise else []), *([f"mistakes.{mistake}=true"] if mistake else [])]
     trainer = build(*knobs)
@@ -96,7 +97,7 @@ def test_without_what_it_spoils_a_mistake_does_nothing(build, mistake):
         )
 
 
-@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name not in ("unscale_twice", "step_without_scaler")])
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name not in (*ENDING, "step_without_scaler")])
 def test_every_mistake_changes_the_run(build, mistake):
     knobs = [*KNOBS_HERE, *FP16, *RISING]
     if mistake == "unscaled_accumulation":  # clipping hides it
@@ -117,6 +118,41 @@ def test_unscale_twice_raises_torch_s_own_error(build):
         RuntimeError, match=r"unscale_\(\) has already been called on this optimizer since the last update\(\)"
     ):
         next(build(*FP16, "mistakes.unscale_twice=true").steps())
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    ([], r"unscale_\(\) is being called after step\(\)"),
+    (["accumulation.steps=3", "clipping.kind=norm"], r"unscale_\(\) is being called after step\(\)"),
+    (["loss.weight=1e30"], r"unscale_\(\) is being called after step\(\)"),  # also where the step was skipped
+    (["mistakes.step_without_scaler=true"], r"unscale_\(\) has already been called .* since the last update\(\)"),
+])  # fmt: skip
+def test_without_update_the_scaler_refuses_the_next_step(build, more, says):
+    trainer = build(*FP16, "mistakes.never_update_scaler=true", *more)
+    row = next(trainer.steps())
+    assert "update" not in row.loop.calls and row.skipped == ("loss.weight=1e30" in more)
+    with pytest.raises(RuntimeError, match=says):
+        next(trainer.steps())
+
+
+@pytest.mark.parametrize(("unscales", "says"), [
+    (True, r"unscale_\(\) is being called after step\(\)"),
+    (False, r"step\(\) has already been called since the last update\(\)"),
+])  # fmt: skip
+def test_which_call_torch_names_where_update_is_missing(unscales, says):
+    """A loop that does not unscale has another message at the same step: the lesson says so."""
+    model = nn.Linear(3, 2)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+
+    def step():
+        optimizer.zero_grad()
+        scaler.scale(model(torch.ones(1, 3)).sum()).backward()
+        if unscales:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+
+    step()
+    with pytest.raises(RuntimeError, match=says):
+        step()
 
 
 def test_step_without_scaler_lets_an_overflow_through(train):
@@ -152,4 +188,4 @@ def test_what_each_looks_like(train):
 
 
 def test_experiment_knows_every_mistake():
-    assert set(type(Experiment().mistakes).model_fields) == set(MISTAKES) and len(MISTAKES) == 12
+    assert set(type(Experiment().mistakes).model_fields) == set(MISTAKES) and len(MISTAKES) == 13

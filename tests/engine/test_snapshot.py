@@ -273,9 +273,10 @@ def others(name: str) -> list[object]:
     return [not found.default] if isinstance(found.default, bool) else [0.5 * found.default or 0.001]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"]
-)
+ENDING = ("mistakes.unscale_twice", "mistakes.never_update_scaler")  # torch refuses what comes next
+
+
+@pytest.mark.parametrize("name", [name for name, found in KNOBS.items() if found.live and name not in ENDING])
 def test_a_change_is_gone_before_its_step_and_acts_again_after_it(build, name):
     """The state before a change comes back into a trainer in which it acts, and the other way round."""
     trainer = build(*TINY, *LIVE)
@@ -322,7 +323,7 @@ COURSES = range(8) if os.environ.get("GRADSTUDIO_TORTURE") == "1" else (0, 1, 2,
 def test_random_courses_are_taken_back_and_repeated(build):
     """Changes of every live knob at random steps, restored at random, against a trainer that goes straight to the
     end."""
-    names = [name for name, found in KNOBS.items() if found.live and name != "mistakes.unscale_twice"]
+    names = [name for name, found in KNOBS.items() if found.live and name not in ENDING]
     for seed in COURSES:
         chance = random.Random(seed)
         kind = chance.choice(["mlp", "rnn", "policy", "cnn"])
@@ -380,6 +381,28 @@ def test_a_step_that_broke_off_leaves_nothing_behind(build, steps):
     before.restore(trainer)
     go_on(plain, steps)
     assert go_on(trainer, 7) == go_on(plain, 7)
+
+
+@pytest.mark.parametrize(("around", "says"), [(False, "after step"), (True, "already been called")])
+def test_a_scaler_that_waits_for_its_update_comes_back_as_it_was(build, around, says):
+    """It refuses the next step in the trainer it is brought into, also as bytes, and only there."""
+    trainer, plain = build(*OVERFLOWING), build(*OVERFLOWING)
+    go_on(trainer, 3)
+    right = Snapshot.take(trainer)
+    trainer.change("mistakes.step_without_scaler", around)
+    trainer.change("mistakes.never_update_scaler", True)
+    go_on(trainer, 4)
+    waiting = Snapshot.take(trainer)
+    right.restore(trainer)
+    go_on(plain, 3)
+    assert go_on(trainer, 7) == go_on(plain, 7)
+    gradients = waiting.gradients.clone()
+    Snapshot.unpack(waiting.pack(), "cpu").restore(trainer)
+    assert torch.equal(trainer.flat.gradients, gradients) and trainer.step == 4
+    assert torch.equal(trainer.flat.weights.data, waiting.weights)
+    trainer.change("mistakes.never_update_scaler", False)
+    with pytest.raises(RuntimeError, match=says):
+        next(trainer.steps())
 
 
 def test_what_it_takes_is_what_it_says(build):

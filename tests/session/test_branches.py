@@ -138,6 +138,7 @@ def same_rows(one: Run, other: Run, count: int | None = None) -> None:
 
 
 LIVE = [name for name, found in KNOBS.items() if found.live]
+UNDRAWN = ("mistakes.unscale_twice", "mistakes.never_update_scaler", "run.stop_on_nonfinite")  # they end a run
 OTHERS: dict[str, list[Value]] = {
     "clipping.kind": ["norm", "value", "agc", "per_tensor"], "precision.dtype": ["fp32", "bf16"],
     "precision.scaling": ["static", "none"],
@@ -432,6 +433,18 @@ def test_a_branch_of_a_run_that_failed() -> None:
             branched(run, step, ("optimizer.lr", 0.2), snapshots=snapshots),
             trained(of, Change(step, "optimizer.lr", 0.2)),
         )
+
+
+def test_a_branch_of_a_run_whose_update_of_the_scaler_is_missing() -> None:
+    """The fault is of the step before the one that torch refuses, so only a branch from there can mend it."""
+    knobs = {name.replace(".", "__"): value for name, value in FP16.items()}
+    of, snapshots = preset(Change(7, "mistakes.never_update_scaler", True), **knobs), Often(1)
+    run = trained(of, snapshots=snapshots)
+    assert run.status == "failed" and len(run.history) == 8 and "after step()" in run.message
+    for step, status in ((7, "finished"), (8, "failed")):
+        mended = branched(run, step, ("mistakes.never_update_scaler", False), snapshots=snapshots)
+        assert mended.status == status
+        same(mended, trained(of, Change(step, "mistakes.never_update_scaler", False)))
 
 
 def test_a_run_of_the_library_branches_without_a_snapshot(tmp_path: Path) -> None:
@@ -884,7 +897,7 @@ SCRIPTS = range(30) if os.environ.get("GRADSTUDIO_TORTURE") == "1" else (*range(
 def do_at_random(one: Simulator, chance: random.Random, done: list[str]) -> None:
     what = chance.choice(["steps", "steps", "change", "change", "back", "back", "run", "show", "twice", "undo"])
     rows = len(one.run.history)
-    name = chance.choice([name for name in LIVE if name not in ("mistakes.unscale_twice", "run.stop_on_nonfinite")])
+    name = chance.choice([name for name in LIVE if name not in UNDRAWN])
     value = (
         chance.choice([*others(name), one.preset.experiment[name]])
         if name != "problem.skip_batches"

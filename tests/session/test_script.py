@@ -184,6 +184,8 @@ run.stop_on_nonfinite=false optimizer.lr=1e6
 run.deterministic=false run.seed=11
 run.memory_budget=100000
 clipping.kind=agc mistakes.clip_before_backward=true mistakes.never_zero_grad=true
+precision.dtype=fp16 loss.weight=1e30 schedule.warmup_steps=5 mistakes.never_update_scaler=true
+precision.dtype=fp16 mistakes.never_update_scaler=true mistakes.step_without_scaler=true 1:precision.scaling=static 2:precision.scaling=dynamic
 accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 mistakes.divide_each_micro_batch=true mistakes.clip_each_micro_batch=true
 accumulation.steps=2 mistakes.divide_each_micro_batch=true mistakes.unscaled_accumulation=true 3:mistakes.divide_each_micro_batch=false
 accumulation.steps=2 clipping.kind=norm clipping.max_norm=0.1 mistakes.clip_each_micro_batch=true mistakes.never_zero_grad=true mistakes.zero_grad_each_micro_batch=true

@@ -3,6 +3,7 @@ before anything looks at them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -39,13 +40,23 @@ class StaticScaler:
         pass
 
 
-Scaler = StaticScaler | torch.amp.GradScaler
+Left = Literal["", "unscaled", "stepped"]
 
 
-def dynamic(knobs: Precision, device: str) -> torch.amp.GradScaler:
-    """Return torch's own scaler. It halves its scale and skips the update at an overflow, and doubles the scale after a
-    quiet while."""
-    return torch.amp.GradScaler(
+class DynamicScaler(torch.amp.GradScaler):
+    """torch's own scaler. It halves its scale and skips the update at an overflow, and doubles the scale after a quiet
+    while.
+
+    `left` is what its last call was, between two steps, where nobody called its update: it refuses the next unscale."""
+
+    left: Left = ""
+
+
+Scaler = StaticScaler | DynamicScaler
+
+
+def dynamic(knobs: Precision, device: str) -> DynamicScaler:
+    return DynamicScaler(
         torch.device(device).type,
         init_scale=knobs.init_scale,
         growth_factor=knobs.growth_factor,
@@ -83,15 +94,40 @@ def kind(scaler: Scaler) -> Literal["dynamic", "static", "none"]:
     return "none" if scaler.get_scale() == 1 else "static"
 
 
+def leave(scaler: Scaler, left: Left) -> None:
+    """Note what the scaler's last call was where its update is left out."""
+    if isinstance(scaler, DynamicScaler):
+        scaler.left = left
+
+
 def state(scaler: Scaler) -> dict[str, Any]:
     """Return what the steps have changed of a scaler, between two steps."""
-    return scaler.state_dict() if isinstance(scaler, torch.amp.GradScaler) else {}
+    if not isinstance(scaler, DynamicScaler):
+        return {}
+    return scaler.state_dict() | ({"left": scaler.left} if scaler.left else {})
 
 
-def restore(scaler: Scaler, state: dict[str, Any]) -> None:
-    """Bring a scaler of the same knobs to a state that it had, in place, between two steps."""
-    if isinstance(scaler, torch.amp.GradScaler):
-        scaler.load_state_dict(state)
+def restore(scaler: Scaler, state: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """Bring a scaler of the same knobs to a state that it had, in place, between two steps. It writes to the gradients
+    where its update was left out."""
+    if not isinstance(scaler, DynamicScaler):
+        return
+    scaler.load_state_dict(state)
+    scaler.left = state.get("left", "")
+    if scaler.left:
+        _leave_out_update(scaler, optimizer)
+
+
+def _leave_out_update(scaler: DynamicScaler, optimizer: torch.optim.Optimizer) -> None:
+    """Make the calls of a step but its update, at an overflow, so that no weight moves. What the scaler has found in
+    the gradients is never asked for, as it refuses the next call."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    scaler.scale(torch.zeros((), device=weights[0].device))  # which makes its tensors
+    for weight in weights:
+        weight.grad.fill_(math.inf)
+    scaler.unscale_(optimizer)
+    if scaler.left == "stepped":
+        scaler.step(optimizer)
 
 
 def in_mid_step(scaler: Scaler) -> bool:

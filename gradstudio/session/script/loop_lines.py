@@ -46,6 +46,9 @@ def before(plan: Plan, lines: Lines) -> None:
     optimizer_lines.build(plan, lines)
     schedule_lines.build(plan, lines)
     loss_scale_lines.build(plan, lines)
+    if _asks_whether_skipped(plan) and ever(plan, "never_update_scaler"):
+        lines.add("updates = []  # the steps whose update was made: without scaler.update() the scale does not tell")
+        lines.add("optimizer.register_step_post_hook(lambda *_: updates.append(step))")
     if plan.above("gradients.noise_std", 0):
         lines.add("gradient_noise = torch.Generator().manual_seed(seed + 3_000_017)")
     if plan.above("problem.outlier_every", 0):
@@ -352,8 +355,8 @@ def _update(plan: Plan, lines: Lines) -> None:
         if advance:
             lines.add(advance, 1)
         return
-    skips = (bool(advance) or plan.ever("run.stop_on_nonfinite", True)) and not always(plan, "step_without_scaler")
-    if skips:
+    skips = _asks_whether_skipped(plan)
+    if skips and not ever(plan, "never_update_scaler"):
         lines.add("scale_before = scaler.get_scale()", 1)
     around = switch(plan, "step_without_scaler")
     if around:
@@ -369,13 +372,23 @@ def _update(plan: Plan, lines: Lines) -> None:
         lines.add("scaler.step(optimizer)", 1)
     weight_format_lines.keep(plan, lines)
     _clip_late(plan, lines)
-    lines.add("scaler.update()", 1)
-    if skips:
+    if ever(plan, "never_update_scaler"):
+        mark(plan, lines, "never_update_scaler", "no scaler.update(), so the scaler refuses the next step", 1)
+    right(plan, lines, ("never_update_scaler",), "scaler.update()", 1)
+    if skips and ever(plan, "never_update_scaler"):
+        lines.add("skipped = updates[-1:] != [step]", 1)
+    elif skips:
         lines.add(f"skipped = {f'not {around} and ' if around else ''}scaler.get_scale() < scale_before", 1)
     if advance:
         if skips:
             lines.add("if not skipped:", 1)
         lines.add(advance, 1 + skips)
+
+
+def _asks_whether_skipped(plan: Plan) -> bool:
+    """Return whether the script asks if the scaler has skipped the update."""
+    asks = schedule_lines.scheduled(plan) or plan.ever("run.stop_on_nonfinite", True)
+    return asks and loss_scale_lines.dynamic(plan) and not always(plan, "step_without_scaler")
 
 
 def _clip_late(plan: Plan, lines: Lines) -> None:
