@@ -16,7 +16,7 @@ from typing import NamedTuple
 from PySide6.QtCore import QAbstractEventDispatcher, QEvent, QObject, QTimer, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
-SLICE = 0.02  # seconds of a turn of the event loop after which no other part is styled in it
+SLICE = 0.01  # seconds of a turn of the event loop after which no other part is styled in it
 
 
 class _Part(NamedTuple):

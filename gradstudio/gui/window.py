@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QSize, Qt
@@ -48,7 +49,7 @@ from gradstudio.session.words.run_state import describe
 
 FIRST_SIZE = QSize(1440, 900)
 FRAME = QSize(16, 40)  # largest frame of a desktop around a window; its true size is known only when it is shown
-TURN = 0.02  # seconds of a beat after which what is left to refresh waits for the next one
+TURN = 0.01  # seconds of a beat after which what is left to refresh waits for the next one
 CLOSING = 1.5  # seconds that a training thread gets to end
 CONTROLLER_CLOSING = 0.4  # seconds that fixes and requests to the library get to end
 
@@ -157,8 +158,11 @@ class Window(QMainWindow):
         can be read, or as soon as something was done. `whole`: everything now. `within`: seconds after which the rest
         is left to the next call."""
         began = time.thread_time()
-        self._left = (None if whole else self._left) or self._refreshing(whole=whole)
-        for _ in self._left:
+        left = (None if whole else self._left) or iter(())
+        if self._left is None or within == math.inf:  # what a beat has left is older than what was done just now
+            left = chain(left, self._refreshing(whole=whole))
+        self._left = left
+        for _ in left:
             if time.thread_time() - began > within:
                 return
         self._left = None
@@ -209,8 +213,7 @@ class Window(QMainWindow):
                 self.parent_twin_overlay.refresh(self.simulator)
                 yield
         if drawable:
-            self.plots.refresh(self.simulator)
-            yield
+            yield from self.plots.refreshing(self.simulator)
         run = self.simulator.run  # another one may have begun in the meantime
         if new or self._texts_due.at(now):
             self._texts_due.restart(now)

@@ -76,6 +76,27 @@ def test_a_click_opens_the_layer_and_keys_turn_it(qtbot: QtBot, trained: Window)
     assert page.isVisible() and page.layer == names[-1] and page.norms.run is trained.simulator.run
 
 
+def test_nothing_is_laid_out_where_no_size_changes(qtbot: QtBot, trained: Window) -> None:
+    """Each layout of a plot takes one to two ms: opening the page did so four times for each plot."""
+    plots = trained.plots
+    plots.toggle_layer()  # at first it is styled and told what it shows, which changes sizes
+    trained.refresh(whole=True)
+    qtbot.waitUntil(lambda: plots.layer_page.histograms.note.text().startswith("shown"), timeout=LONG)
+    for _ in range(3):
+        for _ in range(3):
+            QApplication.processEvents()
+        plots.toggle_layer()
+    laid_out: list[str] = []
+    for plot in plots.every:
+        plot.widget.resized.connect(lambda plot=plot: laid_out.append(plot.title))
+    sizes = [plot.widget.size() for plot in plots.every]
+    for opened in (True, False):
+        plots.toggle_layer()
+        QApplication.processEvents()
+        assert plots.layer_page.isVisible() == opened and plots.loss.isVisible() != opened
+    assert not laid_out and sizes == [plot.widget.size() for plot in plots.every]
+
+
 def test_the_entries_of_a_step_are_those_that_the_run_had(qtbot: QtBot, trained: Window) -> None:
     page, history = trained.plots.layer_page, trained.simulator.run.history
     rows = len(history)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
-from PySide6.QtCore import QPointF, Signal
+from PySide6.QtCore import QPointF, QRect, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from gradstudio.core.history import History
@@ -106,6 +107,11 @@ class PlotStack(QWidget):
 
     def refresh(self, simulator: Simulator) -> None:
         """Show the simulator's run as it is now."""
+        for _ in self.refreshing(simulator):
+            pass
+
+    def refreshing(self, simulator: Simulator) -> Iterator[None]:
+        """Show the simulator's run as it is now, one plot each time that it is asked."""
         run, parent = simulator.run, simulator.family.parent(simulator.run)
         self.steps.places.take(run.history, len(run.history))
         if run is not self._run:
@@ -125,11 +131,14 @@ class PlotStack(QWidget):
             self.ranks.show_ranks(run)
         scale, read = self.devicePixelRatioF(), False
         for plot in self.plots:
+            if run is not simulator.run:
+                return  # another one was opened in the meantime, which the next call shows
             long = plot.behind(run) > MANY
             if long and read:
                 continue  # a long run is opened one plot a frame
             plot.refresh(run, scale)
             read = read or long
+            yield
         if self.gradient_norm.run is run:
             self._show_limit(simulator)  # the plot holds the run now that the advice is about
 
@@ -193,10 +202,30 @@ class PlotStack(QWidget):
         """Show the page of the layer at a place in forward order, in the room of all plots but the timeline."""
         if self._run is None or not 0 <= place < len(self._run.history.layers):
             return
-        self._bring_back()
-        self.layer_page.open_at(self._run, place)  # before, as the focus would go from plot to plot as each is hidden
-        self._put_aside(self.timeline)
+        with self._laid_out_once():
+            self._bring_back()
+            self.layer_page.setGeometry(self._room_of_layer())
+            self.layer_page.open_at(self._run, place)  # first, or the focus goes from plot to plot as each is hidden
+            self._put_aside(self.timeline)
         self.layer_page.look_again()
+
+    @contextmanager
+    def _laid_out_once(self) -> Iterator[None]:
+        """Lay the plots out in the next turn of the event loop, however many are shown or hidden meanwhile: Qt does so
+        each time, at one to two ms for each plot."""
+        self._layout.setEnabled(False)
+        try:
+            yield
+        finally:
+            self._layout.setEnabled(True)
+
+    def _room_of_layer(self) -> QRect:
+        """Return where the page of a layer comes to lie: from below the chips to above the timeline."""
+        room, spacing = self.rect().marginsRemoved(self._layout.contentsMargins()), self._layout.spacing()
+        if not self.chips.isHidden():
+            room.setTop(self.chips.geometry().bottom() + 1 + spacing)
+        room.setBottom(self.timeline.geometry().top() - 1 - spacing)
+        return room
 
     def toggle_layer(self) -> None:
         """Show the page of the layer that was last on view, or all plots again."""
@@ -215,10 +244,11 @@ class PlotStack(QWidget):
     def show_all(self) -> None:
         """Show what was hidden for one plot or for a layer."""
         was_open = not self.layer_page.isHidden()
-        self._bring_back()
-        if was_open:
-            self.layers.widget.setFocus()  # where a person came from
-            self.layer_page.hide()
+        with self._laid_out_once():
+            self._bring_back()
+            if was_open:
+                self.layers.widget.setFocus()  # where a person came from
+                self.layer_page.hide()
 
     def _bring_back(self) -> None:
         """Show the plots that were put aside."""
