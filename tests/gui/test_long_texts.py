@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 from waiting import LONG
@@ -14,6 +15,7 @@ from gradstudio.core.text import LONGEST_LINE, storable
 from gradstudio.gui.knobs.preset_text import LONGEST_PASTED, PastedPreset
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.shell.top_bar import StatePill, shortened
 from gradstudio.gui.widgets.popups import file_dialog
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.window import Window
@@ -31,6 +33,28 @@ def test_a_message_is_one_line_and_ends(qtbot: QtBot) -> None:
     assert bar._details == VERY_LONG
     bar._show("bad", HOSTILE, "", bar._file)
     assert bar.text.text() == "[31m<b>red</b>" and bar.text.textFormat() == Qt.TextFormat.PlainText
+
+
+def test_the_state_of_a_run_says_nothing_else_where_there_is_less_room(qtbot: QtBot) -> None:
+    pill = StatePill()
+    qtbot.addWidget(pill)
+
+    def told(room: int) -> list[str]:
+        lines, font = pill._laid_out(room)
+        return [shortened(line, QFontMetrics(font), room) for line in lines]
+
+    pill.show_state("good", "Finished: test accuracy 71.4 % · branch “clipping.kind none → norm” · its parent diverged")
+    for room in range(40, 700, 10):
+        assert "diverged" not in " ".join(told(room)) or told(room)[-1].endswith("its parent diverged")
+    assert any("branch “" in each and "… · its parent" in each for room in range(40, 700, 10) for each in told(room))
+    room = QFontMetrics(pill._laid_out(1)[1]).horizontalAdvance("test accuracy 29.2 %")
+    for text in (
+        "Finished: test accuracy 29.2 %",
+        "Exploding since step 1,234",
+        "Finished: test accuracy 9 % · branch “x”",
+    ):
+        pill.show_state("bad", text)
+        assert len(told(room)) == 2 and not any("…" in line for line in told(room))
 
 
 def test_a_search_takes_no_more_than_a_search(qapp: object) -> None:

@@ -22,12 +22,13 @@ SEPARATOR = " · "  # between the parts of a state
 SIZES = (1.0, 0.9, 0.8)  # of the state's text, the largest that fits
 ROOMY = 1360  # px of the bar from which on there is room for the word "speed"
 TIGHT = 1040  # px of the bar below which the device, and the name of the preset, give way to the state of the run
+SHORTEST = 70  # px of a branch's name below which it is left out
 LONGEST_TITLE = 26  # characters of a preset's title
 
 
 class StatePill(QWidget):
     """The state of the run, with a dot in its colour: in one line where there is room, or else in two. What is still
-    too long is elided in the middle, so that its end is seen."""
+    too long is left out or elided so that what is seen says nothing else than the whole, which the tooltip has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class StatePill(QWidget):
             lines, font = self._laid_out(room)
             painter.setFont(font)
             metrics = painter.fontMetrics()
-            told = "\n".join(metrics.elidedText(line, Qt.TextElideMode.ElideMiddle, room) for line in lines)
+            told = "\n".join(shortened(line, metrics, room) for line in lines)
             width = max(metrics.horizontalAdvance(line) for line in told.split("\n")) + 44
             height = len(lines) * metrics.height() + (9 if len(lines) == 1 else 4)
             pill = QRectF((self.width() - width) / 2, (self.height() - height) / 2, width, height)
@@ -71,7 +72,25 @@ class StatePill(QWidget):
         for font in fonts:
             if QFontMetrics(font).horizontalAdvance(self._text) <= room:
                 return [self._text], font
-        return self._text.split(SEPARATOR, 1), fonts[-1]
+        first, _, rest = self._text.partition(SEPARATOR)
+        if rest and QFontMetrics(fonts[-1]).horizontalAdvance(first) <= room:
+            return [first, rest], fonts[-1]
+        for mark, above, below in ((": ", ":", ""), (" since ", "", "since ")):
+            what, found, more = first.partition(mark)
+            if found:
+                return [what + above, below + more], fonts[-1]
+        return [first], fonts[-1]
+
+
+def shortened(line: str, metrics: QFontMetrics, room: int) -> str:
+    """Return what there is room for. Of several parts the first gives way: it is the name of a branch."""
+    first, separator, rest = line.partition(SEPARATOR)
+    left = room - metrics.horizontalAdvance(separator + rest)
+    if metrics.horizontalAdvance(line) <= room:
+        return line
+    if rest and left >= SHORTEST * theme.zoom:
+        return metrics.elidedText(first, Qt.TextElideMode.ElideRight, left) + separator + rest
+    return metrics.elidedText(rest or first, Qt.TextElideMode.ElideMiddle, room)
 
 
 class TopBar(QWidget):
