@@ -78,6 +78,12 @@ def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Wi
     qtbot.mouseClick(panel.new, Qt.MouseButton.LeftButton)
     dialog = window.findChild(PlanDialog)
     assert dialog is not None and dialog.across.text == "optimizer.lr=0.003:3:log"
+    before = dialog.told.text()
+    dialog.up.knob.setCurrentText("model.depth")  # of which there are only so many
+    dialog.up.show_text("model.depth=1:3")
+    assert dialog.told.text().startswith(f"{3 * dialog.cells.value():,} cells, ")
+    dialog.up.show_text("model.init_gain=0.03:30:log")
+    assert dialog.told.text() == before
     dialog.across.high.setText("0.001")
     dialog.accept()
     assert "FROM must be below TO" in dialog.problem.text() and dialog.isVisible()

@@ -105,6 +105,11 @@ class PlanDialog(TemporaryDialog):
         self.third.currentTextChanged.connect(self._show_third)
         for number in (self.cells, self.seeds, self.steps):
             number.valueChanged.connect(self._show_size)
+        for axis in (self.across, self.up):
+            axis.knob.currentTextChanged.connect(self._show_size)
+            axis.log.toggled.connect(self._show_size)
+            for end in (axis.low, axis.high):
+                end.textChanged.connect(self._show_size)
         self.values.textChanged.connect(self._show_size)
         self._show_third(self.third.currentText())
 
@@ -141,8 +146,11 @@ class PlanDialog(TemporaryDialog):
         self._show_size()
 
     def _show_size(self) -> None:
-        panels = 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text().split(",")), 1)
-        cells = self.cells.value() ** 2 * panels
+        try:
+            cells = self._plan().cells  # an axis of whole numbers may have fewer than were asked for
+        except KnobError:  # which is said where a person asks for the map
+            panels = 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text().split(",")), 1)
+            cells = self.cells.value() ** 2 * panels
         each = plural(self.seeds.value(), "run", "runs")
         self.told.setText(f"{cells:,} cells, each {each} of {plural(self.steps.value(), 'step', 'steps')}.")
         self.problem.setText("")

@@ -63,7 +63,12 @@ class Judge:
         return "learned" if reached < start - (1 - HARDLY) * abs(start) else "stuck"
 
 
+def last_steps(steps: int) -> int:
+    """Return the number of steps at the end of a run of so many whose mean loss is what it reached."""
+    return max(1, min(LATEST, steps // 10))
+
+
 def reached(losses: Sequence[float]) -> float:
     """Return the mean loss of the last steps of a run."""
-    latest = losses[-max(1, min(LATEST, len(losses) // 10)) :]
+    latest = losses[-last_steps(len(losses)) :]
     return math.fsum(latest) / len(latest)

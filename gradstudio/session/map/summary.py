@@ -10,8 +10,8 @@ from gradstudio.session.map import grid as grids
 from gradstudio.session.map.grid import UNTRAINED, Grid
 from gradstudio.session.map.journal import Stored
 from gradstudio.session.map.mapper import Progress
-from gradstudio.session.map.outcome import OUTCOMES
-from gradstudio.session.map.plan import Job, Spot
+from gradstudio.session.map.outcome import OUTCOMES, last_steps
+from gradstudio.session.map.plan import Job, Plan, Spot
 
 ENDED = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "diverged", "failed": "failed"}
 
@@ -38,7 +38,7 @@ def in_words(stored: Stored, grid: Grid | None = None) -> str:
     if learned:
         best = min(learned, key=lambda job: (learned[job].reached, job))
         values = ", ".join(f"{name} = {value}" for name, value in plan.values_at(best.spot).items())
-        lines.append(f"lowest loss: {number(learned[best].reached)} at {values}")
+        lines.append(f"lowest loss, {_mean(plan)}: {number(learned[best].reached)} at {values}")
     messages = Counter(trained.message for trained in results.values() if trained.outcome == "failed")
     lines += [f"failed in {plural(count, 'run', 'runs')}: {message}" for message, count in messages.most_common(3)]
     return "\n".join(lines)
@@ -58,12 +58,18 @@ def cell_in_words(stored: Stored, grid: Grid, spot: Spot) -> str:
         trained = stored.results[Job(spot, 0)]
         if trained.outcome == "failed":
             return f"{values}: failed: {trained.message}."
-        return f"{values}: {ENDED[outcome]}, with a loss of {number(trained.loss)} at step {trained.step:,}."
+        mean = "" if trained.reached != trained.reached else f"; {_mean(plan)}: {number(trained.reached)}"
+        return f"{values}: {ENDED[outcome]}, with a loss of {number(trained.loss)} at step {trained.step:,}{mean}."
     held = round(float(grid.held[place]) * plan.seeds)
     return (
         f"{values}: {held} of {plan.seeds} seeds held; it counts as {outcome}, with a loss of "
         f"{number(float(grid.losses[place]))} at step {round(float(grid.steps[place])):,} (medians)."
     )
+
+
+def _mean(plan: Plan) -> str:
+    """Return of which steps the mean is that a run reached."""
+    return f"mean of the last {plural(last_steps(plan.experiment.run.steps), 'step', 'steps')}"
 
 
 def progress_in_words(now: Progress, *, paused: bool) -> str:
