@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradstudio.commands.terminal import WrongRequest, complain, complain_at_length
+from gradstudio.core.text import about_unseen, revealed
 
 if TYPE_CHECKING:
     from gradstudio.core.experiment import Experiment
@@ -37,12 +38,14 @@ def _ask(file: StudioFile) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise WrongRequest(f"{file.name} is a program and would be run: read it, then add --trust ({size})")
     complain(f"{file.name}: {size}")
+    if unseen := about_unseen(file.text):
+        complain(f"{unseen}: they may hide what the file does")
     while True:
         print("It is a program that can do whatever you can. Run it? [y]es, [n]o, [s]how it: ", end="", file=sys.stderr)
         sys.stderr.flush()
         answer = sys.stdin.readline().strip().lower()[:1]
         if answer == "s":
-            complain_at_length(file.text)
+            complain_at_length(revealed(file.text).expandtabs(4))
         elif answer == "y":
             return
         else:

@@ -54,6 +54,25 @@ def revealed(text: str) -> str:
     return "".join(part if isinstance(part, str) else part.decode() for part in seen)
 
 
+def about_unseen(text: str) -> str:
+    """Return in one sentence what of a text cannot be seen, or changes the order of what is seen; "" where nothing
+    does."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    unseen = [
+        (number, letter)
+        for number, line in enumerate(lines, 1)
+        for letter in line
+        if not letter.isprintable() and letter != "\t"
+    ]
+    if not unseen:
+        return ""
+    number, letter = unseen[0]
+    return (
+        f"{plural(len(unseen), 'character that cannot be seen is', 'characters that cannot be seen are')} written as "
+        f"codes, the first in line {number}: {revealed(letter).strip()}"
+    )
+
+
 def storable(text: str) -> str:
     """Return a text that a file can hold: half of a surrogate pair, which is no letter, becomes a question mark."""
     return text.encode("utf-8", "replace").decode()

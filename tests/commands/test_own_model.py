@@ -58,6 +58,19 @@ def test_on_a_terminal_it_asks(
     assert trust.agreed(studio_file.load(points).sha256) == (code == 0)
 
 
+def test_what_hides_in_a_text_is_shown_on_a_terminal(
+    gradstudio: Callable, points: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points.write_bytes(f"{GOOD}x = '\u202euser'\n# quiet\rz = 2\n".encode())
+    given = io.StringIO("s\nn\n")
+    monkeypatch.setattr(given, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", given)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    found = gradstudio("run", points, *FEW, "--quiet")
+    assert found.code == 2 and "x = '\\u202euser'\n# quiet\\r\nz = 2\n" in found.err
+    assert "2 characters that cannot be seen are written as codes, the first in line 44: \\u202e" in found.err
+
+
 def test_a_stored_run_and_its_branch_and_its_program(gradstudio: Callable, points: Path, tmp_path: Path) -> None:
     first = json.loads(gradstudio("run", points, *FEW, "--trust", "--json", "--set", "model_file.hidden=5").out)
     assert first["outcome"] == "finished" and first["accuracy"] is None

@@ -67,6 +67,24 @@ def test_a_dropped_file_runs_only_after_its_text_was_shown(qtbot: QtBot, window:
     assert window.simulator.run.history.column("loss").tolist() == window_losses
 
 
+def test_what_hides_in_a_text_is_shown(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    path = tmp_path / "points.py"
+    hidden = "x = 'user\u202e'" + 300 * " " + "; y = 1\n# quiet\rz = 2\n"
+    path.write_bytes((GOOD + hidden).encode())
+    drop(window, path)
+    window.controls.run_or_pause()
+    dialog = asked(window)
+    assert dialog is not None
+    assert (
+        dialog.text.toPlainText().endswith("# quiet\\r\nz = 2\n") and r"x = 'user\u202e'  " in dialog.text.toPlainText()
+    )
+    assert (
+        "2 characters that cannot be seen are written as codes, the first in line 44: \\u202e" in dialog.unseen.text()
+    )
+    assert dialog.unseen.isVisible() and not dialog.text.horizontalScrollBar().maximum()
+    answer(window, QDialogButtonBox.StandardButton.Cancel)
+
+
 def test_its_knobs_stand_above_all_others_and_go_with_it(window: Window, tmp_path: Path) -> None:
     window.controls.load(preset(tmp_path))
     window.refresh()

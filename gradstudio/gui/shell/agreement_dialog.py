@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontDatabase
+from PySide6.QtGui import QFontDatabase, QTextOption
 from PySide6.QtWidgets import QDialogButtonBox, QLabel, QPlainTextEdit, QVBoxLayout, QWidget
 
 from gradstudio.core import trust
 from gradstudio.core.studio_file import StudioFile
+from gradstudio.core.text import about_unseen, revealed
 from gradstudio.gui.widgets.popups import TemporaryDialog
 
 ABOUT = "This file is a program, and can do whatever you can do on this machine. Run it only if you trust its text."
@@ -28,12 +29,18 @@ class AgreementDialog(TemporaryDialog):
         facts.setTextFormat(Qt.TextFormat.PlainText)
         facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         facts.setProperty("role", "dim")
-        self.text = QPlainTextEdit(file.text)
+        unseen = about_unseen(file.text)
+        self.unseen = QLabel(f"{unseen}. They may hide what the file does." if unseen else "")
+        self.unseen.setProperty("role", "over")
+        self.unseen.setWordWrap(True)
+        self.unseen.setVisible(bool(unseen))
+        self.text = QPlainTextEdit(revealed(file.text))
         self.text.setObjectName("note")
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setReadOnly(True)
         self.text.setTabChangesFocus(True)
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        # nothing of a long line is out of sight
+        self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.text.setAccessibleName("Text of the file")
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
         self.buttons.button(QDialogButtonBox.StandardButton.Ok).setText("Run it")
@@ -42,7 +49,7 @@ class AgreementDialog(TemporaryDialog):
         self.buttons.accepted.connect(self.accept)
         self.accepted.connect(partial(_agree, file.sha256, agreed))
         column = QVBoxLayout(self)
-        for part in (about, facts, self.text, self.buttons):
+        for part in (about, facts, self.unseen, self.text, self.buttons):
             column.addWidget(part)
         self.resize(720, 520)
 
