@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import io
 import os
 import sys
 import threading
@@ -55,6 +56,7 @@ def launch(source: str | None = None) -> int:
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.shell.furnishing import Furnishing
 
+    _read_nothing()
     app = application()
     threading.Thread(target=load_ahead, name="linking torch", daemon=True).start()  # on another core than the window's
     window = Window(preset, gallery=source is None and wanted_at_start())
@@ -77,7 +79,8 @@ def launch(source: str | None = None) -> int:
     if _threads_are_left() or not window.furnished:
         # A long step holds the training thread, or torch is still being loaded. Everything is saved, so Python must not
         # wait for it, nor free what it uses, nor delete a window that was left half made.
-        sys.stdout.flush()
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a studio file may have closed it
+            sys.stdout.flush()
         os._exit(code)
     return code
 
@@ -115,6 +118,13 @@ def application() -> QApplication:
     app.setWindowIcon(QIcon(str(RESOURCES / "icons" / "gradstudio.svg")))
     theme.start(app)
     return app
+
+
+def _read_nothing() -> None:
+    """Let stdin be empty: a studio file that reads it would wait for the terminal that the window was started from."""
+    sys.stdin = io.StringIO()
+    with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
 
 
 def _share_memory() -> None:

@@ -3,6 +3,7 @@ the line of the file."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -35,6 +36,7 @@ class Program:
             )
         self.file, self._values, self._folder = file, values, shared_state.folder()
         self._module = module = ModuleType(MODULE)
+        os.environ.setdefault("MPLBACKEND", "agg")  # a plot opens no window here, where only the main thread may
         # dataclasses and the like look a class's module up by its name
         known, sys.modules[MODULE] = sys.modules.get(MODULE), module
         try:

@@ -63,7 +63,7 @@ def _ended_badly(run: Run) -> State | None:
     if run.status == "failed":
         kept = f" The {plural(count, 'measured step is', 'measured steps are')} kept." if count else ""
         headline = f"Ended by an error at step {count:,}" if run.environment else "Could not start"
-        return State("bad", headline, run.message + kept)
+        return State("bad", headline, run.message.rstrip(".") + "." + kept)
     if step is None:
         return None
     row = run.history.row(step)
