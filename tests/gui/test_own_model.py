@@ -156,3 +156,32 @@ def test_a_saved_file_is_offered_and_its_new_text_is_asked_for(qtbot: QtBot, win
     requested = window.simulator.requested
     assert requested.studio_file is not None and requested.studio_file.text.endswith("# changed\n")
     assert requested["model_file.hidden"] == 5 and requested.run.steps == 4
+
+
+def test_what_became_of_the_file_is_told_and_taken_back(qtbot: QtBot, window: Window, tmp_path: Path) -> None:
+    path = tmp_path / "points.py"
+    path.write_text(GOOD)
+    drop(window, path)
+    path.write_text(GOOD + "# changed\n")
+    qtbot.waitUntil(lambda: "was changed on disk" in window.message.shown, timeout=LONG)
+    path.write_text(GOOD)
+    qtbot.waitUntil(lambda: not window.message.shown, timeout=LONG)
+    path.unlink()
+    qtbot.waitUntil(lambda: "is not on disk any more" in window.message.shown, timeout=LONG)
+    path.mkdir()
+    qtbot.waitUntil(lambda: "is a directory" in window.message.shown, timeout=LONG)
+    path.rmdir()
+    path.write_text(GOOD.replace("hidden=8", "hidden='8'").replace("Net(hidden", "Net(8"))
+    qtbot.waitUntil(lambda: "was changed on disk" in window.message.shown, timeout=LONG)
+
+
+def test_a_new_text_that_does_not_take_a_knob_says_so(window: Window, tmp_path: Path) -> None:
+    path = tmp_path / "points.py"
+    path.write_text(GOOD)
+    drop(window, path)
+    window.controls.set_knob("model_file.hidden", 5)
+    window.controls.set_knob("run.steps", 4)
+    path.write_text(GOOD.replace("hidden", "width"))
+    window.controls.restart_with_file(path)
+    assert window.message.shown == "The new text of points.py does not take what was set: model_file.hidden"
+    assert window.simulator.requested.run.steps == 4 and asked(window) is not None

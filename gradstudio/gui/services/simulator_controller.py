@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -287,11 +286,15 @@ class SimulatorController(QObject):
         except presets.PresetError as fault:
             self._message.show_error(str(fault))
             return
-        experiment = preset.experiment
+        experiment, lost = preset.experiment, list[str]()
         for name, value in self._simulator.requested.changed().items():
-            with suppress(KnobError):  # a keyword default that the file has no more
+            try:
                 experiment = experiment.with_value(name, value)
+            except KnobError:  # a keyword default that the file has no more, or one of another kind
+                lost.append(name)
         self.run_again(preset.model_copy(update={"experiment": experiment}))
+        if lost:
+            self._message.show_news(f"The new text of {path.name} does not take what was set: {', '.join(lost)}")
 
     def start_twins(self, name: str, value: Value) -> None:
         """Begin again with a twin in which this knob has this value; raise KnobError where it cannot."""

@@ -3,18 +3,21 @@ with that. The run keeps the text that it was made with."""
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, QTimer
 
 from gradstudio.core import presets
-from gradstudio.gui.services.message_bar import MessageBar
+from gradstudio.gui.services.message_bar import Action, MessageBar
 from gradstudio.gui.services.simulator_controller import SimulatorController
 from gradstudio.session.simulator import Simulator
 
 SETTLES = 200  # ms after the last change on disk, as an editor may write a file in several parts
 OFFER_STAYS = 600_000  # ms
+KEPT = "The run keeps the text that it was made with."
+GONE = "gone"  # stands for a file that was deleted, where another has a hash
 
 
 class StudioFileWatch(QObject):
@@ -25,13 +28,14 @@ class StudioFileWatch(QObject):
         self._simulator, self._controls, self._message = simulator, controls, message
         self._path: Path | None = None
         self._told = ""  # hash of the text that was offered last, or what was wrong with it
+        self._shown = ""  # what the message bar showed of that
         self._files = QFileSystemWatcher(self)
         self._settles = QTimer(self)
         self._settles.setSingleShot(True)
         self._settles.setInterval(SETTLES)
         self._settles.timeout.connect(self._look)
-        for signal in (self._files.fileChanged, self._files.directoryChanged):
-            signal.connect(self._wait)
+        self._files.fileChanged.connect(self._wait)
+        self._files.directoryChanged.connect(self._wait_at_most)
         controls.title_changed.connect(self.follow)
         self.follow()
 
@@ -42,7 +46,7 @@ class StudioFileWatch(QObject):
         if path is not None and path.suffix != presets.studio_file.SUFFIX:
             path = None  # a preset that holds a text of its own
         if path != self._path:
-            self._path, self._told = path, ""
+            self._path, self._told, self._shown = path, "", ""
             watched = [*self._files.files(), *self._files.directories()]
             if watched:
                 self._files.removePaths(watched)
@@ -51,33 +55,55 @@ class StudioFileWatch(QObject):
     def _wait(self) -> None:
         self._settles.start()
 
+    def _wait_at_most(self) -> None:
+        """Look soon. The folder may change at every moment, by others: that must not put it off."""
+        if not self._settles.isActive():
+            self._settles.start()
+
     def _watch(self) -> None:
         """Watch the file and its folder: an editor may put another file in its place."""
         if self._path is not None:
             missing = {str(self._path), str(self._path.absolute().parent)} - {
                 *self._files.files(), *self._files.directories(),
             }  # fmt: skip
-            if there := [path for path in missing if Path(path).exists()]:
+            if there := [path for path in missing if os.path.exists(path)]:
                 self._files.addPaths(there)
 
     def _look(self) -> None:
         """Offer the text that the file has now, where it is another one."""
         self._watch()
         path, running = self._path, self._simulator.preset.experiment.studio_file
-        if path is None or running is None or not path.exists():
+        if path is None or running is None:
+            return
+        if not os.path.lexists(path):
+            self._tell(GONE, f"{path.name} is not on disk any more. {KEPT}")
             return
         try:
             found = presets.read(path).experiment.studio_file
         except presets.PresetError as fault:
-            if self._told != str(fault):
-                self._told = str(fault)
-                self._message.show_error(str(fault))
+            self._tell(str(fault), str(fault), wrong=True)
             return
         assert found is not None
-        if found.sha256 in (running.sha256, self._told):
+        if found.sha256 == running.sha256:
+            self._take_back()
+        else:
+            again = partial(self._controls.restart_with_file, path)
+            told = f"{path.name} was changed on disk. {KEPT}"
+            self._tell(found.sha256, told, action=("Restart with the new text", again))
+
+    def _tell(self, what: str, text: str, *, action: Action | None = None, wrong: bool = False) -> None:
+        """Show a message, once for each state of the file."""
+        if what == self._told:
             return
-        self._told = found.sha256
-        self._message.show_news(
-            f"{path.name} was changed on disk. The run keeps the text that it was made with.",
-            action=("Restart with the new text", partial(self._controls.restart_with_file, path)), stay=OFFER_STAYS,
-        )  # fmt: skip
+        self._told = what
+        if wrong:
+            self._message.show_error(text)
+        else:
+            self._message.show_news(text, action=action, stay=OFFER_STAYS)
+        self._shown = self._message.shown
+
+    def _take_back(self) -> None:
+        """Show nothing of the file any more: it is again the one that the run was made with."""
+        if self._shown and self._message.shown == self._shown:
+            self._message.hide()
+        self._told = self._shown = ""
