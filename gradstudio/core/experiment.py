@@ -225,7 +225,13 @@ class Loss(Section):
         "Factor on the mean square of log Z, which is added to the loss of classes. log Z is the log of the sum of "
         "exp(outputs) of an answer; drawn to 0 it keeps the outputs from drifting off (PaLM: 1e-4, Chowdhery 2022).",
         ge=0, le=1e6, slider=(1e-6, 1.0), logarithmic=True,
-        when={"loss.kind": ("auto",), "problem.task": combinations.CLASSES},
+        when={"loss.kind": ("auto",), "loss.class_weights": ("none",), "problem.task": combinations.CLASSES},
+    )  # fmt: skip
+    class_weights: Literal["none", "balanced"] = knob(
+        "none",
+        "Weight of each example in the loss. balanced: N / (K n_c) for one of the n_c examples that its class has of N "
+        "in all, with K classes. The loss of a batch is then sum(w l) / sum(w), as F.cross_entropy(weight=...) has it.",
+        live=False, when={"loss.kind": ("auto",), "problem.task": combinations.LABELLED},
     )  # fmt: skip
     weight: float = knob(
         1.0,
@@ -392,6 +398,12 @@ class Problem(Section):
         "is.",
         live=False, ge=0, le=1, slider=(0.0, 0.5), when={"problem.task": combinations.LABELLED},
     )  # fmt: skip
+    imbalance: float = knob(
+        1.0,
+        "How much rarer the last class is than the first in the training set: class c of K keeps 1 / "
+        "imbalance^(c / (K - 1)) of its examples (a long tail, Cui 2019). The test set stays as it is. 1: all of them.",
+        live=False, ge=1, le=1000, slider=(1.0, 100.0), logarithmic=True, when={"problem.task": combinations.LABELLED},
+    )  # fmt: skip
     baseline: bool = knob(
         False,
         "Subtract from the worth of each action the mean worth of all actions of the batch (Williams 1992): what is "
@@ -444,6 +456,11 @@ class Mistakes(Section):
         False,
         "Divide the gradients by the number of micro-batches after every backward pass, instead of the loss: those "
         "of earlier micro-batches are divided again and again.",
+    )
+    normalize_each_micro_batch: bool = knob(
+        False,
+        "Divide the weighted loss of each micro-batch by the weight of its own examples, as F.cross_entropy does, "
+        "instead of by that of all micro-batches: the class weights cancel, with one example a micro-batch wholly.",
     )
     zero_grad_each_micro_batch: bool = knob(
         False, "Clear the gradients before every backward pass: all micro-batches but the last are lost."
@@ -626,7 +643,8 @@ BROUGHT = frozenset(
         "model.residual", "model.checkpointing", "problem.task", "problem.seq_len", "problem.scaling",
         "problem.input_scale", "loss.kind", "loss.eps", "loss.z_loss", "model.norm_momentum", "model.qk_norm",
         "model.residual_scaling", "model.parametrization", "model.base_width",
-        "problem.label_noise", "problem.baseline", "optimizer.discriminator_factor",
+        "problem.label_noise", "problem.imbalance", "loss.class_weights", "problem.baseline",
+        "optimizer.discriminator_factor",
     }
 )  # fmt: skip
 # Values that need to know the layers of a network, which a studio file does not tell.

@@ -59,8 +59,8 @@ class Settings(NamedTuple):
 
 
 class Accumulated(NamedTuple):
-    """The relative difference between the accumulated gradient and the mean of the micro-batches' gradients, and the
-    difference that rounding can make."""
+    """The relative difference between the accumulated gradient and the mean of the micro-batches' gradients, in which
+    each counts by the weight of its examples, and the difference that rounding can make."""
 
     step: int
     difference: float

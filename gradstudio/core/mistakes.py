@@ -35,6 +35,10 @@ def _fixed_rate(knobs: Experiment) -> bool:
     return knobs.schedule.warmup_steps <= 1 and knobs.schedule.kind == "constant"
 
 
+def _unweighted(knobs: Experiment) -> bool:
+    return knobs.loss.class_weights == "none" or not knobs.applies("loss.class_weights")
+
+
 def _not_dynamic(knobs: Experiment) -> bool:
     return _no_scaling(knobs) or knobs.precision.scaling != "dynamic"
 
@@ -76,6 +80,10 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     "mistakes.divide_each_micro_batch": (
         _ALONE,
         (lambda knobs: True, "the loss hardly shows it: each step is shorter, and made of the last examples"),
+    ),
+    "mistakes.normalize_each_micro_batch": (
+        _ALONE,
+        (_unweighted, "changes nothing without class weights: set loss.class_weights = balanced"),
     ),
     "mistakes.zero_grad_each_micro_batch": (
         _ALONE,

@@ -4,7 +4,7 @@ own_model/."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
@@ -17,9 +17,10 @@ from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import memory, models
 from gradstudio.engine.gauges import activations, head
 from gradstudio.engine.models.initialization import initialize
-from gradstudio.engine.step import losses, precision
+from gradstudio.engine.step import class_weights, losses, precision
 from gradstudio.engine.step.testing import OnTestSet
 from gradstudio.engine.tasks import TASKS
+from gradstudio.engine.tasks.task import Dataset
 
 
 class Computed(NamedTuple):
@@ -51,6 +52,11 @@ class Subject(Protocol):
 
     def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
         """Compute the loss of a batch, without loss.weight."""
+        ...
+
+    def shares(self, batches: Sequence[Any]) -> Tensor | None:
+        """Return the factor on the loss of each micro-batch, (micro-batches,), whose mean is 1, that lets each example
+        count by its weight; None where all have the same weight."""
         ...
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
@@ -101,6 +107,10 @@ class BuiltIn:
         self.device = device
         self.task = TASKS[knobs.problem.task](knobs.problem, knobs.run.seed, device)
         self.loss = losses.choose(knobs.loss.kind, self.task.goal)
+        self.class_weights: Tensor | None = None  # (classes,)
+        balanced = knobs.loss.class_weights == "balanced" and knobs.applies("loss.class_weights")
+        if balanced and isinstance(self.task, Dataset):
+            self.class_weights = class_weights.balanced(self.task.training.targets, self.task.shape.outputs)
         self._shape = self.task.shape._replace(outputs=self.task.shape.outputs * self.loss.outputs)
 
     def build(self, knobs: Experiment) -> nn.Module:
@@ -130,6 +140,11 @@ class BuiltIn:
             loss, lambda: (self.loss.accuracy(outputs, targets), torch.linalg.vector_norm(outputs, math.inf))
         )
 
+    def shares(self, batches: Sequence[Any]) -> Tensor | None:
+        if self.class_weights is None or len(batches) == 1:
+            return None
+        return class_weights.shares(self.class_weights, [batch.targets for batch in batches])
+
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         precision.check(model, self.task.sample(2), knobs.precision, self.device, knobs.model.kind)
 
@@ -158,6 +173,8 @@ class BuiltIn:
         return self._loss(outputs, place(batch.targets), knobs)
 
     def _loss(self, outputs: Tensor, targets: Tensor, knobs: Experiment) -> Tensor:
+        if self.class_weights is not None:
+            return class_weights.cross_entropy(outputs, targets, self.class_weights)
         loss = self.loss.value(outputs, targets, knobs.loss.eps)
         if knobs.loss.z_loss > 0 and knobs.applies("loss.z_loss"):
             loss = loss + knobs.loss.z_loss * losses.squared_log_z(outputs)

@@ -207,6 +207,7 @@ class Trainer:
         if checks is not NO_CHECKS:
             self._measure_gradients(batches, checks)
         divisor = 1 if mistakes.unscaled_accumulation or mistakes.divide_each_micro_batch else len(batches)
+        shares = None if mistakes.normalize_each_micro_batch else self.subject.shares(batches)
         unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch else None
 
         if not mistakes.never_zero_grad:
@@ -220,7 +221,7 @@ class Trainer:
                 self._advance_schedule()
             if unclipped:
                 unclipped.set_aside()
-            figures = self._forward_backward(batch, divisor)
+            figures = self._forward_backward(batch, divisor, None if shares is None else shares[index])
             if origin is None:  # or those at the origin are read already
                 reading.passed(figures)
             if unclipped:
@@ -285,21 +286,24 @@ class Trainer:
         self.observer.call("zero_grad")
         self.flat.clear()
 
-    def _forward_backward(self, batch: Sequence[Any], divisor: int) -> Tensor:
-        """Add the gradient of a micro-batch. Return its loss, its accuracy and its largest absolute output, (3,), or
-        its loss alone, (1,), on the device and valid until the next pass."""
+    def _forward_backward(self, batch: Sequence[Any], divisor: int, share: Tensor | None = None) -> Tensor:
+        """Add the gradient of a micro-batch, whose loss is multiplied by its `share`, (). Return its loss, its accuracy
+        and its largest absolute output, (3,), or its loss alone, (1,), on the device and valid until the next pass."""
         self.observer.call("forward")
         self.observer.call("backward")
-        return self.passes.make(divisor, partial(self._compute, divisor=divisor), batch)[1]
+        compute = partial(self._compute, divisor=divisor, shared=share is not None)
+        return self.passes.make(divisor, compute, batch if share is None else (*batch, share))[1]
 
-    def _compute(self, *batch: Any, divisor: int) -> tuple[Tensor, Tensor]:
+    def _compute(self, *batch: Any, divisor: int, shared: bool = False) -> tuple[Tensor, Tensor]:
         """Return what is differentiated, and for the row, in one tensor that a device hands over at once: the loss, the
         accuracy, and the largest absolute output, NaN where an output is NaN. All in fp32, whatever the model computed
-        in."""
+        in. `shared`: the batch ends with its share."""
         weight = self._loss_weight()
-        loss, measured = self.subject.compute(self.called, batch, self.experiment)
+        loss, measured = self.subject.compute(self.called, batch[:-1] if shared else batch, self.experiment)
         if weight != 1:
             loss = loss * weight
+        if shared:
+            loss = loss * batch[-1]
         scaled = self.scaler.scale(loss if divisor == 1 else loss / divisor)
         with torch.no_grad():
             figures = torch.stack([loss] if self._loss_alone else [loss, *measured()])
@@ -317,8 +321,10 @@ class Trainer:
         knobs = self.experiment
         if not knobs.mistakes.never_zero_grad:
             self._zero_grad()
-        for batch in batches:
-            reading.passed(self._forward_backward(batch, len(batches)))
+        shares = self.subject.shares(batches)
+        for index, batch in enumerate(batches):
+            share = None if shares is None else shares[index]
+            reading.passed(self._forward_backward(batch, len(batches), share))
         self.observer.call("perturb")
         self.observer.phase("update")
         origin = sharpness_aware.Origin(self.flat, self.model, self.before)
@@ -417,10 +423,14 @@ class Trainer:
             loss = self._loss_of_batch(1)
             checks.measure_joined(self.model, parameters, batches, loss, self.scaler.get_scale)
         if self.check_accumulation_next:
-            checks.measure_summed(self.model, parameters, batches, self._loss_of_batch(len(batches)))
+            shares = self.subject.shares(batches)
+            loss = self._loss_of_batch(len(batches), shared=shares is not None)
+            if shares is not None:
+                batches = [(*batch, share) for batch, share in zip(batches, shares, strict=True)]
+            checks.measure_summed(self.model, parameters, batches, loss)
 
-    def _loss_of_batch(self, divisor: int) -> Callable[[Any], Tensor]:
-        return lambda batch: self._compute(*batch, divisor=divisor)[0]
+    def _loss_of_batch(self, divisor: int, *, shared: bool = False) -> Callable[[Any], Tensor]:
+        return lambda batch: self._compute(*batch, divisor=divisor, shared=shared)[0]
 
     def _host_looks(self) -> bool:
         """Return whether something in the next step is for the host to see. torch's own GradScaler looks at every step

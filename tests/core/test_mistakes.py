@@ -11,7 +11,7 @@ NAMES = [name for name in KNOBS if name.startswith("mistakes.")]
 # Knobs beside which every mistake does something: several micro-batches, clipping, a loss scale and a schedule.
 ALL_THERE = {
     "accumulation.steps": 4, "clipping.kind": "value", "precision.dtype": "fp16", "optimizer.kind": "sgd",
-    "schedule.kind": "cosine",
+    "schedule.kind": "cosine", "loss.class_weights": "balanced",
 }  # fmt: skip
 
 
@@ -35,6 +35,8 @@ def test_every_other_mistake_changes_nothing_by_default_and_says_so(name: str) -
         ("step_without_scaler", {"precision.dtype": "fp16", "precision.scaling": "static"}, "dynamic"),
         ("step_without_scaler", {"precision.dtype": "fp16"}, "overflows"),
         ("never_update_scaler", {"precision.dtype": "bf16"}, "dynamic"),
+        ("normalize_each_micro_batch", {"loss.class_weights": "balanced"}, "accumulation.steps"),
+        ("normalize_each_micro_batch", {"accumulation.steps": 4}, "loss.class_weights"),
         ("clip_each_micro_batch", {"clipping.kind": "norm"}, "accumulation.steps"),
         ("unscaled_accumulation", {"accumulation.steps": 4, "optimizer.kind": "adam"}, "Adam"),
         ("unscaled_accumulation", {"accumulation.steps": 4, "clipping.kind": "norm"}, "clipping hides it"),

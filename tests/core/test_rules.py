@@ -18,7 +18,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Accumulated, Activation, Activations, History, Layer, Row, Settings
-from gradstudio.core.loop_calls import Loop
+from gradstudio.core.loop_calls import Loop, right
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.rule_thresholds import all_rules
 from gradstudio.core.unknown import UNKNOWN
@@ -912,6 +912,14 @@ def test_a_note_on_what_is_over_speaks_in_the_past() -> None:
 def test_a_sum_that_nobody_divided_is_named() -> None:
     finding = diagnose(FIRES["accumulation_mismatch"][0])["accumulation_mismatch"]
     assert "4 times too long" in finding.evidence and finding.remedies == ("mistakes.unscaled_accumulation=false",)
+
+
+def test_right_calls_with_a_wrong_sum_point_to_the_weights_of_the_examples() -> None:
+    made = first_row(looped(rows(fall(60)), micro_batches=4), accumulated=Accumulated(0, 0.6, 1e-3))
+    loop = made[0].loop._replace(calls=right(made[0].loop))
+    finding = diagnose([replace(each, loop=loop) for each in made])["accumulation_mismatch"]
+    assert "by 0.6 times the norm" in finding.evidence and "weighs them otherwise" in finding.meaning
+    assert finding.remedies == ("mistakes.normalize_each_micro_batch=false",)
 
 
 def test_a_fault_that_passes_is_a_note_in_the_end() -> None:

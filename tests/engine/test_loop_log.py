@@ -21,7 +21,8 @@ WHOLE = [
 ]
 MISTAKES = [name.partition(".")[2] for name in KNOBS if name.startswith("mistakes.")]
 SEEN_ELSEWHERE = {
-    "unscaled_accumulation",  # its calls are right, its gradient is not: the joined batch tells
+    "unscaled_accumulation",
+    "normalize_each_micro_batch",  # their calls are right, their gradients are not: the joined batch tells
     "unscale_twice",  # torch ends the run before the step is over
 }
 

@@ -23,6 +23,7 @@ KNOBS_HERE = [
 ]
 FP16 = ["precision.dtype=fp16", "precision.init_scale=4096"]
 RISING = ["schedule.warmup_steps=40"]
+WEIGHTED = ["problem.imbalance=9", "loss.class_weights=balanced"]
 
 
 def by_hand(trainer, wrong, precise):
@@ -32,6 +33,10 @@ def by_hand(trainer, wrong, precise):
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda taken: factor(trainer.experiment.schedule, taken))
     scaler = torch.amp.GradScaler("cpu", init_scale=4096, enabled=precise)
     clip = lambda: nn.utils.clip_grad_norm_(model.parameters(), CLIP)  # noqa: E731
+    counts = torch.bincount(task.training.targets)
+    weights = (
+        len(task.training.targets) / (10 * counts) if trainer.experiment.loss.class_weights == "balanced" else None
+    )
     for _ in range(STEPS):
         if wrong != "never_zero_grad":
             optimizer.zero_grad()
@@ -44,7 +49,7 @@ def by_hand(trainer, wrong, precise):
                 optimizer.zero_grad()
             with torch.autocast("cpu", torch.float16, enabled=precise):
                 logits = model(images)
-            loss = nn.functional.cross_entropy(logits.float(), labels)
+            loss = nn.functional.cross_entropy(logits.float(), labels, weights)
             undivided = wrong in ("unscaled_accumulation", "divide_each_micro_batch")
             scaler.scale(loss if undivided else loss / MICRO).backward()
             if wrong == "divide_each_micro_batch":
@@ -72,6 +77,7 @@ def by_hand(trainer, wrong, precise):
 @pytest.mark.parametrize("mistake", ["", *[name for name in MISTAKES if name not in ENDING]])
 def test_repeats_the_buggy_loop(build, mistake, precise):
     knobs = [*KNOBS_HERE, *RISING, *(FP16 if precise else []), *([f"mistakes.{mistake}=true"] if mistake else [])]
+    knobs += WEIGHTED if mistake == "normalize_each_micro_batch" else []
     trainer = build(*knobs)
     list(islice(trainer.steps(), STEPS))
     for one, other in zip(trainer.flat.parameters, by_hand(build(*knobs), mistake, precise), strict=True):
@@ -102,6 +108,8 @@ def test_every_mistake_changes_the_run(build, mistake):
     knobs = [*KNOBS_HERE, *FP16, *RISING]
     if mistake == "unscaled_accumulation":  # clipping hides it
         knobs.append("clipping.max_norm=1000")
+    if mistake == "normalize_each_micro_batch":
+        knobs += WEIGHTED
     right, wrong = build(*knobs), build(*knobs, f"mistakes.{mistake}=true")
     list(islice(zip(right.steps(), wrong.steps(), strict=False), STEPS))
     if mistake == "never_zero_grad":  # what was unscaled before is 1/4096 of what comes: hardly anything
@@ -188,4 +196,4 @@ def test_what_each_looks_like(train):
 
 
 def test_experiment_knows_every_mistake():
-    assert set(type(Experiment().mistakes).model_fields) == set(MISTAKES) and len(MISTAKES) == 13
+    assert set(type(Experiment().mistakes).model_fields) == set(MISTAKES) and len(MISTAKES) == 14

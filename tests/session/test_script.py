@@ -184,6 +184,17 @@ run.stop_on_nonfinite=false optimizer.lr=1e6
 run.deterministic=false run.seed=11
 run.memory_budget=100000
 clipping.kind=agc mistakes.clip_before_backward=true mistakes.never_zero_grad=true
+problem.imbalance=20
+problem.task=spirals problem.imbalance=5 problem.label_noise=0.2 loss.class_weights=balanced
+problem.imbalance=1000 problem.batch_size=1024 problem.noise=0.1 loss.class_weights=balanced loss.weight=3
+loss.class_weights=balanced problem.imbalance=8 accumulation.steps=3
+loss.class_weights=balanced problem.imbalance=8 problem.batch_size=1 accumulation.steps=8 run.steps=40 optimizer.kind=adam
+loss.class_weights=balanced problem.task=sequential_digits model.kind=rnn 1:accumulation.steps=3 4:accumulation.steps=1
+loss.class_weights=balanced accumulation.steps=3 mistakes.normalize_each_micro_batch=true
+loss.class_weights=balanced accumulation.steps=3 problem.outlier_every=2 1:problem.skip_batches=3 2:mistakes.normalize_each_micro_batch=true 4:mistakes.normalize_each_micro_batch=false
+loss.class_weights=balanced accumulation.steps=4 precision.dtype=bf16 mistakes.drop_last_micro_batches=true mistakes.scheduler_each_micro_batch=true schedule.warmup_steps=9
+loss.class_weights=balanced accumulation.steps=3 optimizer.sam_rho=0.1 mistakes.normalize_each_micro_batch=true
+loss.class_weights=balanced accumulation.steps=3 optimizer.sam_rho=0.1 mistakes.unscaled_accumulation=true 2:optimizer.sam_rho=0
 precision.dtype=fp16 loss.weight=1e30 schedule.warmup_steps=5 mistakes.never_update_scaler=true
 precision.dtype=fp16 mistakes.never_update_scaler=true mistakes.step_without_scaler=true 1:precision.scaling=static 2:precision.scaling=dynamic
 accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 mistakes.divide_each_micro_batch=true mistakes.clip_each_micro_batch=true
@@ -311,7 +322,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "model.init_gain": (1.0, 0.5, 1.7),
     "model.initial_bias": (0.0, 0.3), "problem.input_scale": (1.0, 2.5), "problem.noise": (0.0, 0.2),
     "problem.outlier_every": (0, 2, 3),
-    "problem.label_noise": (0.0, 0.3), "problem.nan_every": (0, 4), "loss.z_loss": (0.0, 0.01, 1.0),
+    "problem.label_noise": (0.0, 0.3), "problem.imbalance": (1.0, 4.0, 30.0), "problem.nan_every": (0, 4), "loss.z_loss": (0.0, 0.01, 1.0),
     "model.norm_momentum": (0.1, 0.5), "model.base_width": (4, 12, 48),
     "optimizer.sam_rho": (0.0, 0.05, 1.0),
     "problem.outlier_scale": (10.0, 1e3), "problem.skip_batches": (0, 1, 5),
@@ -447,7 +458,10 @@ def test_a_mistake_is_marked(mistake: str) -> None:
     """Where it stands, or at the top with the reason why it changes nothing."""
     short = mistake.partition(".")[2]
     seen = script(
-        *read(f"accumulation.steps=2 clipping.kind=norm precision.dtype=fp16 schedule.warmup_steps=5 {mistake}=true")
+        *read(
+            f"accumulation.steps=2 clipping.kind=norm precision.dtype=fp16 schedule.warmup_steps=5 "
+            f"loss.class_weights=balanced {mistake}=true"
+        )
     )
     assert f"# MISTAKE {short}" in seen[seen.index("for step in") :]
     assert "# MISTAKE" not in script(*read("accumulation.steps=2 clipping.kind=norm precision.dtype=fp16"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
+from gradstudio.core.loop_calls import right
 from gradstudio.core.text import number
 
 
@@ -41,12 +42,14 @@ class AccumulationMismatch(Looking):
             else ""
         )
         known = ("unscaled_accumulation",) if undivided else self._called(loop.calls, parts) if loop else ()
+        if loop and not known and loop.calls == right(loop):  # then the gradients have wrong factors
+            known = ("normalize_each_micro_batch",)
         self.tell(
             history, "warning", "Micro-batches do not add up",
-            f"At step {step:,} the accumulated gradient differs from the mean of the micro-batches' gradients by "
-                f"{number(difference)} times the norm of that mean{size}.",
-            "The update differs from that of the equivalent large batch: it is longer or shorter, or misses "
-                "examples.",
+            f"At step {step:,} the accumulated gradient differs from what the micro-batches ought to add up to by "
+                f"{number(difference)} times the norm of that{size}.",
+            "The update differs from that of the equivalent large batch: it is longer or shorter, misses examples, or "
+                "weighs them otherwise.",
             tuple(f"mistakes.{name}=false" for name in known) or ("accumulation.steps=1",), first=step,
         )  # fmt: skip
 

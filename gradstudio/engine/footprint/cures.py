@@ -18,7 +18,7 @@ _BF16: dict[str, Value] = {"precision.dtype": "bf16"}
 # With these mistakes a step over micro-batches is not that of the large batch.
 _OF_ACCUMULATION = (
     "clip_each_micro_batch", "unscaled_accumulation", "zero_grad_each_micro_batch", "scheduler_each_micro_batch",
-    "drop_last_micro_batches", "divide_each_micro_batch",
+    "drop_last_micro_batches", "divide_each_micro_batch", "normalize_each_micro_batch",
 )  # fmt: skip
 
 

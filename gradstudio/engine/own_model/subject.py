@@ -4,7 +4,7 @@ would have to know whether the file draws random numbers or looks at its numbers
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
@@ -66,6 +66,9 @@ class OwnModel:
             loss = self.program.loss(model, tree).float()
         unknown = loss.detach().new_tensor(math.nan)
         return Computed(loss, lambda: (unknown, torch.zeros_like(unknown)))
+
+    def shares(self, batches: Sequence[Any]) -> Tensor | None:
+        return None  # its loss is its own
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         with chance.kept(self.device):

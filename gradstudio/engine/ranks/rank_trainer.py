@@ -179,7 +179,7 @@ class RankTrainer(Trainer):
         super()._zero_grad()
         self._averaged.zero_()
 
-    def _forward_backward(self, batch: Sequence[Any], divisor: int) -> Tensor:
+    def _forward_backward(self, batch: Sequence[Any], divisor: int, share: Tensor | None = None) -> Tensor:
         self.observer.call("forward")
         self.observer.call("backward")
         before, self._left = self._reductions, self._left - 1

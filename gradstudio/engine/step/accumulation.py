@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +61,7 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 
 def gradient_of(
-    model: nn.Module, parameters: Sequence[Parameter], batch: Batch, loss: Callable[[Batch], Tensor]
+    model: nn.Module, parameters: Sequence[Parameter], batch: Any, loss: Callable[[Any], Tensor]
 ) -> list[Tensor]:
     """Return the gradient of `loss` of one batch, without a trace: .grad and the running statistics of batch norms stay
     as they are."""
@@ -73,7 +74,7 @@ def gradient_of(
 
 
 def summed_gradient(
-    model: nn.Module, parameters: Sequence[Parameter], batches: Sequence[Batch], loss: Callable[[Batch], Tensor]
+    model: nn.Module, parameters: Sequence[Parameter], batches: Sequence[Any], loss: Callable[[Any], Tensor]
 ) -> list[Tensor]:
     """Return the sum of the gradients of each micro-batch's `loss`, computed one after the other, without a trace."""
     total = gradient_of(model, parameters, batches[0], loss)

@@ -15,7 +15,6 @@ from gradstudio.core.history import Accumulated, Activations
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step.accumulation import difference, gradient_of, join, summed_gradient
 from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
-from gradstudio.engine.tasks.task import Batch
 
 DOES_NOT_FIT = "not compared: the large batch does not fit into memory"
 NOBODY_JOINS = "not compared: nobody knows how the batches of a studio file are joined"
@@ -47,8 +46,8 @@ class Checks:
         self.joined_problem = DOES_NOT_FIT if self.joined is None else ""
 
     def measure_summed(
-        self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Batch],
-        loss: Callable[[Batch], Tensor],
+        self, model: nn.Module, parameters: Sequence[nn.Parameter], batches: Sequence[Any],
+        loss: Callable[[Any], Tensor],
     ) -> None:  # fmt: skip
         """Compute what the micro-batches ought to add up to, unless it does not fit into memory."""
         with _if_it_fits():

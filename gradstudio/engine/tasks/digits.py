@@ -42,7 +42,7 @@ class Digits(Dataset):
             train = data["train_images"].reshape(-1, PIXELS).astype(np.float64)
             test = data["test_images"].reshape(-1, PIXELS).astype(np.float64)
             scale = SCALINGS[problem.scaling]
-            self.training = self.mislabelled(self._examples(scale(train, train), data["train_labels"]))
+            self.training = self.mislabelled(self.thinned(self._examples(scale(train, train), data["train_labels"])))
             self.testing = self._examples(scale(test, train), data["test_labels"])
 
     def _examples(self, pixels: np.ndarray, labels: np.ndarray) -> Batch:

@@ -111,6 +111,18 @@ class Dataset(Task):
         self.order = torch.empty(0, dtype=torch.int64)  # of this epoch
         self.position = 0  # first example of the next batch in it
 
+    def thinned(self, batch: Batch) -> Batch:
+        """Return the examples of a batch with labels (batch,) that problem.imbalance leaves, in their order: the first
+        ones of each class, at least one."""
+        if self.problem.imbalance == 1:
+            return batch
+        labels, rarer = batch.targets.cpu(), self.problem.imbalance
+        last = self.shape.outputs - 1
+        of_class = [torch.nonzero(labels == number).flatten() for number in range(last + 1)]
+        kept = [each[: max(round(len(each) * rarer ** (-number / last)), 1)] for number, each in enumerate(of_class)]
+        chosen = placed(torch.cat(kept).sort().values, self.device)
+        return Batch(batch.inputs[chosen], batch.targets[chosen])
+
     def mislabelled(self, batch: Batch) -> Batch:
         """Return a batch of labels (batch,) with problem.label_noise of them drawn anew, each class equally likely."""
         if self.problem.label_noise == 0:

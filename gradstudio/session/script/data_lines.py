@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gradstudio.core.combinations import PIXELS
 from gradstudio.core.files import RESOURCES
-from gradstudio.session.script import pole_lines
+from gradstudio.session.script import class_weight_lines, pole_lines
 from gradstudio.session.script.plan import Lines, Plan
 
 _SCALINGS = {
@@ -114,6 +114,13 @@ def ring(plan: Plan) -> str:
     return torch.stack([points, drawn[:, 1]], 1), torch.zeros(examples)'''
 
 
+_IMBALANCE = """# A long tail: class c keeps 1 / {rarer!r} ** (c / {last}) of its examples
+kept = []
+for number in range({classes}):
+    of_class = torch.nonzero(all_targets.cpu() == number).flatten()
+    kept.append(of_class[: max(round(len(of_class) * {rarer!r} ** (-number / {last})), 1)])
+kept = torch.cat(kept).sort().values.to(device)
+all_inputs, all_targets = all_inputs[kept], all_targets[kept]"""
 _LABEL_NOISE = """# Some labels are drawn anew
 mislabels = torch.Generator().manual_seed(seed + 6_000_011)
 chosen = torch.rand(len(all_targets), generator=mislabels) < {share!r}
@@ -140,10 +147,13 @@ def data(plan: Plan, lines: Lines) -> None:
     if data_files(read):
         lines.add(_FIND)
     lines.add(read)
+    classes, rarer = 2 if task == "spirals" else 10, plan["problem.imbalance"]
+    if rarer != 1 and task in DATASETS:
+        lines.add(_IMBALANCE.format(rarer=rarer, classes=classes, last=classes - 1))
     if float(plan["problem.label_noise"]) > 0 and task in DATASETS:
-        classes = 2 if task == "spirals" else 10
         lines.add(_LABEL_NOISE.format(share=plan["problem.label_noise"], classes=classes))
-    many = plan.above("accumulation.steps", 1)
+    class_weight_lines.data(plan, lines, classes)
+    many = plan.above("accumulation.steps", 1) or rarer != 1  # then a batch may be larger than the training set
     if many:
         lines.add(PARTS.format(size=size))
     lines.add("def batches():")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradstudio.core.experiment import KNOBS
 from gradstudio.session.script import (
+    class_weight_lines,
     clipping_lines,
     loss_lines,
     loss_scale_lines,
@@ -73,6 +74,7 @@ def functions(plan: Plan, lines: Lines) -> None:
     """Add the functions that the loop calls."""
     if not plan.own:
         loss_lines.function(plan, lines)
+        class_weight_lines.function(plan, lines, climbs=sharpness_aware_lines.ever(plan))
     schedule_lines.function(plan, lines)
     weight_format_lines.function(plan, lines)
     parametrization_lines.function(plan, lines)
@@ -102,7 +104,8 @@ def loop(plan: Plan, lines: Lines) -> None:
     if many:
         _micro_batches(plan, lines)
     if not sharpness_aware_lines.ever(plan):
-        _draw(plan, lines, depth)
+        drawn = class_weight_lines.shared(plan, climbs=False)
+        _draw(plan, lines, depth, "inputs, targets = micro_batches[index]" if drawn else plan.next_batch)
     _mistakes_of_micro_batches(plan, lines, depth, many=many)
     _forward_and_backward(plan, lines, depth, many=many)
     if sharpness_aware_lines.ever(plan):
@@ -112,9 +115,9 @@ def loop(plan: Plan, lines: Lines) -> None:
     _tell(plan, lines, many=many)
 
 
-def _draw(plan: Plan, lines: Lines, depth: int) -> None:
-    """Add the lines that draw a micro-batch."""
-    lines.add(plan.next_batch, depth)
+def _draw(plan: Plan, lines: Lines, depth: int, drawn: str) -> None:
+    """Add the lines that draw a micro-batch, the first of which is `drawn`."""
+    lines.add(drawn, depth)
     _outliers(plan, lines, depth)
     rank_lines.share(plan, lines, depth)
     _nans(plan, lines, depth)
@@ -125,11 +128,17 @@ def _climb(plan: Plan, lines: Lines, *, many: bool) -> None:
 
     def passes(lines: Lines, depth: int) -> None:
         _forward(plan, lines, depth)
+        class_weight_lines.weigh(plan, lines, depth, climbs=True, first=True)
         share = f"loss / {plan.text('accumulation.steps')}" if many else "loss"
         lines.add(loss_scale_lines.backward(plan, share), depth)
 
-    sharpness_aware_lines.draw(plan, lines, lambda lines, depth: _draw(plan, lines, depth), many=many)
-    sharpness_aware_lines.climb(plan, lines, passes, many=many)
+    def draw(lines: Lines, depth: int) -> None:
+        _draw(plan, lines, depth, plan.next_batch)
+
+    sharpness_aware_lines.draw(plan, lines, draw, many=many)
+    class_weight_lines.draw(plan, lines, climbs=True)
+    indexed = class_weight_lines.shared(plan, climbs=True)
+    sharpness_aware_lines.climb(plan, lines, passes, many=many, indexed=indexed)
 
 
 def _apply_changes(plan: Plan, lines: Lines) -> None:
@@ -167,9 +176,11 @@ def _micro_batches(plan: Plan, lines: Lines) -> None:
         ever(plan, "scheduler_each_micro_batch") and schedule_lines.scheduled(plan)
     )
     indexed = indexed or rank_lines.indexed(plan)
+    indexed = indexed or class_weight_lines.shared(plan, climbs=False)
     if sharpness_aware_lines.ever(plan):
-        sharpness_aware_lines.loop(plan, lines, indexed=indexed)
+        sharpness_aware_lines.loop(plan, lines, 1, indexed=indexed)
         return
+    class_weight_lines.draw(plan, lines, climbs=False)
     lines.add("losses = []", 1)
     lines.add(f"for {'index' if indexed else '_'} in range({count}):", 1)
 
@@ -268,6 +279,7 @@ def _forward_and_backward(plan: Plan, lines: Lines, depth: int, *, many: bool) -
     outside, depth = depth, rank_lines.pass_depth(plan, lines, depth, many=many)
     _forward(plan, lines, depth)
     rank_lines.weigh(plan, lines, depth)
+    class_weight_lines.weigh(plan, lines, depth, climbs=sharpness_aware_lines.ever(plan))
     share, undivided = f"loss / {plan.text('accumulation.steps')}", switch(plan, *_UNDIVIDED)
     if not many or undivided == "True":
         share = "loss"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradstudio.session.script import class_weight_lines
 from gradstudio.session.script.plan import Lines, Plan
 
 GOALS = {"adding": "value", "ring": "points", "pole": "reward"}  # all others: classes
@@ -89,4 +90,5 @@ def _call(plan: Plan, outputs: str) -> str:
         return f"loss_function({outputs}, targets)"
     if plan["problem.task"] in SEVERAL_ANSWERS:
         return f"F.cross_entropy({outputs}.flatten(0, -2), targets.flatten())"
-    return f"F.cross_entropy({outputs}, targets)"
+    weight = ", weight=class_weights" if class_weight_lines.ever(plan) else ""
+    return f"F.cross_entropy({outputs}, targets{weight})"

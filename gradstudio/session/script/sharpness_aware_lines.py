@@ -26,13 +26,14 @@ def draw(plan: Plan, lines: Lines, make: Callable[[Lines, int], None], *, many: 
     lines.add(f"micro_batches.append({_batch(plan)})", 2)
 
 
-def climb(plan: Plan, lines: Lines, make: Callable[[Lines, int], None], *, many: bool) -> None:
-    """Add the first passes, and the lines that move the weights. `make` adds a forward and a backward pass."""
+def climb(plan: Plan, lines: Lines, make: Callable[[Lines, int], None], *, many: bool, indexed: bool) -> None:
+    """Add the first passes, and the lines that move the weights. `make` adds a forward and a backward pass, in which
+    there is the `index` of the micro-batch where it is `indexed`."""
     lines.add("# Sharpness-aware minimization (Foret 2021): go to w + rho g / |g|, and take the gradient there", 1)
     depth = _if_on(plan, lines, 1)
     right(plan, lines, ("never_zero_grad",), plan.zero_grad, depth)
     if many:
-        lines.add(f"for {_batch(plan, bare=True)} in micro_batches:", depth)
+        loop(plan, lines, depth, indexed=indexed)
     make(lines, depth + many)
     lines.add("losses.append(loss.detach())" if many else "told = loss.detach()", depth + many)
     lines.add(f"grad_norm = nn.utils.get_total_norm([parameter.grad for parameter in {plan.parameters}])", depth)
@@ -45,10 +46,11 @@ def climb(plan: Plan, lines: Lines, make: Callable[[Lines, int], None], *, many:
         lines.add("parameter.copy_(parameter.bfloat16())", depth + 2)
 
 
-def loop(plan: Plan, lines: Lines, *, indexed: bool) -> None:
-    """Add the head of the loop over the micro-batches that were drawn."""
+def loop(plan: Plan, lines: Lines, depth: int, *, indexed: bool) -> None:
+    """Add the head of a loop over the micro-batches that were drawn."""
     batch = _batch(plan, bare=not indexed)
-    lines.add(f"for index, {batch} in enumerate(micro_batches):" if indexed else f"for {batch} in micro_batches:", 1)
+    found = f"index, {batch} in enumerate(micro_batches)" if indexed else f"{batch} in micro_batches"
+    lines.add(f"for {found}:", depth)
 
 
 def note_loss(plan: Plan, lines: Lines, depth: int, *, many: bool) -> None:
