@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
@@ -467,6 +468,37 @@ def node_at_work() -> Callable[[], Any]:
     return NODE_AT_WORK.get() or (lambda: None)
 
 
+def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
+    def hear(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
+        if tensor._backward_hooks is not None or tensor.grad_fn is None:  # the script has hooks of its own
+            tensor.register_hook(hook)
+            return
+        hooks: Any = OrderedDict({hook: hook})  # those of torch have numbers for keys
+        tensor._backward_hooks = hooks
+        node: Any = tensor.grad_fn
+        node._register_hook_dict(tensor)
+
+    seen: list[float] = []
+    weight = torch.ones(1, requires_grad=True)
+    product = weight * 2
+    hear(product, lambda gradient: seen.append(gradient.item()))
+    handle = product.register_hook(lambda gradient: gradient * 5)
+    removed = product.register_hook(lambda gradient: seen.append(0.0))
+    removed.remove()
+    (product * 3).backward()
+    handle.remove()
+    _check(seen == [3] and weight.grad is not None and weight.grad.item() == 30)
+    return hear
+
+
+def hear_gradient(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
+    """Call `hook` with each gradient that comes back to a tensor, before the hooks that are put on it later."""
+    if (hear := HOOK_DICT.get()) is not None and type(tensor) is Tensor:
+        hear(tensor, hook)
+    else:
+        tensor.register_hook(hook)
+
+
 def _find_segment_reduce() -> Callable[..., Tensor]:
     def reduce(data: Tensor, how: str, offsets: Tensor) -> Tensor:
         return torch.segment_reduce(data, how, offsets=offsets, unsafe=True)
@@ -559,6 +591,12 @@ NODE_AT_WORK = Internal(
     "training is as it was",
     _find_node_at_work,
 )
+HOOK_DICT = Internal(
+    "torch.Tensor._backward_hooks",
+    "A watched step takes longer",
+    "the figures are the same",
+    _find_hook_dict,
+)
 CLIPPING = Internal(
     "torch.nn.utils.clip_grad", "Kind and limit of clipping in a watched script are not known",
     "the norms after clipping are measured all the same", _find_clipping,
@@ -573,7 +611,7 @@ FILL = Internal(
 INTERNALS = (
     SKIP_COMPILER, SEEING, SCHEMA, WITHOUT_MEMORY, MULTIPLICATIONS, ONEDNN, DIRECT_CALL, SCRIPT, UNOPTIMIZED,
     SCRIPT_LIST, FOREACH_NORM, FOREACH_MUL, FOREACH_COPY, PLAIN_GROUPS, PLAIN_STEP, SCALER_STATES, NODE_AT_WORK,
-    CLIPPING, SEGMENT_REDUCE, FILL,
+    HOOK_DICT, CLIPPING, SEGMENT_REDUCE, FILL,
 )  # fmt: skip
 
 

@@ -77,7 +77,9 @@ class Births:
         was given, None where that is not known."""
         if self._busy:
             return None
-        self._roots += [root.grad_fn for root in roots if root.grad_fn is not None]
+        self._roots += [node for root in roots if (node := root.grad_fn) is not None]
+        if len(roots) == 1 and not scaled and (not losses or losses[0] is None) and is_finite(roots[0]):
+            return None
         given = losses or (None,) * len(roots)
         broken = (
             not is_finite(loss) if loss is not None else _is_nan(root) if scaled else not is_finite(root)
@@ -109,6 +111,11 @@ class Births:
         return _number(losses[:1], broken), found
 
     # ---- what the script passes over
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether there are passes that `passed_over` is to judge."""
+        return bool(self._suspects)
 
     def passed_over(self, *, finite: bool) -> list[PassedOver]:
         """Return the passes that were not finite and of which the script made no backward pass, though the step that
@@ -194,12 +201,13 @@ class Births:
         kept = self._begun.pop()
         self._begun.clear()  # of passes that ended with an exception
         self._states.after(module, kept.state)
-        for place, tensor in enumerate(each for each in tensors_of(outputs) if each.requires_grad):
+        given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
+        for place, tensor in enumerate([each for each in given if each.requires_grad]):
             kept.given.append((tensor.detach(), version(tensor)))
             kept.gradients.append(None)
             keep = self._keeper(kept, place)
             kept.held_by.append(weakref.ref(keep))
-            tensor.register_hook(keep)
+            torch_internals.hear_gradient(tensor, keep)
             node: Any = tensor.grad_fn
             if node is not None:
                 node.metadata[self.mark] = kept

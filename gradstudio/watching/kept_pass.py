@@ -32,8 +32,11 @@ class Randomness(NamedTuple):
     @classmethod
     def now(cls) -> Randomness:
         """Return the state as it is. No device is woken for that."""
-        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-        return cls(torch.get_rng_state(), tuple((index, torch.cuda.get_rng_state(index)) for index in devices))
+        cpu = torch.default_generator.get_state()
+        if not torch.cuda.is_initialized():
+            return cls(cpu, ())
+        devices = range(torch.cuda.device_count())
+        return cls(cpu, tuple((index, torch.cuda.get_rng_state(index)) for index in devices))
 
     def put_back(self) -> None:
         """Let torch draw the same numbers again."""
@@ -65,9 +68,9 @@ class KeptPass:
         return cls(
             inputs,
             named_inputs,
-            [(tensor, version(tensor)) for tensor in tensors_of((inputs, named_inputs))],
+            [(tensor, version(tensor)) for tensor in tensors_of((inputs, named_inputs) if named_inputs else inputs)],
             Randomness.now(),
-            tuple(Autocast(device, *_autocast(device)) for device in ("cpu", "cuda")),
+            _autocast(),
             training,
             state,
         )
@@ -107,5 +110,19 @@ def version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _autocast(device: str) -> tuple[bool, torch.dtype]:
-    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+def _autocast() -> tuple[Autocast, ...]:
+    """Return what autocast is set to; the same tuple as long as that is the same."""
+    global _latest
+    now = (
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("cuda"),
+        torch.get_autocast_dtype("cuda"),
+    )
+    latest = _latest
+    if now != latest[0]:
+        _latest = latest = now, (Autocast("cpu", *now[:2]), Autocast("cuda", *now[2:]))
+    return latest[1]
+
+
+_latest: tuple[Any, tuple[Autocast, ...]] = (None, ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import islice
@@ -87,6 +88,20 @@ def unwrapping(of: str) -> Take:
     return put
 
 
+class HiddenHooks:
+    """The hooks of a tensor, which torch alone finds."""
+
+    def __get__(self, owner: Any, _: Any) -> Any:
+        if owner is None:
+            return self
+        if sys._getframe(1).f_globals["__name__"].startswith("gradstudio."):
+            raise AttributeError("_backward_hooks")
+        return vars(torch._C.TensorBase)["_backward_hooks"].__get__(owner)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(torch._C.TensorBase)["_backward_hooks"].__set__(owner, value)
+
+
 class Unseeing:
     """A mode that is entered and never called."""
 
@@ -146,6 +161,11 @@ WAYS: dict[str, list[Take]] = {
     "torch._C._current_autograd_node": [
         gone(torch._C, "_current_autograd_node"),
         gives(torch._C, "_current_autograd_node", lambda: None),
+    ],
+    "torch.Tensor._backward_hooks": [
+        lambda monkeypatch: monkeypatch.setattr(torch.Tensor, "_backward_hooks", HiddenHooks(), raising=False),
+        # dropped without a word
+        lambda monkeypatch: monkeypatch.setattr(torch_internals, "OrderedDict", lambda hooks: OrderedDict()),
     ],
     "torch.nn.utils.clip_grad": [unwrapping("_clip_grads_with_norm_"), unwrapping("clip_grad_value_")],
     "torch.segment_reduce": [gone(torch, "segment_reduce"), raises(torch, "segment_reduce")],
