@@ -70,6 +70,10 @@ class HeardLoop:
         """Hear that the step is made: of the gradient of so many micro-batches, with a loss scale, `around` its scaler
         or not, with those marks of the gradients after it. Return the calls where they are to be judged."""
         wrong = self._wrong(micro_batches, around=around)
+        if not (wrong or self._before or self._told or self._clips or self._scheduled):
+            self._left, self._first, self._kept = left, True, False
+            self._clipped = self._clipped_late = self._clipped_early = False
+            return None
         again, self._before, self._left = wrong & self._before, wrong, left
         if not (again or self._told):
             self._begin()

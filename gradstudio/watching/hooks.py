@@ -119,10 +119,10 @@ class Hooks:
         self._replace(torch.autograd, "backward", backward)
 
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
-        given = dict(zip(("tensors", "grad_tensors"), arguments, strict=False)) | named
-        tensors, gradients = _several(given.get("tensors")), _several(given.get("grad_tensors"))
+        tensors = _several(arguments[0] if arguments else named.get("tensors"))
+        gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
         of_thread = self._of_thread
-        unscaled = tuple(of_thread.scaled.get(id(root)) for root in tensors)
+        unscaled = tuple([of_thread.scaled.get(id(root)) for root in tensors])
         roots = Roots(tensors, gradients or (None,) * len(tensors), of_thread.scale, unscaled)
         of_thread.scaled.clear()
         of_thread.scale = 1.0

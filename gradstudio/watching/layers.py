@@ -19,7 +19,8 @@ _COMPILED = "_orig_mod."  # what torch.compile puts before every name
 
 def of_optimizer(optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters that an optimizer holds, in its order."""
-    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    groups = optimizer.param_groups
+    return list(groups[0]["params"]) if len(groups) == 1 else [tensor for group in groups for tensor in group["params"]]
 
 
 def module_with(tensors: Sequence[Tensor]) -> nn.Module | None:

@@ -19,16 +19,14 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import LAYER_METRICS, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.engine.gauges.every_step import Gradient, by_layer, coefficient, cosine
 from gradstudio.watching import layers
 from gradstudio.watching.births import Births
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
-from gradstudio.watching.parameters import NotMeasurable, Parameters
+from gradstudio.watching.measured_step import MeasuredStep
+from gradstudio.watching.parameters import Gradient, NotMeasurable, Parameters
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.reading import SettingsReader, loss_of
-
-ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
 
 
 class Sink(Protocol):
@@ -36,7 +34,7 @@ class Sink(Protocol):
 
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
     def refuse(self, observer: Observer, why: str) -> None: ...
-    def take(self, observer: Observer, row: Row) -> None: ...
+    def take(self, observer: Observer, made: MeasuredStep) -> None: ...
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
@@ -70,6 +68,9 @@ class Observer:
         self.gone = False  # True once there is nothing left that could be trained
         self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
+        self._seen: tuple[list[int], list[bool]] | None = (
+            None  # ids of all held by then, and which of them were trained
+        )
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.dtype: torch.dtype | None = None
@@ -159,7 +160,11 @@ class Observer:
     def bind(self) -> bool:
         """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
         there are any."""
-        trained = [tensor for tensor in self.held() if tensor.requires_grad]
+        held = self.held()
+        seen = list(map(id, held)), [tensor.requires_grad for tensor in held]
+        if seen == self._seen and self._trained is not None:
+            return True
+        trained = [tensor for tensor in held if tensor.requires_grad]
         ids = tuple(map(id, trained))
         if ids in (self._trained, self._refused) or not ids:
             return bool(ids) and ids != self._refused
@@ -174,7 +179,7 @@ class Observer:
             self._trained, self._refused = None, ids
             self._sink.refuse(self, str(fault))
             return False
-        self._trained, self._rows, self._loop = ids, 0, HeardLoop()
+        self._trained, self._seen, self._rows, self._loop = ids, seen, 0, HeardLoop()
         self._sink.begin(self, layers.described(model, named))
         self._anew()
         return True
@@ -318,7 +323,8 @@ class Observer:
         return self.scale != 1
 
     def after_step(self) -> None:
-        if self._is_empty and not self.parameters.measure_change().norm:
+        gradient = self._gradient
+        if self._is_empty and gradient is not None and not self.parameters.measure_change(gradient.layers).norm:
             self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
         elif self._ready:
             skips = getattr(self.optimizer, "found_inf", None)
@@ -336,9 +342,9 @@ class Observer:
 
     def _step_by_hand(self) -> None:
         """Make a row of an update without an optimizer, if there was one."""
-        change = self.parameters.measure_change()
+        assert self._gradient is not None
+        change = self.parameters.measure_change(self._gradient.layers)
         if change.norm > 0 or math.isnan(change.norm):
-            assert self._gradient is not None
             self._clipped_norm = self._gradient.norm if self._heard[0] == "none" else self._norm_by_hand
             self._ready = True
             self._finish(skipped=False)
@@ -388,33 +394,29 @@ class Observer:
     # ---- the row
 
     def _finish(self, *, skipped: bool) -> None:
-        """Give the row of the step that has just been made."""
+        """Give what was measured of the step that has just been made."""
         gradient = self._gradient
         assert gradient is not None
-        change = self.parameters.measure_change()
+        change = self.parameters.measure_change(gradient.layers)
         self.parameters.let_go()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
-        clipped, coef = self._clipping(gradient)
-        by_hand = self.optimizer is None
-        loop = None if by_hand else self._loop.stepped(
+        optimizer = self.optimizer
+        self.clipping = self._heard
+        loop = None if optimizer is None else self._loop.stepped(
             self.micro_batches, scale=self.scale, around=self._around_the_scaler(gradient), skipped=skipped,
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
-        row = Row(
-            step=self._rows, loss=self._losses, grad_norm=gradient.norm, clipped_norm=clipped, clip_coef=coef,
-            lr=UNKNOWN if by_hand else self._rate(), scale=self.scale, skipped=skipped, nonfinite=gradient.nonfinite,
-            update_ratio=change.update_ratio, weight_norm=change.weight_norm, accuracy=UNKNOWN, step_seconds=seconds,
-            layers=by_layer(gradient, change), loop=loop,
-            settings=self._settings.read(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
-            clip_cosine=1.0 if coef == 1 or self.clipping[0] == "norm" else UNKNOWN,
-            update_cosine=UNKNOWN if by_hand else cosine(-change.along_gradient, clipped, change.norm),
+        made = MeasuredStep(
+            self._rows, self._losses, gradient, change, self._clipped_norm, self._heard[0],
+            UNKNOWN if optimizer is None else _rate(optimizer), self.scale, skipped, seconds, optimizer is None, loop,
+            self._settings.read(optimizer, self.clipping, self.dtype, self.parameters.tensors),
         )  # fmt: skip
-        self._tell_passed_over(finite=not row.went_nonfinite)
+        self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
         if self._born is not None:
             self._sink.explain(self, self._born, "")
-        self._sink.take(self, row)
+        self._sink.take(self, made)
         if self.births is not None:
             self.births.clear()
         self._ready, self._gradient = False, None
@@ -423,7 +425,7 @@ class Observer:
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
-        if self.births is not None:
+        if self.births is not None and self.births.has_suspects:
             self._passed += self.births.passed_over(finite=finite)
         for each in self._passed:
             self._passes_over = True
@@ -436,14 +438,7 @@ class Observer:
             return False
         return 0 < NEAR * self.scale * gradient.norm <= self._clipped_norm < math.inf
 
-    def _clipping(self, gradient: Gradient) -> tuple[float, float]:
-        """Return the norm that reached the optimizer, and its ratio to the true one."""
-        clipped = self._clipped_norm
-        self.clipping = self._heard
-        if self._heard[0] == "none" and abs(clipped - gradient.norm) <= ROUNDING * gradient.norm:
-            clipped = gradient.norm
-        return clipped, coefficient(gradient.norm, clipped) if is_known(clipped) else UNKNOWN
 
-    def _rate(self) -> float:
-        assert self.optimizer is not None
-        return float(self.optimizer.param_groups[0]["lr"]) if "lr" in self.optimizer.param_groups[0] else UNKNOWN
+def _rate(optimizer: Optimizer) -> float:
+    group = optimizer.param_groups[0]
+    return float(group["lr"]) if "lr" in group else UNKNOWN

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from operator import is_
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gradstudio.core.history import LAYER_METRICS
 from gradstudio.engine.gauges import scattered
-from gradstudio.engine.gauges.every_step import Change, Gradient, ratio
+from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.passes.flat import Layout
 from gradstudio.engine.torch_internals import version_of
 from gradstudio.session.library.store import MOST_LAYERS
@@ -22,8 +25,30 @@ class NotMeasurable(Exception):
 
 def prepare() -> None:
     """Compile the loops that measure, so that no step waits for them."""
-    for loop in (scattered.measure, scattered.norm, scattered.all_zero, scattered.copy, scattered.change):
+    for loop in (scattered.measure, scattered.copy_and_norm, scattered.all_zero, scattered.copy, scattered.change):
         loop.compile()
+
+
+class Gradient(NamedTuple):
+    """The true gradient of a step. `layers`: (metrics, layers), float64, in the order of LAYER_METRICS; the rows of the
+    weights are written by `measure_change`."""
+
+    norm: float
+    nonfinite: int
+    layers: np.ndarray
+
+
+class Change(NamedTuple):
+    """The weights before an update and what it did to them. `along_gradient` is the inner product of the change and the
+    gradient that the optimizer got."""
+
+    weight_norm: float
+    norm: float
+    along_gradient: float
+
+    @property
+    def update_ratio(self) -> float:
+        return self.norm / self.weight_norm if self.weight_norm else float(ratio(self.norm, self.weight_norm))
 
 
 class Parameters:
@@ -45,6 +70,9 @@ class Parameters:
         self.sizes = layout.sizes
         self._starts = layout.starts
         self._before = np.zeros(layout.length, np.float32)  # the weights before the update
+        # loops, as the machine runs them: a look at each of them costs a step
+        self._measure, self._copy = scattered.measure.compile(), scattered.copy.compile()
+        self._copy_and_norm, self._change = scattered.copy_and_norm.compile(), scattered.change.compile()
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
         self._no_marks = [-1] * len(self.tensors)
         self._held: list[Tensor | None] = []
@@ -53,7 +81,7 @@ class Parameters:
     def marks(self) -> list[int]:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
         found = [tensor.grad for tensor in self.tensors]
-        if not [grad for grad in found if grad is not None]:  # as after zero_grad
+        if not any([grad is not None for grad in found]):  # as after zero_grad
             return self._no_marks
         return [-1 if grad is None else version_of(grad) for grad in found]
 
@@ -63,6 +91,8 @@ class Parameters:
 
     def have_moved(self, marks: list[int]) -> bool:
         """Return whether torch has written to any gradient since these marks were read."""
+        if marks is self._no_marks and self.tensors[0].grad is not None:
+            return True
         return any(
             (-1 if (grad := tensor.grad) is None else version_of(grad)) != mark
             for tensor, mark in zip(self.tensors, marks, strict=True)
@@ -80,45 +110,50 @@ class Parameters:
 
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
         """Measure the gradients, which carry the factor `scale`, as if they did not."""
-        norms, zeros, nonfinite = np.empty((3, len(self.sizes)))
-        largest = np.empty(len(self.sizes), np.float32)
-        norm, broken = scattered.measure(self._gradients(), self.sizes, norms, largest.view(np.int32), zeros, nonfinite)
+        layers = np.empty((len(LAYER_METRICS), len(self.sizes)))
+        norm, broken = self._measure(self._gradients(), self.sizes, layers)
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                norm, norms, largest = float(np.divide(norm, scale)), norms / scale, largest / scale
-        return Gradient(norm, broken, norms, largest, zeros, nonfinite)
+                norm = float(np.divide(norm, scale))
+                layers[0] /= scale
+                layers[3] = layers[3].astype(np.float32) / scale
+        return Gradient(norm, broken, layers)
 
     def keep_weights(self) -> None:
         """Copy the weights, before an update."""
-        scattered.copy(self._weights(), self._starts, self.sizes, self._before)
+        self._copy(self._weights(), self._starts, self.sizes, self._before)
 
     def keep_weights_and_norm(self) -> float:
         """Copy the weights, before an update, and return the L2 norm of all gradients as they are now."""
-        self.keep_weights()
-        return scattered.norm(self._gradients(), self.sizes)  # in one loop both together take twice as long
+        return self._copy_and_norm(self._weights(), self._gradients(), self._starts, self.sizes, self._before)
 
     def let_go(self) -> None:
         """Hold the gradients no longer."""
         self._held = []
 
-    def measure_change(self) -> Change:
+    def measure_change(self, layers: np.ndarray) -> Change:
         """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
-        measured last."""
-        norms, ratios = np.empty((2, len(self.sizes)))
-        norm, move, along = scattered.change(
-            self._before, self._weights(), self._at["gradient"][1], self._starts, self.sizes, norms, ratios
-        )
-        whole = move / norm if norm else float(ratio(move, norm))
-        return Change(norm, move, along, whole, norms, ratios)
+        measured last. Write their rows of `layers`."""
+        where, weights = self._at["weight"]
+        if (
+            not where or list(map(Tensor.data_ptr, self.tensors)) != where
+        ):  # an update makes no tensor contiguous or not
+            weights = self._weights()
+        return Change(*self._change(self._before, weights, self._at["gradient"][1], self._starts, self.sizes, layers))
 
     def _weights(self) -> np.ndarray:
         self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
         return found[1]
 
     def _gradients(self) -> np.ndarray:
-        # held, so that they lie where they lie until they are asked for again
-        self._held = [tensor.grad for tensor in self.tensors]
-        self._at["gradient"] = found = self._addresses(self._held, self._at["gradient"], "gradient")
+        """Return where the gradients lie. They are held, so that they lie there until they are asked for again."""
+        now, held, at = [tensor.grad for tensor in self.tensors], self._held, self._at["gradient"]
+        if len(held) == len(now) and all(map(is_, now, held)) and at[0] and 0 not in at[0]:
+            there: Any = now
+            if list(map(Tensor.data_ptr, there)) == at[0]:  # what a tensor holds may have been replaced
+                return at[1]
+        self._held = now
+        self._at["gradient"] = found = self._addresses(now, at, "gradient")
         return found[1]
 
     def _addresses(
@@ -126,14 +161,17 @@ class Parameters:
     ) -> tuple[list[int], np.ndarray]:
         """Return where each tensor lies, or a copy of it. Tensors that lie where they lay `before` are not looked at
         again, which is most of the time."""
-        there = [tensor for tensor in tensors if tensor is not None]
+        there: Any = tensors
         where: list[int] = []
         with suppress(RuntimeError):  # a sparse tensor lies in several places
-            if all(map(Tensor.is_contiguous, there)):
-                where = list(map(Tensor.data_ptr, there))
-        if len(there) < len(tensors) and where:
-            found_there = iter(where)
-            where = [0 if tensor is None else next(found_there) for tensor in tensors]
+            try:
+                if all(map(Tensor.is_contiguous, there)):
+                    where = list(map(Tensor.data_ptr, there))
+            except TypeError:  # some are None
+                there = [tensor for tensor in tensors if tensor is not None]
+                if all(map(Tensor.is_contiguous, there)):
+                    found_there = iter(list(map(Tensor.data_ptr, there)))
+                    where = [0 if tensor is None else next(found_there) for tensor in tensors]
         if where and where == before[0]:
             return before
         if where and _are_readable(there):

@@ -28,6 +28,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.birth_lines import place_and_cause
+from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.reading import experiment_of
 from gradstudio.watching.remote import Remote
@@ -36,7 +37,7 @@ from gradstudio.watching.script_names import module_called, name_of
 if TYPE_CHECKING:
     from gradstudio.watching.observer import Observer
 
-MOST_WAITING, LONGEST_WAIT = 16, 0.05  # rows that wait to be recorded, and seconds
+MOST_WAITING = 64  # rows that wait to be recorded; the library's thread records them whenever it looks
 LONGEST_ID = 40  # characters of the script's name in the id of a run
 
 
@@ -77,8 +78,7 @@ class WatchedRun:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
         self._run: Run | None = None
-        self._rows: deque[Row] = deque()  # that wait to be recorded together, in a third of the time
-        self._recorded = 0.0  # when the latest of them were
+        self._rows: deque[MeasuredStep | Row] = deque()  # that wait to be recorded together, in a third of the time
         self._recording = threading.RLock()  # held while rows are recorded, as the library's thread does it too
         self.provenance: Provenance | None = None
         self.unknown = ""  # why it is not known, a sentence
@@ -87,6 +87,7 @@ class WatchedRun:
         self._waiting: list[PassedOver] = []  # those before the first row
         self.diverges_now = False  # whether its latest row is the first that is not finite
         self._steps = 0
+        self._at_once = False  # whether the next row is recorded without the ones behind it
         self._factor = 1.0  # on the learning rate, by request
 
     @property
@@ -103,7 +104,8 @@ class WatchedRun:
         """Record the rows that wait, and those that another thread records by now. Any thread may call this."""
         with self._recording:
             while self._rows:
-                row = self._rows.popleft()
+                waits = self._rows.popleft()
+                row = waits if isinstance(waits, Row) else waits.row()
                 self._writer.record(self._counted(row) if self._script.every > 1 else row)
 
     def _counted(self, row: Row) -> Row:
@@ -193,7 +195,7 @@ class WatchedRun:
             remote.wait()
             self._writer.set_status("running")
             self._note("goes on")
-            self._recorded = 0.0  # somebody looks
+            self._at_once = True  # somebody looks
         if remote.factor != self._factor:
             self._factor = remote.factor
             self._note(f"learning rate × {number(remote.factor)} from here on, asked for by another program")
@@ -204,19 +206,18 @@ class WatchedRun:
             self.gather()
             self._writer.note("notice", text)
 
-    def take(self, row: Row) -> None:
-        """Record a row, one of each `every`: at once where it has news, else with the next ones, or within the time in
-        which the library looks."""
+    def take(self, made: MeasuredStep | Row) -> None:
+        """Record the row of a step, one of each `every`: at once where it has news, else with the next ones, or when
+        the library's thread looks."""
         assert self._run is not None
         index, self._steps = self._steps, self._steps + 1
-        broke = row.went_nonfinite
+        broke = made.went_nonfinite
         if index % self._script.every and not broke:
             return
         before = self._run.first_nonfinite_step
-        self._rows.append(row)
-        now = time.perf_counter()
-        if broke or row.skipped or len(self._rows) >= MOST_WAITING or now - self._recorded > LONGEST_WAIT:
-            self._recorded = now
+        self._rows.append(made)
+        if broke or made.skipped or self._at_once or len(self._rows) >= MOST_WAITING:
+            self._at_once = False
             self.gather()
         self.diverges_now = before is None and self._run.first_nonfinite_step is not None
 

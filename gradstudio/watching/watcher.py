@@ -28,6 +28,7 @@ from gradstudio.watching.closing_lines import tell
 from gradstudio.watching.guard import Stop, guarded, say
 from gradstudio.watching.hooks import Hooks, Roots
 from gradstudio.watching.leaves import reached
+from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.observer import Observer
 from gradstudio.watching.parameters import prepare
 from gradstudio.watching.passed_over import PassedOver
@@ -103,10 +104,11 @@ class Watcher:
         return self.watch(None, optimizer) if self._every_optimizer else None
 
     def _present(self) -> list[Observer]:
-        """Return every observer that still has something to observe, and end the runs of the others."""
-        for observer in [observer for observer in self._observers if observer.gone]:
-            self._end(observer)
-        return list(self._observers)
+        """Return the list of all observers that still have something to observe, and end the runs of the others."""
+        if any([observer.gone for observer in self._observers]):
+            for observer in [observer for observer in self._observers if observer.gone]:
+                self._end(observer)
+        return self._observers
 
     # ---- what torch does
 
@@ -251,11 +253,11 @@ class Watcher:
         model = type(observer.model).__name__ if observer.model is not None else "a model"
         say(f"{model} is not watched: {why}")
 
-    def take(self, observer: Observer, row: Row) -> None:
-        found = self._record(observer, row)
-        if row.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
+    def take(self, observer: Observer, made: MeasuredStep) -> None:
+        found = self._record(observer, made)
+        if made.went_nonfinite and found.diverges_now and self.on_nonfinite != "ignore":
             try:
-                act(self._lines(found, row.step, row), self.on_nonfinite, say)
+                act(self._lines(found, made.step, made.row()), self.on_nonfinite, say)
             except FloatingPointError as fault:
                 raise Stop(fault) from None
 
@@ -274,14 +276,15 @@ class Watcher:
             for line in skipped_lines(skipped, observer.next_step):
                 say(line)
 
-    def _record(self, observer: Observer, row: Row) -> WatchedRun:
+    def _record(self, observer: Observer, made: MeasuredStep | Row) -> WatchedRun:
         found = self._running[observer]
         if not found.has_begun:
+            row = made if isinstance(made, Row) else made.row()
             with self._naming:
                 begun = found.begin(row, [other.run.title for other in self.runs if other.run])
                 self.runs.append(found)
             self._writer.follow(begun, hear=found.remote.hear, gather=found.gather)
-        found.take(row)
+        found.take(made)
         return found
 
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None:

@@ -33,72 +33,42 @@ def _pointer_to(kind: Any) -> Any:
 _float32_at, _int32_at = _pointer_to(types.float32), _pointer_to(types.int32)
 
 
-@compiled(
-    "Tuple((float64, int64))(int64[::1], int64[::1], float64[::1], int32[::1], float64[::1], float64[::1])",
-    nogil=True,
-    any_order=True,
-)
-def measure(
-    addresses: np.ndarray,
-    sizes: np.ndarray,
-    norms: np.ndarray,
-    largest: np.ndarray,
-    zeros: np.ndarray,
-    nonfinite: np.ndarray,
-) -> tuple[float, int]:
-    """Write the L2 norm of each tensor, its largest absolute entry as the bits of float32 (kernels.py), and which share
-    of its entries is 0, and NaN or Inf. Return the norm of all, and how many entries are NaN or Inf."""
+@compiled("Tuple((float64, int64))(int64[::1], int64[::1], float64[:, ::1])", nogil=True, any_order=True)
+def measure(addresses: np.ndarray, sizes: np.ndarray, layers: np.ndarray) -> tuple[float, int]:
+    """Write the L2 norm of each tensor, its largest absolute entry, and which share of its entries is 0, and NaN or
+    Inf, into the rows 0, 3, 4 and 5 (history.LAYER_METRICS). Return the norm of all, and how many entries are NaN or
+    Inf."""
     whole, broken_in_all = 0.0, 0
+    most_of = np.empty(1, np.int32)  # the largest entry as its bits, which are in the order of the numbers (kernels.py)
     for tensor in range(addresses.size):
         size = sizes[tensor]
-        norms[tensor], largest[tensor], nonfinite[tensor] = 0.0, 0, 0.0
-        zeros[tensor] = 1.0 if size else 0.0
+        layers[0, tensor], layers[3, tensor], layers[5, tensor] = 0.0, 0.0, 0.0
+        layers[4, tensor] = 1.0 if size else 0.0
         if addresses[tensor] == 0 or size == 0:
             continue
         entries = carray(_float32_at(addresses[tensor]), size)
         all_bits = carray(_int32_at(addresses[tensor]), size)
-        squares, most, none, bad = 0.0, np.int32(0), 0.0, 0.0
+        squares, most, none, bad = 0.0, np.int32(0), 0.0, 0
         for start in range(0, size, _BLOCK):
             part, bits_of_part = entries[start : start + _BLOCK], all_bits[start : start + _BLOCK]
             for index in range(part.size):
                 entry = np.float64(part[index])
                 squares += entry * entry
-            # of one width with the entries, which is faster; exact to 2**24
-            zero, broken = np.float32(0), np.float32(0)
+            zero = np.float32(0)  # of one width with the entries, which is faster; exact to 2**24
             for index in range(bits_of_part.size):
                 bits = bits_of_part[index] & np.int32(0x7FFFFFFF)
                 most = max(most, bits)
                 zero += np.float32(bits == 0)
-                broken += np.float32(bits >= np.int32(0x7F800000))
             none += zero
-            bad += broken
-        norms[tensor], largest[tensor], zeros[tensor], nonfinite[tensor] = (
-            np.sqrt(squares),
-            most,
-            none / size,
-            bad / size,
-        )
+        if most >= np.int32(0x7F800000):
+            for index in range(size):
+                bad += (all_bits[index] & np.int32(0x7FFFFFFF)) >= np.int32(0x7F800000)
+        most_of[0] = most
+        layers[0, tensor], layers[3, tensor] = np.sqrt(squares), most_of.view(np.float32)[0]
+        layers[4, tensor], layers[5, tensor] = none / size, bad / size
         whole += squares
-        broken_in_all += int(bad)
+        broken_in_all += bad
     return np.sqrt(whole), broken_in_all
-
-
-@compiled("float64(int64[::1], int64[::1])", nogil=True, any_order=True)
-def norm(addresses: np.ndarray, sizes: np.ndarray) -> float:
-    """Return the L2 norm of all tensors, in the same order of additions as `measure`."""
-    whole = 0.0
-    for tensor in range(addresses.size):
-        if addresses[tensor] == 0:
-            continue
-        entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
-        squares = 0.0
-        for start in range(0, sizes[tensor], _BLOCK):
-            part = entries[start : start + _BLOCK]
-            for index in range(part.size):
-                entry = np.float64(part[index])
-                squares += entry * entry
-        whole += squares
-    return np.sqrt(whole)
 
 
 @compiled("boolean(int64[::1], int64[::1])", nogil=True)
@@ -125,8 +95,35 @@ def copy(addresses: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.
                 part[index] = entries[index]
 
 
+@compiled("float64(int64[::1], int64[::1], int64[::1], int64[::1], float32[::1])", nogil=True, any_order=True)
+def copy_and_norm(
+    addresses: np.ndarray, others: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flat: np.ndarray
+) -> float:
+    """Do what `copy` does for the tensors at the addresses, and return the L2 norm of the others, in the
+    same order of additions as `measure`."""
+    for tensor in range(addresses.size):
+        if addresses[tensor] != 0:
+            entries = carray(_float32_at(addresses[tensor]), sizes[tensor])
+            part = flat[starts[tensor] : starts[tensor] + sizes[tensor]]
+            for index in range(part.size):
+                part[index] = entries[index]
+    whole = 0.0
+    for tensor in range(others.size):  # a loop of its own: one for both takes twice as long
+        if others[tensor] == 0:
+            continue
+        entries = carray(_float32_at(others[tensor]), sizes[tensor])
+        squares = 0.0
+        for start in range(0, sizes[tensor], _BLOCK):
+            part = entries[start : start + _BLOCK]
+            for index in range(part.size):
+                entry = np.float64(part[index])
+                squares += entry * entry
+        whole += squares
+    return np.sqrt(whole)
+
+
 @compiled(
-    "UniTuple(float64, 3)(float32[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])",
+    "UniTuple(float64, 3)(float32[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[:, ::1])",
     nogil=True,
     any_order=True,
 )
@@ -136,12 +133,11 @@ def change(
     along: np.ndarray,
     starts: np.ndarray,
     sizes: np.ndarray,
-    norms: np.ndarray,
-    ratios: np.ndarray,
+    layers: np.ndarray,
 ) -> tuple[float, float, float]:
     """Write the norm of each tensor as it was `before`, copied into a flat one, and the ratio to it of the norm of its
-    change to what now lies at the address in `after` (every_step.ratio). Return the norms of all, and the inner product
-    of the change with what lies `along`."""
+    change to what now lies at the address in `after` (every_step.ratio), into the rows 1 and 2. Return the norms of
+    all, and the inner product of the change with what lies `along`."""
     whole, moved, product = 0.0, 0.0, 0.0
     for tensor in range(after.size):
         old = before[starts[tensor] : starts[tensor] + sizes[tensor]]
@@ -162,7 +158,7 @@ def change(
                 squares += entry * entry
                 changes += difference * difference
         weight, move = np.sqrt(squares), np.sqrt(changes)
-        norms[tensor], ratios[tensor] = weight, 0.0 if weight == 0 and move == 0 else move / weight
+        layers[1, tensor], layers[2, tensor] = weight, 0.0 if weight == 0 and move == 0 else move / weight
         whole += squares
         moved += changes
     return np.sqrt(whole), np.sqrt(moved), product
