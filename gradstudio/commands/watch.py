@@ -1,5 +1,5 @@
 """`gradstudio watch` runs a training script unchanged and watches it. The script gets a Python of its own, in which
-nothing of the command line is loaded."""
+nothing of the command line is loaded; `watching/startup/sitecustomize.py` begins the watch there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from gradstudio.commands.options import LibraryFile, library_file
 from gradstudio.commands.terminal import WrongRequest
 
+STARTUP = Path(__file__).parents[1] / "watching" / "startup"
 POLICIES = ("explain", "raise", "ignore")
 HELP = """Run a training script unchanged and watch it: gradstudio watch [options] SCRIPT [ARGS ...].
 
@@ -52,17 +53,23 @@ def watch(
     if not module and not Path(arguments[0]).is_file():
         raise WrongRequest(f"no script {arguments[0][:200]}")
     order = {
-        "target": module or arguments[0], "arguments": arguments if module else arguments[1:],
-        "as_module": bool(module), "name": name, "library": str(library_file(library)), "on_nonfinite": on_nonfinite,
-        "every": every, "as_json": as_json, "out": str(out or ""), "quiet": quiet,
+        "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
+        "as_module": bool(module), "name": name, "library": os.path.abspath(library_file(library)),
+        "on_nonfinite": on_nonfinite, "every": every, "out": os.path.abspath(out) if out else "", "quiet": quiet,
     }  # fmt: skip
-    _become([sys.executable, "-m", "gradstudio.watching", json.dumps(order)])
+    _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order))
 
 
-def _become(command: list[str]) -> NoReturn:
-    """Go on as another program, with the same process number, so that signals reach it."""
+def _become(command: list[str], order: str) -> NoReturn:
+    """Go on as another program, with the same process number, so that signals reach it. It is Python with the script,
+    and `startup/` is where it looks first."""
+    before = os.environ.get("PYTHONPATH")
+    paths = [str(STARTUP), *([before] if before else [])]
+    environment = {**os.environ, "GRADSTUDIO_WATCH": order, "PYTHONPATH": os.pathsep.join(paths)}
+    if before is not None:
+        environment["GRADSTUDIO_PYTHONPATH"] = before
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "nt":
-        sys.exit(subprocess.call(command))
-    os.execv(command[0], command)
+        sys.exit(subprocess.call(command, env=environment))
+    os.execve(command[0], command, environment)

@@ -9,13 +9,14 @@ other file of the engine may use a private name of torch."""
 from __future__ import annotations
 
 import inspect
+import linecache
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, wraps
-from types import SimpleNamespace
+from functools import cache, partial, wraps
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import torch
@@ -125,6 +126,34 @@ def scripts_modules() -> Any:
     """Return the module of torch whose `create_script_module` makes a script of a model; None where it has none."""
     owner = getattr(torch.jit, "_recursive", None)
     return owner if hasattr(owner, "create_script_module") else None
+
+
+def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
+    """Return the instruction and the line at which `trace` would stand if the model that it calls had no hooks of ours;
+    None where it is no such call. `following` is the entry after it, which would not be there."""
+    called, inner = trace.tb_frame.f_code, following.tb_frame.f_code
+    if called is not getattr(nn.Module._call_impl, "__code__", None) or inner not in called.co_consts:
+        return None
+    module: Any = trace.tb_frame.f_locals.get("self")
+    ours, others = _hooks_of(module)
+    if others or not all(map(is_ours, ours)):
+        return None
+    text = partial(linecache.getline, called.co_filename)
+    plain = [
+        (2 * number, line)
+        for number, (line, _, start, end) in enumerate(called.co_positions())
+        if line is not None and text(line)[start:end] == "forward_call(*args, **kwargs)"
+    ]
+    return plain[-1] if plain else None
+
+
+def _hooks_of(module: Any) -> tuple[list[Any], list[Any]]:
+    """Return the hooks around a model's forward pass that may be ours, and all the others."""
+    kinds = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+    forward = [hook for kind in kinds[:2] for hook in getattr(module, f"_{kind}", {}).values()]
+    others = [hook for kind in kinds[2:] for hook in getattr(module, f"_{kind}", {}).values()]
+    everywhere = [getattr(nn.modules.module, f"_global_{kind}", {}) for kind in kinds]
+    return forward, [*others, *(hook for hooks in everywhere for hook in hooks.values())]
 
 
 def version_of(tensor: Tensor) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import unserializable_hook
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
@@ -77,6 +78,9 @@ class Births:
         was given, None where that is not known."""
         if self._busy:
             return None
+        if len(self._roots) >= MOST_PASSES:  # of a model that gets gradients, but no step
+            self._roots.clear()
+            self.unknown = f"the step has more than {MOST_PASSES:,} backward passes"
         self._roots += [node for root in roots if (node := root.grad_fn) is not None]
         if len(roots) == 1 and not scaled and (not losses or losses[0] is None) and is_finite(roots[0]):
             return None
@@ -136,6 +140,10 @@ class Births:
         self._back.clear()
         self._roots.clear()
         self._passes, self._told, self.unknown = 0, False, ""
+
+    def none_kept(self) -> None:
+        """Hear that there is no gradient: the backward passes so far were those of other models."""
+        self._roots.clear()
 
     def _look_back(self) -> None:
         """Look at the pass before, to which no gradient has come back by now: the script may have seen its loss."""
@@ -232,7 +240,7 @@ class Births:
                 else:
                     self._back[kept] = None
 
-        return keep
+        return unserializable_hook(keep)  # else torch warns where an output is saved
 
     # ---- the search
 

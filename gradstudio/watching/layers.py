@@ -4,8 +4,9 @@ what each of them is."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -27,17 +28,36 @@ def module_with(tensors: Sequence[Tensor]) -> nn.Module | None:
     """Return the smallest module that has all of these parameters; None where no module has. What torch.compile puts
     around a module is taken in its place: compiled code does not call the hooks of the module within."""
     wanted = {id(tensor) for tensor in tensors}
-    best: tuple[tuple[int, int, bool], nn.Module] | None = None
-    for found in gc.get_objects():
-        if not issubclass(type(found), nn.Module) or issubclass(type(found), (nn.ModuleDict, nn.ModuleList)):
-            continue  # a container computes nothing
-        named = list(nn.Module.named_parameters(found))
-        if len(named) >= len(wanted) and wanted <= {id(tensor) for _, tensor in named}:
-            letters = sum(len(name.removeprefix(_COMPILED)) for name, _ in named)
-            size = (len(named), letters, type(found).__name__ != "OptimizedModule")
-            if best is None or size < best[0]:
-                best = (size, found)
-    return best[1] if best else None
+    for objects in _youngest_first():
+        found = [each for each in objects if issubclass(type(each), nn.Module) and _has(each, wanted)]
+        parts = {id(part): part for each in found for _, part in nn.Module.named_modules(each) if _has(part, wanted)}
+        if sizes := [(_size(part), part) for part in parts.values() if _computes(part)]:
+            return min(sizes, key=itemgetter(0))[1]
+    return None
+
+
+def _youngest_first() -> Iterator[list[Any]]:
+    """Yield the objects that Python holds: first those that are new, among which a new model is, as it takes half of a
+    tenth of a second to look at all. What is made around a model is as young as the model or younger."""
+    yield gc.get_objects(generation=0)
+    yield gc.get_objects(generation=1)
+    yield gc.get_objects()
+
+
+def _has(module: nn.Module, wanted: set[int]) -> bool:
+    if "_modules" not in vars(module):
+        return False  # being made, or never made to its end
+    return wanted <= {id(tensor) for _, tensor in nn.Module.named_parameters(module)}
+
+
+def _computes(module: nn.Module) -> bool:
+    return not issubclass(type(module), (nn.ModuleDict, nn.ModuleList))  # a container computes nothing
+
+
+def _size(module: nn.Module) -> tuple[int, int, bool]:
+    names = [name for name, _ in nn.Module.named_parameters(module)]
+    letters = sum(len(name.removeprefix(_COMPILED)) for name in names)
+    return len(names), letters, type(module).__name__ != "OptimizedModule"
 
 
 def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:

@@ -222,6 +222,8 @@ class Observer:
         """Hear that the script has thrown gradients away that no update was made with. Return where they were born if
         it has moved the weights by them itself, as for a step that looks ahead, and they are not finite."""
         if not self.micro_batches or self._ready:
+            if self.births is not None:
+                self.births.none_kept()
             return None
         if self._is_broken and not self._used:
             found, moved = self._thrown_away(), self.parameters.weight_marks() != self._weights_of_pass

@@ -54,12 +54,13 @@ class Watcher:
         self._observers: list[Observer] = []
         self._running: dict[Observer, WatchedRun] = {}
         self._searches: Counter[int] = Counter()  # for what a thread trains that another has made, by thread
+        self._making = False  # whether an optimizer has just been made, of which no scheduler can be there
         self._passes = 0  # backward passes
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
         self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
-        self._writer = LibraryWriter(library)
+        self._writer = LibraryWriter(library, in_sight=False)
         self._guard = guarded(self.give_up)
         self._hooks = Hooks(self, self.give_up)
         self._hooks.install()
@@ -75,7 +76,7 @@ class Watcher:
             self._models.append(weakref.ref(model))
         observer = Observer(self, optimizer, model, self._guard, name)
         observer.find_model()
-        if optimizer is not None:  # schedulers that were made before the watch was asked for
+        if optimizer is not None and not self._making:  # schedulers that were made before the watch was asked for
             observer.schedules += map(weakref.ref, layers.schedules_of(optimizer))
         self._observers.append(observer)
         return observer
@@ -114,7 +115,9 @@ class Watcher:
 
     def made(self, optimizer: Optimizer) -> None:
         self._present()
+        self._making = True
         self._adopted(optimizer)
+        self._making = False
 
     def before_backward(self, roots: Roots) -> None:
         if self._every_optimizer and (self._unclaimed or not self._present()):

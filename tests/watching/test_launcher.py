@@ -77,6 +77,63 @@ def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) ->
     assert (entry.outcome, entry.steps) == ("failed", 30) and "RuntimeError: of the script" in run_.message
 
 
+SEES_ALL = """
+import os, sys, threading, traceback
+print("torch" in sys.modules, sys.orig_argv[1:], sys.path, sorted(os.environ), sorted(globals()), __spec__)
+os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported
+import torch
+traceback.print_stack()
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.inner(x)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+def step(width):
+    output = net(torch.randn(3, width))
+    torch.save(output, "output.pt")
+    output.square().mean().backward()
+    optimizer.step()
+step(4)
+thread = threading.Thread(target=step, args=(5,), name="of the script")
+thread.start()
+for each in threading.enumerate():  # a script may wait for all threads
+    if each is not threading.main_thread():
+        each.join()
+print(torch.get_num_threads(), torch.load("output.pt", weights_only=True).sum().item(), sys.excepthook.__name__ != "")
+os.chdir("/")
+step(6)
+"""
+
+
+def test_a_script_sees_and_prints_what_it_would_without_the_watch(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "train.py").write_text(SEES_ALL)
+    plain = run(["part/train.py"], tmp_path)
+    watched = run(["-m", "gradstudio", "watch", "--json", "--out", "out.json", "part/train.py"], tmp_path)
+    own = [line for line in watched.stderr.splitlines() if not line.startswith("gradstudio: ")]
+    assert (watched.stdout, own) == (plain.stdout, plain.stderr.splitlines())
+    assert watched.returncode == plain.returncode == 1 and plain.stdout.startswith("False") and "inner" in plain.stderr
+    (told,) = json.loads((tmp_path / "out.json").read_text())
+    assert (told["steps"], told["outcome"]) == (1, "failed")
+
+
+def test_a_module_of_a_package_that_imports_torch(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import torch")
+    (tmp_path / "package" / "train.py").write_text(f"from . import torch\nprint(__name__, __package__)\n{TRAINING}")
+    watched = run(["-m", "gradstudio", "watch", "-m", "package.train", "fail"], tmp_path)
+    assert watched.returncode == 1 and watched.stdout.splitlines()[0] == "__main__ package"
+    assert '  File "<frozen runpy>", line ' in watched.stderr and "watching" not in watched.stderr
+    library = Library(tmp_path / "runs.db")
+    (entry,) = library.entries()
+    library.close()
+    assert (entry.outcome, entry.steps, entry.title) == ("failed", 30, "train.py: Sequential net")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

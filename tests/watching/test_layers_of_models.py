@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from torch import nn
 
 from gradstudio.watching.layers import module_with
@@ -16,3 +18,12 @@ def test_a_container_is_not_the_model() -> None:
 
     model = Tied()
     assert module_with(list(model.parameters())) is model
+
+
+def test_the_smallest_model_is_found_however_old_it_is() -> None:
+    unfinished = nn.Linear.__new__(nn.Linear)  # has nothing of a module yet
+    inner = nn.Linear(4, 4)
+    gc.collect()  # it is no young object any more
+    outer = nn.Sequential(nn.Sequential(inner), nn.Tanh())
+    assert module_with([inner.weight]) is inner and outer[0][0] is inner
+    assert module_with([inner.weight, nn.Parameter(inner.bias.detach())]) is None and type(unfinished) is nn.Linear

@@ -20,6 +20,7 @@ from watching.conftest import columns, gradient_norm, near, norm, runs_of, small
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.watching import births
 from gradstudio.watching.reading import settings_of
 from gradstudio.watching.watched import Watched
 
@@ -400,3 +401,19 @@ def test_a_row_that_another_thread_records_is_waited_for(watch: Watch) -> None:
     assert begun.wait(10)
     assert found.run is run and len(run.history) == 2 and run.first_nonfinite_step == 1
     other.join()
+
+
+def test_backward_passes_of_other_models_are_not_kept(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(births, "MOST_PASSES", 8)
+    trained, idle, reached = small_net(), small_net(), small_net()
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (trained, idle, reached)]
+    one, *others = [
+        watch(each, optimizer) for each, optimizer in zip((trained, idle, reached), optimizers, strict=True)
+    ]
+    for _ in range(20):
+        optimizers[0].zero_grad()
+        (trained(torch.randn(2, 6)).sum() * reached(torch.randn(2, 6)).sum()).backward()
+        optimizers[0].step()
+    kept: Any = [each._observer.births for each in (one, *others)]
+    assert [len(each._roots) for each in kept[:2]] == [0, 1] and len(kept[2]._roots) <= 8
+    assert len(columns(one, "loss")[0]) == 20

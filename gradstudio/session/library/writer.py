@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import sqlite3
 import threading
@@ -30,7 +31,9 @@ class LibraryWriter:
     """Follows runs until they are over. `problem` says why the latest writing failed. It is tried again; something is
     lost only if the program ends before it succeeds. `notice` says what became of a damaged library."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, in_sight: bool = True) -> None:
+        """`in_sight`: whether `threading.enumerate` tells of the thread. A script that joins all threads would wait for
+        this one without an end."""
         self.path = path.absolute()  # where runs are written; another file once what is here is no library any more
         self.problem = ""
         self.notice = ""
@@ -43,8 +46,11 @@ class LibraryWriter:
         self._locked = False  # whether another program held the library at the latest attempt
         self._give_up = 0.0  # when the last writing ends, where that has been asked for
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="run library", daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()
+        if in_sight:
+            threading.Thread(target=self._run, name="run library", daemon=True).start()
+        else:
+            _thread.start_new_thread(self._run, ())
 
     def follow(
         self,
@@ -74,10 +80,16 @@ class LibraryWriter:
         self._give_up = time.monotonic() + (timeout or 0.0)
         self._ending = True
         self._wake.set()
-        self._thread.join(timeout)
+        self._ended.wait(timeout)
         return self._ended_well
 
     def _run(self) -> None:
+        try:
+            self._write_until_the_end()
+        finally:
+            self._ended.set()
+
+    def _write_until_the_end(self) -> None:
         """Write again and again, until `close`."""
         while True:
             ending = self._ending

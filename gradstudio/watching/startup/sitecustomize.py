@@ -1,0 +1,108 @@
+"""What Python imports before it runs the script of `gradstudio watch`. Python itself runs the script, so everything in
+it is as without us: its arguments, its modules, its tracebacks, how it ends. The watch begins where the script has
+imported torch, as settings that it makes before that, such as OMP_NUM_THREADS, are read by torch's own import.
+
+`gradstudio/commands/watch.py` puts this folder before PYTHONPATH and says in variables what was asked for. All of that
+is taken back here at once, so the script does not see it, and neither do the programs that it starts. This file uses
+the standard library alone."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # the folder that has the package
+
+
+class _AtTorch:
+    """Finds torch for the script, and begins the watch as soon as it has been imported."""
+
+    def __init__(self, order: str) -> None:
+        self._order, self._process = order, os.getpid()
+        self._end: Any = None
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        loader: Any = spec.loader if spec is not None else None
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def execute_and_begin(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            self._begin()
+
+        loader.exec_module = execute_and_begin
+        return spec
+
+    def _begin(self) -> None:
+        if os.getpid() != self._process:
+            return  # forked off by the script, where nothing is watched
+        try:
+            if "gradstudio" not in sys.modules:  # it need not be where the script can find it
+                _load("gradstudio", [_ROOT])
+            from gradstudio.watching.launcher import begin
+
+            self._end = begin(self._order)
+        except Exception as fault:
+            print(f"gradstudio: not watched: {type(fault).__name__}: {fault}", file=sys.stderr)
+
+    def end(self) -> None:
+        """End the watch with the process, after all else that ends with it."""
+        if os.getpid() != self._process:
+            return
+        if self._end is not None:
+            self._end()
+        elif "torch" not in sys.modules:
+            _nothing_seen(self._order)
+
+
+def _nothing_seen(order: str) -> None:
+    import json
+
+    asked_for = json.loads(order)
+    if asked_for["out"]:
+        with open(asked_for["out"], "w") as file:
+            file.write("[]\n")
+    if not asked_for["quiet"]:
+        print("gradstudio: no training was seen: the script has not imported torch", file=sys.stderr)
+
+
+def _load(name: str, where: list[str]) -> bool:
+    """Import a module from one of these folders, and return whether it is there."""
+    spec = PathFinder.find_spec(name, where)
+    if spec is None or spec.loader is None:
+        return False
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return True
+
+
+def _start() -> None:
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]
+    sys.path_importer_cache.pop(_HERE, None)
+    order = os.environ.pop("GRADSTUDIO_WATCH", None)
+    before = os.environ.pop("GRADSTUDIO_PYTHONPATH", None)
+    if order is not None:
+        if before is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = before
+        watch: Any = _AtTorch(order)
+        sys.meta_path.insert(0, watch)
+        atexit.register(watch.end)
+    if not _load("sitecustomize", sys.path):
+        raise ImportError(name="sitecustomize")  # Python takes it for not there, as it is without us
+
+
+_start()
