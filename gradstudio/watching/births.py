@@ -50,6 +50,7 @@ class Births:
         self._losses = Losses()
         self._searches = 0  # for what the script has passed over
         self._told = self._busy = False
+        self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
         self._node_at_work = torch_internals.node_at_work()
         self._hooks: list[Any] = []
         self.attach()
@@ -78,6 +79,7 @@ class Births:
         was given, None where that is not known."""
         if self._busy:
             return None
+        self._before = len(self._roots), self._told, self.unknown
         if len(self._roots) >= MOST_PASSES:  # of a model that gets gradients, but no step
             self._roots.clear()
             self.unknown = f"the step has more than {MOST_PASSES:,} backward passes"
@@ -141,9 +143,10 @@ class Births:
         self._roots.clear()
         self._passes, self._told, self.unknown = 0, False, ""
 
-    def none_kept(self) -> None:
-        """Hear that there is no gradient: the backward passes so far were those of other models."""
-        self._roots.clear()
+    def of_another(self) -> None:
+        """Hear that the backward pass was one of other models: forget what was said of it."""
+        place, self._told, self.unknown = self._before
+        del self._roots[place:]
 
     def _look_back(self) -> None:
         """Look at the pass before, to which no gradient has come back by now: the script may have seen its loss."""

@@ -47,6 +47,7 @@ _WHY: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 # Operations whose derivative can be infinite, or NaN, although their result is finite.
 _STEEP = ("sqrt", "rsqrt", "pow", "div", "log", "log2", "log10", "log1p", "reciprocal", "exp", "norm", "acos", "asin",
     "linalg_vector_norm", "atan2", "std", "prod", "cumprod", "mul")  # fmt: skip
+_VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
 _RESULTS = {"result", "result0", "result1"}
 _EXPONENT = "exponent"  # a number, where all else is a tensor
 
@@ -128,6 +129,8 @@ def born_in(roots: Sequence[Tensor], mark: str, model: nn.Module) -> Provenance 
             continue
         broken = next(name for name, values in taken.items() if not values.finite)
         maker = _maker(each, broken)
+        if (weight := _weight(maker)) is not None:
+            raise ProvenanceUnknown(f"{_called(weight, model)} held {_count(values_of(weight))} before the loss")
         if maker is None or mark in maker.metadata or _is_leaf(maker):
             cause = f"its {_ROLES.get(broken, broken)} holds {_count(taken[broken])}, which the model did not compute"
             return _provenance("loss", [each], list(taken.values()), cause, given, model)
@@ -216,8 +219,24 @@ _ROLES = {"target": "target", "other": "second operand", "self": "input", "weigh
 def _maker(each: _Node, saved: str) -> Any:
     """Return the node that gave an input; None where that takes no gradient, or cannot be told."""
     following = [node for node, _ in each.node.next_functions]
-    place = {"self": 0, "input": 0, "other": 1, "target": 1}.get(saved)
-    return following[place] if place is not None and place < len(following) else None
+    if saved in ("mat1", "mat2"):  # of addmm, mm, bmm, which may have a sum before them
+        place = len(following) - (1 if saved == "mat2" else 2)
+    else:
+        place = {"self": 0, "input": 0, "other": 1, "target": 1, "weight": 1}.get(saved, len(following))
+    return following[place] if place < len(following) else None
+
+
+def _weight(maker: Any) -> Tensor | None:
+    """Return the weight that a node gives, or gives another view of; None where it gives something else."""
+    while maker is not None and operation_of(maker.name()) in _VIEWS and len(maker.next_functions) == 1:
+        maker = maker.next_functions[0][0]
+    found = getattr(maker, "variable", None) if maker is not None and _is_leaf(maker) else None
+    return found.detach() if isinstance(found, nn.Parameter) else None
+
+
+def _called(weight: Tensor, model: nn.Module) -> str:
+    own = next((name for name, each in model.named_parameters() if each.data_ptr() == weight.data_ptr()), "")
+    return f"the weight {own}" if own else "a weight of another model"
 
 
 def _is_leaf(node: Any) -> bool:

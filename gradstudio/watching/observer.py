@@ -88,6 +88,7 @@ class Observer:
     def _anew(self) -> None:
         """Begin a new step."""
         self._born: Provenance | None = None  # of the step's loss
+        self._born_before: Provenance | None = None  # before the latest backward pass
         self._is_empty = False  # whether the step is made without any gradient
         self._used = False  # whether the optimizer of another observer has stepped since the backward pass
         self._losses: float = 0.0
@@ -216,14 +217,12 @@ class Observer:
             self._look_at_schedules()
         if self.births is not None:
             found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
-            self._born = self._born or found
+            self._born_before, self._born = self._born, self._born or found
 
     def _throw_away(self) -> Provenance | None:
         """Hear that the script has thrown gradients away that no update was made with. Return where they were born if
         it has moved the weights by them itself, as for a step that looks ahead, and they are not finite."""
         if not self.micro_batches or self._ready:
-            if self.births is not None:
-                self.births.none_kept()
             return None
         if self._is_broken and not self._used:
             found, moved = self._thrown_away(), self.parameters.weight_marks() != self._weights_of_pass
@@ -252,8 +251,13 @@ class Observer:
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""
-        if self._marks is None or self._trained is None or not self.parameters.have_moved(self._marks):
-            return self._ready  # or the loss of another model
+        if self._marks is None or self._trained is None:
+            return self._ready
+        if not self.parameters.have_moved(self._marks):  # the loss of another model
+            if self.births is not None:
+                self._born = self._born_before
+                self.births.of_another()
+            return self._ready
         self.micro_batches += 1
         self.scale = roots.scale
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0

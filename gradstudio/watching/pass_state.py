@@ -4,6 +4,7 @@ pass itself changes, such as `self.calls += 1`, and the random numbers of Python
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,23 +15,42 @@ from torch import Tensor, nn
 LOOKS = 3  # passes that are looked at whole; after them only what has changed in one of them is kept
 _PLAIN = (int, float, bool, str, type(None))
 _MISSING = object()
-_Attribute = tuple[dict[str, Any], str]  # the table of a module that it stands in, and its name
+
+
+class _Attribute(NamedTuple):
+    """A number, a text or a tensor of one number that a module has as an attribute or a buffer."""
+
+    module: weakref.ref[nn.Module]
+    buffer: bool
+    name: str
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """Where it stands; an empty one where the module is gone."""
+        module = self.module()
+        return {} if module is None else module._buffers if self.buffer else vars(module)
+
+    @property
+    def value(self) -> Any:
+        """What it is now, a tensor as a copy."""
+        value = self.table.get(self.name, _MISSING)
+        return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 class PassState(NamedTuple):
     """How a pass began: attributes with their values, and the states of random numbers, None where none are drawn."""
 
-    attributes: list[tuple[_Attribute, Any]]
+    attributes: dict[_Attribute, Any]
     python: Any
     numpy: Any
 
     def put_back(self) -> None:
         """Let the pass begin with the same again."""
-        for (table, name), value in self.attributes:
+        for each, value in self.attributes.items():
             if value is _MISSING:
-                table.pop(name, None)
+                each.table.pop(each.name, None)
             else:
-                table[name] = value.clone() if isinstance(value, Tensor) else value
+                each.table[each.name] = value.clone() if isinstance(value, Tensor) else value
         if self.python is not None:
             random.setstate(self.python)
         if self.numpy is not None:
@@ -42,15 +62,17 @@ class PassStates:
 
     def __init__(self) -> None:
         self._looks = LOOKS
-        self._changed: dict[tuple[int, str], _Attribute] = {}
+        self._changed: dict[_Attribute, None] = {}
         self._python = self._numpy = False
 
     def before(self, model: nn.Module) -> PassState:
         """Return the state in which a pass begins."""
         if self._looks:
-            return PassState(list(_attributes(model)), random.getstate(), np.random.get_state())
+            return PassState(
+                {each: each.value for each in _attributes(model)}, random.getstate(), np.random.get_state()
+            )
         return PassState(
-            [(place, _value(place)) for place in self._changed.values()],
+            {each: each.value for each in self._changed},
             random.getstate() if self._python else None,
             np.random.get_state() if self._numpy else None,
         )
@@ -60,40 +82,25 @@ class PassStates:
         if not self._looks:
             return
         self._looks -= 1
-        before = {_key(place): value for place, value in began.attributes}
-        for place, value in _attributes(model):
-            if not _same(before.get(_key(place), _MISSING), value):
-                self._changed[_key(place)] = place
+        for each in _attributes(model):
+            if not _same(began.attributes.get(each, _MISSING), each.value):
+                self._changed[each] = None
         self._python = self._python or random.getstate() != began.python
         self._numpy = self._numpy or not all(map(np.array_equal, np.random.get_state(), began.numpy))
 
 
-def _attributes(model: nn.Module) -> Iterator[tuple[_Attribute, Any]]:
-    """Yield the numbers, texts and tensors of one number that a person's own modules have as attributes or buffers."""
+def _attributes(model: nn.Module) -> Iterator[_Attribute]:
+    """Yield those of a person's own modules: a pass changes none of torch's that it depends on."""
     for module in model.modules():
         if not type(module).__module__.startswith("torch."):
-            for table in (vars(module), module._buffers):
-                for name in list(table):
-                    if _is_kept(table[name]):
-                        yield (table, name), _value((table, name))
-
-
-def _is_kept(value: Any) -> bool:
-    return type(value) in _PLAIN or (type(value) is Tensor and value.numel() == 1)
-
-
-def _value(place: _Attribute) -> Any:
-    table, name = place
-    value = table.get(name, _MISSING)
-    return value.detach().clone() if isinstance(value, Tensor) else value
+            reference = weakref.ref(module)
+            for buffer, table in ((False, vars(module)), (True, module._buffers)):
+                for name, value in table.items():
+                    if type(value) in _PLAIN or (type(value) is Tensor and value.numel() == 1):
+                        yield _Attribute(reference, buffer, name)
 
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return torch.equal(one, other)
     return type(one) is type(other) and one == other
-
-
-def _key(place: _Attribute) -> tuple[int, str]:
-    table, name = place
-    return id(table), name

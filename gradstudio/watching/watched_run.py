@@ -244,7 +244,10 @@ class WatchedRun:
             self._writer.diverge_in_weights()
 
     def explain(self, provenance: Provenance | None, unknown: str) -> None:
-        """Keep where the first value was born that is not finite, or why that is unknown."""
+        """Keep where the first value was born that is not finite, or why that is unknown. What a later step says is no
+        birth."""
+        if self.run is not None and self.run.first_nonfinite_step is not None:
+            return
         self.unknown = unknown
         if self.provenance is None and provenance is not None:
             step = len(self.run.history) if self.run is not None else 0

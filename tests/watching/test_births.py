@@ -23,6 +23,7 @@ from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.provenance import Provenance
 from gradstudio.watching.births import Births
+from gradstudio.watching.watched import Watched
 
 
 class Odd(nn.Module):
@@ -193,6 +194,35 @@ def test_a_pass_is_made_again_with_what_it_has_changed_itself(told_by: str) -> N
     np.random.seed(3)
     of_python, of_numpy = [random.random() for _ in range(8)], np.random.random(8)
     assert drawn == (of_python[7 * (told_by == "random")], of_numpy[7 * (told_by == "numpy")])
+
+
+class BreaksAtThird(nn.Module):
+    """Breaks at its third call, by a count that is a number or a buffer."""
+
+    def __init__(self, tensor: bool) -> None:
+        super().__init__()
+        self.part, self.calls = nn.Linear(4, 2), 0
+        self.register_buffer("count", torch.tensor(0) if tensor else None)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        if self.count is not None:
+            self.count += 1
+        hidden = self.part(inputs)
+        return hidden / (0 * hidden) if (self.calls if self.count is None else int(self.count)) == 3 else hidden
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_it_is_made_again_so_among_the_first_passes(tensor: bool) -> None:
+    model = BreaksAtThird(tensor)
+    births = Births(model)
+    for _ in range(2):
+        model(torch.randn(3, 4)).sum().backward()
+        births.clear()
+    loss = model(torch.randn(3, 4)).sum() + model(torch.randn(3, 4)).sum()
+    found = births.before_backward([loss])
+    assert found is not None and (found.phase, found.operation) == ("forward", "aten.div.Tensor"), births.unknown
+    assert model.calls == 4 and (model.count is None or int(model.count) == 4)
 
 
 def test_the_graph_tells_of_a_pass_that_cannot_be_made_again() -> None:
@@ -372,6 +402,23 @@ def test_a_model_that_gives_its_loss_too_is_explained() -> None:
     loss.backward()
     found = births.explain()
     assert found is not None and (found.module, found.chain[0].of) == ("head", "SqrtBackward0")
+
+
+def test_what_broke_another_model_is_not_said_of_this_one(watch: Callable[..., Watched]) -> None:
+    generator, judge = nn.Linear(2, 4), Odd(lambda hidden: hidden)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (generator, judge)]
+    of_generator, of_judge = (watch(*each) for each in zip((generator, judge), optimizers, strict=True))
+    for step in range(3):
+        optimizers[1].zero_grad()
+        judged = judge(generator(torch.randn(3, 2)).detach())
+        torch.log(judged.square().sum() * (step != 1)).backward()
+        optimizers[1].step()
+        optimizers[0].zero_grad()
+        judge(generator(torch.randn(3, 2))).sum().backward()
+        optimizers[0].step()
+    (behind,), (broken,) = of_generator.watched_runs, of_judge.watched_runs
+    assert broken.provenance is not None and broken.provenance.operation == "LogBackward0"
+    assert behind.provenance is None and "a weight of another model held" in behind.unknown
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
