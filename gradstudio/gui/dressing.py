@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
-from PySide6.QtCore import QAbstractEventDispatcher, QEvent, QObject, QTimer, Signal
+from PySide6.QtCore import QAbstractEventDispatcher, QCoreApplication, QEvent, QObject, QTimer, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
 SLICE = 0.01  # seconds of a turn of the event loop after which no other part is styled in it
@@ -109,6 +109,9 @@ class StyledParts(QObject):
         for window in QApplication.topLevelWidgets():
             if any(window is each for each in self._unpainted):
                 window.setUpdatesEnabled(True)
+                # Where all of it was to be painted as it was held, Qt still believes that this is to come, asks for no
+                # other picture, and the window would be frozen.
+                QCoreApplication.postEvent(window, QEvent(QEvent.Type.UpdateRequest))
         self._unpainted = []
 
     def _style(self, number: int) -> None:

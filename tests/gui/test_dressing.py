@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject
-from PySide6.QtWidgets import QApplication, QDialog, QLabel
+from PySide6.QtWidgets import QApplication, QDialog, QLabel, QWidget
 from pytestqt.exceptions import capture_exceptions
 from pytestqt.qtbot import QtBot
 from waiting import LONG, settle
 
+from gradstudio.gui.dressing import StyledParts
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 
@@ -23,6 +24,18 @@ class Styled(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         self.count += event.type() == QEvent.Type.StyleChange
+        return False
+
+
+class Painted(QObject):
+    """Counts how often a widget is painted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        self.count += event.type() == QEvent.Type.Paint
         return False
 
 
@@ -136,3 +149,26 @@ def test_every_dialog_wears_the_look(qtbot: QtBot, window: Window) -> None:
         assert dialogs, command.id
     # an exam is not taken beside a run, and the rate is asked of a run that another program trains
     assert impossible == ["take_exam", "make_exam", "ask_rate"]
+
+
+def test_a_window_that_was_to_be_painted_as_it_was_held_is_painted_again(qtbot: QtBot) -> None:
+    """Else it is frozen: it happened where a finding came up after a change of theme."""
+    whole, parts, painted = QWidget(), StyledParts(), Painted()
+    qtbot.addWidget(whole)
+    part = QLabel("part", whole)
+    other = QLabel("other", whole)
+    part.hide()
+    parts.add(part, lambda: None)
+    whole.show()
+    qtbot.waitExposed(whole)
+    parts.change("QLabel { color: red; }")
+    qtbot.waitUntil(lambda: not parts.at_work, timeout=LONG)
+    QApplication.processEvents()
+    whole.update()
+    part.show()
+    assert parts.at_work
+    qtbot.waitUntil(lambda: not parts.at_work, timeout=LONG)
+    QApplication.processEvents()
+    other.installEventFilter(painted)
+    other.update()
+    qtbot.waitUntil(lambda: painted.count > 0, timeout=LONG)
