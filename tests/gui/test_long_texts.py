@@ -7,15 +7,17 @@ from collections.abc import Callable
 import pytest
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtGui import QFontMetrics
-from PySide6.QtWidgets import QApplication, QLineEdit
+from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core.text import LONGEST_LINE, storable
+from gradstudio.gui.diagnosis.findings_panel import in_lines
 from gradstudio.gui.knobs.preset_text import LONGEST_PASTED, PastedPreset
 from gradstudio.gui.runs.notes_editor import NotesEditor
 from gradstudio.gui.services.message_bar import MessageBar
 from gradstudio.gui.shell.top_bar import StatePill, shortened
+from gradstudio.gui.shell.window_columns import LEAST
 from gradstudio.gui.widgets.popups import file_dialog
 from gradstudio.gui.widgets.search_line import SearchLine
 from gradstudio.gui.window import Window
@@ -55,6 +57,17 @@ def test_the_state_of_a_run_says_nothing_else_where_there_is_less_room(qtbot: Qt
     ):
         pill.show_state("bad", text)
         assert len(told(room)) == 2 and not any("…" in line for line in told(room))
+
+
+def test_no_remedy_is_wider_than_the_narrowest_page(qtbot: QtBot, window: Window) -> None:
+    remedy = "model.norm=batch model.residual=true model.norm_position=pre"
+    button = QPushButton(in_lines(remedy.replace("=", " = ").replace(" model.", ", model.")))
+    button.setProperty("role", "remedy")
+    button.setParent(window.findings)
+    button.ensurePolished()
+    assert button.text() == "model.norm = batch,\nmodel.residual = true,\nmodel.norm_position = pre"
+    assert button.sizeHint().width() < LEAST[2] - 60
+    assert in_lines("optimizer.lr = 0.1, a = 1") == "optimizer.lr = 0.1, a = 1"
 
 
 def test_a_search_takes_no_more_than_a_search(qapp: object) -> None:

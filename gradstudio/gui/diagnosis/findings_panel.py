@@ -17,6 +17,7 @@ from gradstudio.session.words.run_state import State
 _TONES = {"idle": "dim", "busy": "dim", "good": "good", "warning": "warning", "bad": "bad"}
 _SEVERITIES = {"critical": "bad", "warning": "warning", "info": "dim"}
 
+LONGEST_LINE = 38  # characters of a button's text
 TRY_FIXES = "Tries each remedy in the background, with the same seed and batches, and shows which one holds"
 REWIND = "Rewinds to the last healthy step; a knob that you change there starts a branch"
 
@@ -104,7 +105,7 @@ class Card(QFrame):
         self._offered = remedies
         self._remedy_row.clear()
         for remedy in remedies:
-            button = QPushButton(remedy.replace("=", " = ").replace(" model.", ", model."))
+            button = QPushButton(in_lines(remedy.replace("=", " = ").replace(" model.", ", model.")))
             button.setProperty("role", "remedy")
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.setToolTip("Sets these knobs: a live knob takes effect at the next step, any other on restart")
@@ -191,3 +192,14 @@ class FindingsPanel(QWidget):
     def offer_fixes(self, wanted: bool) -> None:
         """Show or hide the button that tries the fixes, on the first card, which is always in sight."""
         self.state.try_fixes.setVisible(wanted)
+
+
+def in_lines(remedy: str) -> str:
+    """Return the changes of a remedy in lines that fit into the column where it is narrow."""
+    lines: list[str] = []
+    for change in remedy.split(", "):
+        if lines and len(lines[-1]) + len(change) < LONGEST_LINE:
+            lines[-1] += f", {change}"
+        else:
+            lines.append(change)
+    return ",\n".join(lines)
