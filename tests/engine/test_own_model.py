@@ -17,6 +17,7 @@ from gradstudio.core.check_note import NOTE, CheckNote
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFileError
 from gradstudio.core.unknown import is_known
+from gradstudio.engine import runtime
 from gradstudio.engine.gauges.on_demand import OnDemandGauges
 from gradstudio.engine.own_model import check, line_at_work, shared_state, trees
 from gradstudio.engine.provenance_search import explain
@@ -200,6 +201,13 @@ BAD = {
     "torch itself": (
         "class Net", "torch.Tensor.item = lambda number: 3.0\nclass Net", "it replaces torch.Tensor.item for the whole pro",
     ),
+    "no memory of its own": ("nn.Linear(hidden, 2)", "nn.Linear(hidden, 2, device='meta')", "line 29: last.weight has no memory"),
+    "turned": (
+        "nn.Parameter(torch.ones(3))", "nn.Parameter(torch.ones(3, 2).t())", "line 29: unused is not contiguous in memory",
+    ),
+    "shared memory": (
+        "nn.Parameter(torch.ones(3))", "nn.Parameter(self.first.weight.data)", "line 29: unused and first.weight share their",
+    ),
     "shapes": ("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden + 1, 2)", "line 26: RuntimeError in c"),
     "too large": ("batch_size, 2, generator", "batch_size * 10**12, 2, generator", "does not fit into memory"),
     "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
@@ -210,6 +218,7 @@ BAD = {
 def test_each_bad_file_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     old, new, told = BAD[case]
     monkeypatch.setattr(torch.Tensor, "item", torch.Tensor.item)  # and back to that
+    runtime.prepare(deterministic=True)  # as every run does
     before = shared_state.now(shared_state.folder())
     assert old in GOOD
     text = GOOD.replace(old, new)

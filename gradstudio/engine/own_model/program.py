@@ -54,12 +54,15 @@ class Program:
         if not trained:
             raise self.error("the model has no parameter that requires a gradient; wanted: at least one", "build_model")
         for name, weight in trained:
-            if isinstance(weight, nn.parameter.UninitializedParameter):
+            if why := _why_not_trained(name, weight):
+                raise self.error(why, "build_model")
+        shared = {weight.data_ptr(): name for name, weight in trained if weight.numel()}
+        for name, weight in trained:
+            if (other := shared.get(weight.data_ptr(), name)) != name:
                 raise self.error(
-                    f"the size of {name} is not known before a batch; wanted: modules that are not lazy", "build_model"
+                    f"{name} and {other} share their memory; wanted: one parameter in both places, or a copy",
+                    "build_model",
                 )
-            if weight.dtype != torch.float32:
-                raise self.error(f"{name} is {_dtype(weight)}; wanted: parameters in float32", "build_model")
         return model
 
     def batch(self, batch_size: int, generator: torch.Generator) -> Any:
@@ -139,6 +142,20 @@ def _raised(name: str, function: str, fault: BaseException) -> str:
         return f"{name}{line}: {first_line(fault, _LONGEST)}; wanted: only what is installed beside GradStudio"
     kind, _, text = told(fault).partition(": ")
     return f"{name}{line}: {kind}{where}{f': {text}' if text else ''}"
+
+
+def _why_not_trained(name: str, weight: nn.Parameter) -> str:
+    """Return why a parameter cannot be trained here, "" where it can. All are laid out in one buffer: one that has
+    another layout would be added up in another order than in the file's own program."""
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        return f"the size of {name} is not known before a batch; wanted: modules that are not lazy"
+    if weight.dtype != torch.float32:
+        return f"{name} is {_dtype(weight)}; wanted: parameters in float32"
+    if weight.is_meta:
+        return f"{name} has no memory, as its device is meta; wanted: parameters with their numbers"
+    if not weight.is_contiguous():
+        return f"{name} is not contiguous in memory; wanted: nn.Parameter(numbers.contiguous())"
+    return ""
 
 
 def _kind(value: Any) -> str:
