@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +21,7 @@ from gradstudio.core.unknown import is_known
 from gradstudio.engine import runtime
 from gradstudio.engine.gauges.on_demand import OnDemandGauges
 from gradstudio.engine.own_model import check, line_at_work, shared_state, trees
+from gradstudio.engine.own_model.program import WENT_ON
 from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.trainer import Trainer
@@ -275,6 +277,21 @@ def test_a_step_that_fails_names_the_line_of_the_file(tmp_path: Path) -> None:
     made = trainer(tmp_path, text=text)
     with pytest.raises(StudioFileError, match=r"points\.py, line 38: AssertionError in get_batch: no more"):
         losses(made)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process")
+@pytest.mark.filterwarnings("ignore:.*fork")  # of Python, in a process with threads
+def test_a_process_that_a_file_forks_off_in_mid_run_does_not_train_too(tmp_path: Path) -> None:
+    text = GOOD.replace("class Net", "calls, forked = [], []\n\n\nclass Net").replace(
+        "    points = ",
+        "    calls.append(1)\n    if len(calls) == 4:\n        forked.append(__import__('os').fork())\n    points = ",
+    )
+    made, process = trainer(tmp_path, text=text), os.getpid()
+    losses(made)
+    if os.getpid() != process:
+        os._exit(0)  # it went on
+    code = os.waitstatus_to_exitcode(os.waitpid(-1, 0)[1])
+    assert code == WENT_ON
 
 
 def test_nothing_is_run_that_nobody_agreed_to(tmp_path: Path) -> None:

@@ -24,11 +24,10 @@ from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
-from gradstudio.engine.own_model.program import told
+from gradstudio.engine.own_model.program import WENT_ON, told
 from gradstudio.engine.own_model.subject import OwnModel
 
 ROOM = 0.7  # share of the free memory that a file may take in the check
-WENT_ON = 77  # exit code of a process that was forked off and came back from the file
 FORKED = 2.0  # seconds that such a process may take
 _end = os._exit  # as it is before the file has run
 

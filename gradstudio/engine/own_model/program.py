@@ -21,6 +21,8 @@ from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
 from gradstudio.engine.runtime import out_of_memory
 
 _LONGEST = 200  # characters of an error of the file
+WENT_ON = 77  # exit code of a process that was forked off and came back from the file
+_end = os._exit  # as it is before the file has run
 _MOST_DECORATORS = 20  # of a function, below which its own first line is looked for
 
 
@@ -35,6 +37,7 @@ class Program:
                 f"{file.name} was never agreed to (SHA-256 {file.sha256[:16]}…); read it, then run it with --trust"
             )
         self.file, self._values, self._folder = file, values, shared_state.folder()
+        self._process = os.getpid()
         self._module = module = ModuleType(MODULE)
         os.environ.setdefault("MPLBACKEND", "agg")  # a plot opens no window here, where only the main thread may
         # dataclasses and the like look a class's module up by its name
@@ -120,6 +123,8 @@ class Program:
                 raise
             raise StudioFileError(_raised(self.file.name, function, fault)) from fault
         finally:
+            if os.getpid() != self._process:
+                _end(WENT_ON)  # a process that the file forked off and let go on: it would train too, and fork again
             changed = shared_state.put_back(before)
         if changed:
             raise self.error(f"{function or 'it'} changes {changed} for the whole program; wanted: as it was", function)
