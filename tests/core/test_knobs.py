@@ -99,7 +99,7 @@ def test_declaration_is_complete(knob: Knob) -> None:
         ("cliping.kind=norm", "did you mean clipping.kind?"),
         ("zzz=1", "sections are: clipping"),
         ("optimizer.zzzzz=1", "optimizer has: kind, lr"),
-        ("mistakes.zzzz=1", "never_zero_grad and 2 more"),  # in an error there is no room for all
+        ("mistakes.zzzz=1", "normalize_each_micro_batch and 4 more"),  # in an error there is no room for all
         ("optimizer.lr", "such as clipping.kind=norm"),
         ("=1", "unknown knob"),
         ("", "such as"),
