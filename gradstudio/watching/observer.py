@@ -24,7 +24,7 @@ from gradstudio.watching.births import Births
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.measured_step import MeasuredStep
-from gradstudio.watching.parameters import Gradient, NotMeasurable, Parameters
+from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.reading import SettingsReader, loss_of
 
@@ -52,9 +52,11 @@ class Observer:
         guard: Callable[[Any], Any],
         name: str = "",
         tensors: Sequence[Tensor] = (),
+        every: int = 1,
     ) -> None:
         """`guard` wraps a function that torch calls in a step. `tensors` are what is trained where there is neither an
-        optimizer nor a model."""
+        optimizer nor a model. One of `every` steps is measured in full, and each that is not finite."""
+        self._every = every
         self._sink, self.name, self._tensors = sink, name, list(tensors)
         self._model_is_given = model is not None
         self._guarded_ready = guard(self.make_ready)
@@ -97,6 +99,7 @@ class Observer:
         self._gradient: Gradient | None = None
         self._weights_of_pass: list[int] = []  # marks of the weights at a backward pass that is not finite
         self._ready = False
+        self._is_passed_by = False  # whether the step becomes no row, as far as is known
         self._heard = ("none", 0.0)
         self._norm_by_hand: float = UNKNOWN  # of gradients that were clipped before an update by hand
 
@@ -261,7 +264,12 @@ class Observer:
         self.micro_batches += 1
         self.scale = roots.scale
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0
-        self._gradient = self.parameters.measure_gradient(roots.scale)
+        self._is_passed_by = bool(self._rows % self._every) and self.optimizer is not None and roots.scale == 1
+        if self._is_passed_by:
+            self._gradient = self.parameters.glance_at_gradient()
+            self._is_passed_by = not self._gradient.nonfinite and not loss_broke(self._losses)
+        if not self._is_passed_by:
+            self._gradient = self.parameters.measure_gradient(roots.scale)
         self._used = False
         if self._is_broken:
             self._weights_of_pass = self.parameters.weight_marks()
@@ -316,6 +324,9 @@ class Observer:
             self._gradient = self.parameters.measure_gradient()
             self._losses = UNKNOWN
             self._is_empty = self.parameters.have_no_gradients()
+        if self._is_passed_by:
+            self._clipped_norm = UNKNOWN
+            return
         self._clipped_norm = self._unscaled(self.parameters.keep_weights_and_norm())
         if self._gradient.nonfinite and self.births is not None and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
@@ -403,7 +414,7 @@ class Observer:
         """Give what was measured of the step that has just been made."""
         gradient = self._gradient
         assert gradient is not None
-        change = self.parameters.measure_change(gradient.layers)
+        change = NOT_MEASURED if self._is_passed_by else self.parameters.measure_change(gradient.layers)
         self.parameters.let_go()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
@@ -427,7 +438,7 @@ class Observer:
             self.births.clear()
         self._ready, self._gradient = False, None
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
-        self._norm_by_hand, self._is_empty = UNKNOWN, False
+        self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import is_
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.history import LAYER_METRICS
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges import scattered
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.passes.flat import Layout
@@ -51,6 +53,10 @@ class Change(NamedTuple):
         return self.norm / self.weight_norm if self.weight_norm else float(ratio(self.norm, self.weight_norm))
 
 
+_NO_LAYERS = np.empty((len(LAYER_METRICS), 0))
+NOT_MEASURED = Change(UNKNOWN, UNKNOWN, UNKNOWN)
+
+
 class Parameters:
     """Measures parameters and their gradients. Tensors that are not float32, contiguous and on the host are copied
     first."""
@@ -74,6 +80,7 @@ class Parameters:
         self._measure, self._copy = scattered.measure.compile(), scattered.copy.compile()
         self._copy_and_norm, self._change = scattered.copy_and_norm.compile(), scattered.change.compile()
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
+        self._nowhere = np.zeros(len(self.sizes), np.int64)
         self._no_marks = [-1] * len(self.tensors)
         self._held: list[Tensor | None] = []
         self._copies: dict[tuple[int, str], Tensor] = {}
@@ -118,6 +125,11 @@ class Parameters:
                 layers[0] /= scale
                 layers[3] = layers[3].astype(np.float32) / scale
         return Gradient(norm, broken, layers)
+
+    def glance_at_gradient(self) -> Gradient:
+        """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
+        norm = self._copy_and_norm(self._nowhere, self._gradients(), self._starts, self.sizes, self._before)
+        return Gradient(norm, 0, _NO_LAYERS) if math.isfinite(norm) else self.measure_gradient()
 
     def keep_weights(self) -> None:
         """Copy the weights, before an update."""

@@ -74,7 +74,7 @@ class Watcher:
             return known
         if optimizer is None and model is not None:
             self._models.append(weakref.ref(model))
-        observer = Observer(self, optimizer, model, self._guard, name)
+        observer = Observer(self, optimizer, model, self._guard, name, every=self.script.every)
         observer.find_model()
         if optimizer is not None and not self._making:  # schedulers that were made before the watch was asked for
             observer.schedules += map(weakref.ref, layers.schedules_of(optimizer))

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from watching.conftest import gradient_norm, near, norm, small_net, square_loss
 
+from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
 from gradstudio.watching import watched
 from gradstudio.watching.watched_run import Script
@@ -231,6 +233,33 @@ def test_a_nan_between_two_rows_is_kept_and_said_with_both_counts(
     assert found.run is not None and found.run.first_nonfinite_step == 2 and len(found.run.history) == 3
     first = capsys.readouterr().err.splitlines()[0]
     assert "step 6 is not finite" in first and first.endswith("step 2 of the run, which counts rows")
+
+
+def test_rows_between_which_steps_are_passed_by_are_those_of_every_step(tmp_path: Path) -> None:
+    def rows(every: int) -> tuple[np.ndarray, np.ndarray]:
+        torch.manual_seed(0)
+        model = small_net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        script = Script(None, every=every)
+        one = Watcher(tmp_path / f"{every}.db", script, every_optimizer=True, on_nonfinite="ignore")
+        for step in range(12):
+            optimizer.zero_grad()
+            for _ in range(2):
+                model(torch.full((4, 6), math.nan if step == 10 else 0.1 * step)).square().mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        one.close("finished", "")
+        (found,) = one.runs
+        assert found.run is not None
+        history = found.run.history
+        columns = [history.column(name) for name in COLUMNS if name not in ("step", "step_seconds")]
+        return np.stack(columns), np.stack([history.layer_metric(name) for name in LAYER_METRICS])
+
+    columns, layers = rows(1)
+    some, of_some = rows(4)
+    kept = [0, 4, 8, 10, 11]  # of 4 one, and what is not finite
+    np.testing.assert_array_equal(some, columns[:, kept])
+    np.testing.assert_array_equal(of_some, layers[:, kept])
 
 
 class OfNegatives(nn.Module):
