@@ -56,9 +56,9 @@ class Births:
         self.attach()
 
     def attach(self) -> None:
-        """Put the hooks on the model, where they are not on it."""
+        """Put the hooks on the model, where they are not on it. A model that torch.jit has compiled takes none."""
         model = self._model()
-        if model is not None and not self._hooks:
+        if model is not None and not self._hooks and not isinstance(model, torch.jit.ScriptModule):
             self._hooks = [
                 model.register_forward_pre_hook(_Hook(self._begin), with_kwargs=True),
                 model.register_forward_hook(_Hook(self._end)),

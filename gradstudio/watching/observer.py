@@ -188,6 +188,14 @@ class Observer:
         self._anew()
         return True
 
+    def _has_grown(self) -> bool:
+        """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen."""
+        assert self._trained is not None
+        if (optimizer := self.optimizer) is None:
+            return False
+        now = [id(tensor) for tensor in layers.of_optimizer(optimizer) if tensor.requires_grad]
+        return len(now) > len(self._trained) and set(now) > set(self._trained)
+
     def has(self, gradient: Tensor) -> bool:
         """Return whether this is the gradient of one of the parameters."""
         return self._trained is not None and any(tensor.grad is gradient for tensor in self.parameters.tensors)
@@ -208,6 +216,8 @@ class Observer:
             self._clock = time.perf_counter()
             if not self.bind():
                 return
+        elif not self.micro_batches and self._has_grown():
+            self.bind()
         self._marks = self.parameters.marks()
         if self.parameters.all_gone(self._marks):
             broke_weights = self._throw_away()
@@ -317,12 +327,15 @@ class Observer:
 
     def make_ready(self) -> None:
         """Measure the gradient that the optimizer gets, and keep the weights, once before an update."""
-        if self._ready or not self.bind():
+        if self._ready:
+            return
+        heard = self._losses, self.micro_batches, self.scale
+        if not self.bind():
             return
         self._ready = True
-        if self._gradient is None:  # nothing was heard of a backward pass
+        if self._gradient is None:  # nothing was heard of a backward pass, or it was one for more parameters than these
             self._gradient = self.parameters.measure_gradient()
-            self._losses = UNKNOWN
+            self._losses, self.micro_batches, self.scale = heard if heard[1] else (UNKNOWN, 0, self.scale)
             self._is_empty = self.parameters.have_no_gradients()
         if self._is_passed_by:
             self._clipped_norm = UNKNOWN

@@ -140,7 +140,8 @@ class WatchedRun:
         given = self.observer.name or self._script.name
         parts = [given] if given else [f"{self._script.path.name if self._script.path else 'Watched training'}:"]
         variable, optimizer = self._called
-        model = module_called(variable) or self.observer.model
+        called = module_called(variable)
+        model = self.observer.model if called is None else called  # some have no length, and some one of 0
         if not given:
             parts += [type(model).__name__] if model is not None else []
             parts += [variable] if variable else []

@@ -95,8 +95,8 @@ class Watcher:
         """Return the observer of an optimizer that nobody named. It is the one of the model that it trains, where that
         has no optimizer yet."""
         held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
-        for model in filter(None, (found() for found in self._models)):
-            if any(id(tensor) in held for tensor in model.parameters()):
+        for model in (found() for found in self._models):  # of which some have a length of 0, or none
+            if model is not None and any(id(tensor) in held for tensor in model.parameters()):
                 waiting = next((each for each in self._observers if each.waits_for(model)), None)
                 if waiting is not None:
                     waiting.adopt(optimizer)

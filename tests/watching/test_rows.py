@@ -260,22 +260,36 @@ def test_an_optimizer_that_was_not_named_and_a_loss_that_was_not_seen(watch: Wat
     assert run.first_nonfinite_step is None and not run.findings.keys() & {"nonfinite_loss", "nonfinite_gradient"}
 
 
-def test_a_layer_that_is_unfrozen_later_begins_a_run_of_its_own(watch: Watch) -> None:
+def test_a_layer_that_is_unfrozen_or_frozen_later_begins_a_run_of_its_own(watch: Watch) -> None:
     model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1)).requires_grad_(False)
     model[0].requires_grad_(True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     one = watch(model, optimizer)
-    norms = []
-    for step in range(6):
+    norms, losses = [], []
+    for step in range(8):
         model.requires_grad_(step >= 3) if step == 3 else None
+        model[0].requires_grad_(step < 6)
         optimizer.zero_grad()
-        model(torch.arange(10)).pow(2).mean().backward()
+        loss = model(torch.arange(10)).pow(2).mean()
+        loss.backward()
+        losses.append(loss.item())
         norms.append(gradient_norm(model))
         optimizer.step()
-    before, after = runs_of(one)
-    assert (len(before.history.layers), len(after.history.layers)) == (1, 3) and before.status == "finished"
-    found = [value for run in (before, after) for value in run.history.column("grad_norm").tolist()]
-    assert found == near(norms)
+    runs = runs_of(one)
+    assert [len(run.history.layers) for run in runs] == [1, 3, 2] and runs[0].status == "finished"
+    for name, wanted in (("grad_norm", norms), ("loss", losses)):
+        assert [value for run in runs for value in run.history.column(name).tolist()] == near(wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_scripted_model_has_rows(watch: Watch) -> None:
+    model = torch.jit.script(nn.Linear(6, 1))  # has no length, so it is neither true nor false
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    loss = square_loss(model)
+    loss.backward()
+    optimizer.step()
+    assert columns(one, "loss") == [near([loss.item()])]
 
 
 def test_a_checkpointed_part_whose_backward_is_nested(watch: Watch) -> None:
