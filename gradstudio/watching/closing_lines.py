@@ -12,6 +12,7 @@ from gradstudio.core.text import one_line, plural
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.words.outcome_words import OUTCOMES
 from gradstudio.watching.guard import say
+from gradstudio.watching.loss_code import OF_ANOTHER
 from gradstudio.watching.watched_run import WatchedRun
 
 
@@ -27,7 +28,7 @@ def tell(runs: Sequence[WatchedRun], library: Path) -> None:
             )
         for finding in ranked(found.run)[:1]:
             say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
-            if finding.remedies:
+            if finding.remedies and OF_ANOTHER not in found.unknown:  # whose run says what heals that one
                 say(f"  try: {finding.remedies[0]}")
     if runs:
         own = library.resolve() == files.user_library().resolve()

@@ -21,6 +21,7 @@ from gradstudio.watching.model_code import taken_by
 
 MOST_NODES = 10_000  # of autograd's graph that are looked at
 
+OF_ANOTHER = "a weight of another model"  # in a sentence that says why a birth is unknown
 BEGAN = "the backward pass began at"  # a source where no line of the operation is known
 
 # The operations that autograd saves the inputs of, to be computed again.
@@ -236,7 +237,7 @@ def _weight(maker: Any) -> Tensor | None:
 
 def _called(weight: Tensor, model: nn.Module) -> str:
     own = next((name for name, each in model.named_parameters() if each.data_ptr() == weight.data_ptr()), "")
-    return f"the weight {own}" if own else "a weight of another model"
+    return f"the weight {own}" if own else OF_ANOTHER
 
 
 def _is_leaf(node: Any) -> bool:

@@ -7,6 +7,8 @@ import io
 import itertools
 import os
 import re
+import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,9 @@ import pytest
 from own_models import GOOD, preset
 from waiting import PATIENCE
 
+import gradstudio
 from gradstudio.core import presets, studio_file, trust
+from gradstudio.core.check_note import ASKED, NOTE, CheckNote
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import BROUGHT, KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError
@@ -421,3 +425,22 @@ def test_an_agreement_is_kept_for_this_text_alone(tmp_path: Path) -> None:
     assert trust.agreements().read_text() == f"{one.experiment.studio_file.sha256}\n"
     assert not own_model.needs_agreement(one.experiment) and own_model.needs_agreement(other.experiment)
     assert not own_model.needs_agreement(Experiment())
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="no alarms on this system")
+def test_the_check_of_a_file_without_end_outlives_a_killed_program_by_little(tmp_path: Path) -> None:
+    CheckNote.begin(tmp_path / NOTE)
+    text = GOOD.replace("import torch\n", "import torch\n\nwhile True:\n    pass\n", 1)
+    endless = own_model._checked(preset(tmp_path, text).experiment)
+    (tmp_path / ASKED).write_text(f"secret\n{endless}", encoding="utf-8")
+    words = [
+        sys.executable,
+        "-P",
+        "-c",
+        own_model._CHILD,
+        str(Path(gradstudio.__file__).parents[1]),
+        str(tmp_path),
+        "0.1",
+    ]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as alone:  # nobody looks at the clock for it
+        assert alone.wait(PATIENCE) == -signal.SIGALRM

@@ -6,9 +6,11 @@ from __future__ import annotations
 import faulthandler
 import inspect
 import os
+import signal
 import sys
 import time
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from gradstudio.engine.own_model.program import WENT_ON, told
 from gradstudio.engine.own_model.subject import OwnModel
 
 ROOM = 0.7  # share of the free memory that a file may take in the check
+LEFT_ALONE = 5  # seconds that the process may take beyond its limit, after which the program would have ended it
 FORKED = 2.0  # seconds that such a process may take
 _end = os._exit  # as it is before the file has run
 
@@ -48,6 +51,8 @@ def main(folder: Path, limit: float) -> None:
     with (folder / TRACES).open("wb") as traces:
         faulthandler.enable(traces)
         faulthandler.dump_traceback_later(limit, file=traces)
+        if hasattr(signal, "alarm"):  # a file that goes on for ever ends, though the program that asked was killed
+            signal.alarm(ceil(limit) + LEFT_ALONE)
         note.say_ready()
         LineAtWork(file.name, note).follow()
         found = fault(experiment)
