@@ -225,7 +225,7 @@ class Loss(Section):
         "Factor on the mean square of log Z, which is added to the loss of classes. log Z is the log of the sum of "
         "exp(outputs) of an answer; drawn to 0 it keeps the outputs from drifting off (PaLM: 1e-4, Chowdhery 2022).",
         ge=0, le=1e6, slider=(1e-6, 1.0), logarithmic=True,
-        when={"loss.kind": ("auto",), "loss.class_weights": ("none",), "problem.task": combinations.CLASSES},
+        when={"problem.task": combinations.CLASSES, "loss.kind": ("auto",), "loss.class_weights": ("none",)},
     )  # fmt: skip
     class_weights: Literal["none", "balanced"] = knob(
         "none",

@@ -59,7 +59,8 @@ class Program:
         for name, weight in trained:
             if why := _why_not_trained(name, weight):
                 raise self.error(why, "build_model")
-        shared = {weight.data_ptr(): name for name, weight in trained if weight.numel()}
+        # none is at 0 but an empty one, and those that are made to count memory and have no numbers
+        shared = {place: name for name, weight in trained if (place := weight.data_ptr())}
         for name, weight in trained:
             if (other := shared.get(weight.data_ptr(), name)) != name:
                 raise self.error(

@@ -59,7 +59,11 @@ def _condition(knob: Knob, condition: Condition) -> str:
         said = f"{KNOBS[first[0]].field} {first[1][0]} to {first[1][-1]}"
     if first[0] == f"{knob.section}.kind" and knob.section not in said:
         said = f"kind {said}"
-    more = " and ".join(f"{KNOBS[name].label} {' or '.join(map(_written, values))}" for name, values in others)
+    more = " and ".join(
+        f"no {KNOBS[name].label}" if values == ("none",)
+        else f"{KNOBS[name].label} {' or '.join(map(_written, values))}"
+        for name, values in others
+    )  # fmt: skip
     return f"{said} with {more}" if more else said
 
 
