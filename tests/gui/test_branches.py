@@ -82,6 +82,7 @@ def tree(qtbot: QtBot, window: Window) -> tuple[Window, list[Run]]:
     window.simulator.show(first)
     higher = branch(qtbot, window, 20, "optimizer.lr", 0.5)
     window.columns.show_page("branches")
+    qtbot.waitUntil(lambda: not row(window, lower).shown, timeout=LONG)  # as the parent of the run shown before
     return window, [first, lower, under, higher]
 
 

@@ -149,7 +149,9 @@ def test_a_wrong_request_is_one_line(gradstudio: Any, arguments: list[str], said
 
 
 GAN = """
-import math, torch
+import importlib.util, math
+assert importlib.util.find_spec("torch")  # as a library asks whether it is there
+import torch
 torch.manual_seed(0)
 class Half(torch.nn.Module):
     def __init__(self):

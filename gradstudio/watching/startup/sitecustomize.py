@@ -30,8 +30,12 @@ class _AtTorch:
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        place = sys.meta_path.index(self)
+        del sys.meta_path[place]
+        try:
+            spec = find_spec(name)
+        finally:
+            sys.meta_path.insert(place, self)  # a library may only have asked whether torch is there
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
             return spec
@@ -40,7 +44,9 @@ class _AtTorch:
         def execute_and_begin(module: ModuleType) -> None:
             del loader.exec_module
             execute(module)
-            self._begin()
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._begin()
 
         loader.exec_module = execute_and_begin
         return spec
