@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections.abc import Iterable
 
 LONGEST_TITLE = 200  # characters of a run's title, wherever one is made
@@ -134,3 +135,11 @@ def short_name(name: str, longest: int) -> str:
 def clean(text: str) -> str:
     """Return the text as UTF-8 can have it: what was a file name in another encoding is written out."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def signal_name(number: int) -> str:
+    """Return 'SIGKILL' for 9, and 'signal 40' for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

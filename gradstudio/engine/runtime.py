@@ -6,9 +6,18 @@ import torch
 
 from gradstudio.engine import THREADS, torch_internals
 
+_preparations = 0
+
+
+def preparations() -> int:
+    """Return a number that is another one once torch was set up for another run."""
+    return _preparations
+
 
 def prepare(deterministic: bool) -> None:
     """Set torch up for a run. The switches belong to the process, so the run that starts last decides."""
+    global _preparations
+    _preparations += 1  # before and after: whoever looks in between has seen neither the old state nor the new one
     torch.set_num_threads(int(THREADS))
     torch.set_default_dtype(torch.float32)  # a studio file that was trained before may have set these two
     torch.set_float32_matmul_precision("highest")
@@ -17,6 +26,7 @@ def prepare(deterministic: bool) -> None:
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
     torch_internals.leave_fresh_memory_alone()
+    _preparations += 1
 
 
 def out_of_memory(fault: BaseException) -> bool:

@@ -21,6 +21,7 @@ from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset
 from gradstudio.core.studio_file import SECTION, StudioFileError, digest
+from gradstudio.core.text import signal_name
 
 START = 180.0  # seconds in which torch has to be imported
 LIMIT = 60.0  # seconds of the file's own
@@ -155,9 +156,6 @@ def _line_in(traces: Path, name: str) -> int:
 def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"it ended its process with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        return f"it was ended by signal {-code}"
+    name = signal_name(-code)
     why = {"SIGKILL": ", as for want of memory", "SIGSEGV": ", a crash", "SIGBUS": ", a crash", "SIGABRT": ", a crash"}
-    return f"it was ended by signal {-code} ({name}{why.get(name, '')})"
+    return f"it was ended by {name}{why.get(name, '')}"

@@ -21,20 +21,21 @@ class _Attribute(NamedTuple):
     """A number, a text or a tensor of one number that a module has as an attribute or a buffer."""
 
     module: weakref.ref[nn.Module]
-    buffer: bool
     name: str
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """Where it stands; an empty one where the module is gone."""
-        module = self.module()
-        return {} if module is None else module._buffers if self.buffer else vars(module)
 
     @property
     def value(self) -> Any:
         """What it is now, a tensor as a copy."""
-        value = self.table.get(self.name, _MISSING)
+        value = getattr(self.module(), self.name, _MISSING)
         return value.detach().clone() if isinstance(value, Tensor) else value
+
+    def put_back(self, value: Any) -> None:
+        """Make it what it was."""
+        module = self.module()
+        if module is not None and value is not _MISSING:
+            setattr(module, self.name, value.clone() if isinstance(value, Tensor) else value)
+        elif hasattr(module, self.name):
+            delattr(module, self.name)
 
 
 class PassState(NamedTuple):
@@ -47,10 +48,7 @@ class PassState(NamedTuple):
     def put_back(self) -> None:
         """Let the pass begin with the same again."""
         for each, value in self.attributes.items():
-            if value is _MISSING:
-                each.table.pop(each.name, None)
-            else:
-                each.table[each.name] = value.clone() if isinstance(value, Tensor) else value
+            each.put_back(value)
         if self.python is not None:
             random.setstate(self.python)
         if self.numpy is not None:
@@ -94,10 +92,9 @@ def _attributes(model: nn.Module) -> Iterator[_Attribute]:
     for module in model.modules():
         if not type(module).__module__.startswith("torch."):
             reference = weakref.ref(module)
-            for buffer, table in ((False, vars(module)), (True, module._buffers)):
-                for name, value in table.items():
-                    if type(value) in _PLAIN or (type(value) is Tensor and value.numel() == 1):
-                        yield _Attribute(reference, buffer, name)
+            for name, value in (*vars(module).items(), *module.named_buffers(recurse=False)):
+                if type(value) in _PLAIN or (type(value) is Tensor and value.numel() == 1):
+                    yield _Attribute(reference, name)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -235,6 +235,14 @@ def test_each_bad_file_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.M
     assert shared_state.now(shared_state.folder()) == before
 
 
+def test_a_file_is_not_blamed_for_another_run_that_begins_meanwhile(tmp_path: Path) -> None:
+    begun = trainer(tmp_path, "run.deterministic=false")
+    runtime.prepare(deterministic=False)
+    program = begun.subject.program  # pyright: ignore[reportAttributeAccessIssue]
+    program._guarded("", lambda: runtime.prepare(deterministic=True))
+    assert torch.get_deterministic_debug_mode() == 2  # as the other run has set it
+
+
 def test_the_line_at_work_is_known_until_there_were_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CheckNote.begin(tmp_path / NOTE)
     note, seen = CheckNote(tmp_path / NOTE, "secret"), list[int]()

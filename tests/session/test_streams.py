@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
-from waiting import PATIENCE
+from waiting import PATIENCE, join
 
 from gradstudio.session.running import streams
 
@@ -63,3 +64,28 @@ def test_a_thread_that_a_studio_file_has_left_does_not_keep_the_program(
     words = [sys.executable, "-c", END.format(hasty=hasty, code=code)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout) == (found, "answer\n"), ended.stderr
+
+
+def test_what_a_thread_prints_that_a_studio_file_has_left_is_no_part_of_the_answer(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    go_on = threading.Event()
+    left = threading.Thread(target=lambda: (go_on.wait(PATIENCE), print("noise")))
+    for _ in range(2):
+        with streams.apart(own=True):
+            pass
+    left.start()
+    go_on.set()
+    join(left)
+    print("answer")
+    out, err = capfd.readouterr()
+    assert out == "answer\n" and err == "noise\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_process_that_a_studio_file_has_left_ends_with_the_program() -> None:
+    forked = "__import__('multiprocessing').get_context('fork').Process(target=time.sleep, args=(1000,), daemon=True)"
+    program = END.format(hasty=True, code=0).replace('print("answer")', f"child = {forked}; child.start()")
+    # it has stdout too, so that this waits for its end
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE)
+    assert ended.returncode == 0, ended.stderr

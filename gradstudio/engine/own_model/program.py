@@ -16,9 +16,9 @@ from gradstudio.core import trust
 from gradstudio.core.knobs import Value
 from gradstudio.core.studio_file import MODULE, StudioFile, StudioFileError
 from gradstudio.core.text import first_line, one_line, shortened
+from gradstudio.engine import runtime
 from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import in_words, line_of_fault
-from gradstudio.engine.runtime import out_of_memory
 
 _LONGEST = 200  # characters of an error of the file
 WENT_ON = 77  # exit code of a process that was forked off and came back from the file
@@ -114,19 +114,20 @@ class Program:
     def _guarded(self, function: str, work: Callable[[], Any]) -> Any:
         """Return what the file's own code returns. What it raises becomes a StudioFileError, but for memory that is
         used up and a person who interrupts. StudioFileError where it changes what others share with it."""
-        before, changed = shared_state.now(self._folder), ""
+        prepared, before, changed = runtime.preparations(), shared_state.now(self._folder), ""
         try:
             found = work()
         except KeyboardInterrupt:
             raise
         except BaseException as fault:
-            if out_of_memory(fault):
+            if runtime.out_of_memory(fault):
                 raise
             raise StudioFileError(_raised(self.file.name, function, fault)) from fault
         finally:
             if os.getpid() != self._process:
                 _end(WENT_ON)  # a process that the file forked off and let go on: it would train too, and fork again
-            changed = shared_state.put_back(before)
+            if runtime.preparations() == prepared:  # else another run has set up torch for itself meanwhile
+                changed = shared_state.put_back(before)
         if changed:
             raise self.error(f"{function or 'it'} changes {changed} for the whole program; wanted: as it was", function)
         return found

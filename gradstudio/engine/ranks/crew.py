@@ -10,7 +10,6 @@ import atexit
 import multiprocessing
 import selectors
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ import numpy as np
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.ranks_allowed import RankFailure
-from gradstudio.core.text import listed
+from gradstudio.core.text import listed, signal_name
 from gradstudio.engine.ranks import rank_process
 
 START = 180.0  # seconds in which torch has to be imported and the ranks have to meet
@@ -203,8 +202,4 @@ def _waiting(waits: np.ndarray) -> str:
 def _ended(code: int) -> str:
     if code >= 0:
         return f"its process ended with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"its process was killed by {name}"
+    return f"its process was killed by {signal_name(-code)}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import IO, Any, cast
@@ -34,6 +35,7 @@ def apart(*, own: bool) -> Iterator[None]:
             with suppress(OSError):
                 os.close(copy)
         sys.stdin, sys.stdout, sys.stderr = (_open(stream, number) for number, stream in enumerate(before))
+        sys.stdout = cast("Any", _OfOneThread(sys.stdout, sys.stderr))
 
 
 class _Shared:
@@ -61,6 +63,19 @@ class _Shared:
 
     def close(self) -> None:
         self.flush()
+
+
+class _OfOneThread(_Shared):
+    """The stream of the thread that made this one. What threads that a file has left behind print goes elsewhere."""
+
+    def __init__(self, stream: Any, elsewhere: Any) -> None:
+        super().__init__(stream._stream if isinstance(stream, _OfOneThread) else stream)
+        self._thread, self._elsewhere = threading.get_ident(), _Shared(elsewhere)
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() != self._thread:
+            return self._elsewhere.write(text)
+        return self._stream.write(text)
 
 
 def _copy(number: int) -> int:
