@@ -117,6 +117,7 @@ class Row:
     reduced_bytes: float = UNKNOWN
     rank_drift: float = UNKNOWN
     ranks: np.ndarray | None = None  # (ranks, 6): see RankRows
+    unused: tuple[str, ...] | None = None  # layers to which no backward pass brought a gradient; None: nobody looked
 
     @property
     def went_nonfinite(self) -> bool:
@@ -148,6 +149,8 @@ class History:
         self.settings: list[tuple[int, Settings]] = []  # the first step of each stretch of steps under the same ones
         self.accumulated: list[Accumulated] = []
         self.activations: list[Activations] = []
+        # The first step of each stretch of the steps that were looked at with the same layers unused.
+        self.unused: list[tuple[int, tuple[str, ...]]] = []
         # Whether rules that look every LOOK_EVERY steps look at the latest row: also at the first that is not finite.
         self.due = False
 
@@ -175,6 +178,8 @@ class History:
             self.accumulated.append(row.accumulated)
         if row.activations is not None:
             self.activations.append(row.activations)
+        if row.unused is not None and row.unused != (self.unused[-1][1] if self.unused else ()):
+            self.unused.append((row.step, row.unused))
         broke = row.went_nonfinite
         self.due = (self._count + 1) % LOOK_EVERY == 0 or (broke and not self.broken)
         self.broken = broke
@@ -236,6 +241,7 @@ class History:
             or len(whole.settings) > len(self.settings)
             or len(whole.accumulated) > len(self.accumulated)
             or len(whole.activations) > len(self.activations)
+            or len(whole.unused) > len(self.unused)
         ):
             self._take_notes(whole, self._count)
         self.due, self.broken = self._count % LOOK_EVERY == 0 or (broke and not self.broken), broke
@@ -263,7 +269,7 @@ class History:
 
     def _notes(self) -> tuple[list, ...]:
         """Return the lists beside the rows; each entry begins with its step."""
-        return self.loops, self.settings, self.accumulated, self.activations
+        return self.loops, self.settings, self.accumulated, self.activations, self.unused
 
     def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Return rows start to stop of one column: float64, (rows,)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from gradstudio.core.history import ALIKE, LOOK_EVERY, Activations, Row, Setting
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.loop_calls import Loop
 from gradstudio.engine import chance, devices, environment, memory, runtime
+from gradstudio.engine.gauges.reached import Reached
 from gradstudio.engine.generators import generator
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.passes.flat import Flat
@@ -77,6 +79,7 @@ class Trainer:
         # gradients, a sample of the activations, the test set.
         self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
         self.observer = Observer()
+        self._reached: Reached | None = None  # in a step in which somebody looks which parameters are used
         self._at_once: Reading = ReadAtOnce(self.flat) if measured else ReadLoss(self.flat)
         self._late = late_reading(self.flat, self.device)
         self._loss_alone = not measured and self._late is None
@@ -130,12 +133,25 @@ class Trainer:
     def advance(self) -> list[Row]:
         """Make one step, and return the rows that are there by then. On the CPU this is the row of the step. On a
         device whose rows are read later it is that of an earlier step, or none, or all that were not read yet."""
-        with self.subject.chance():
+        with self.subject.chance(), self._hear_gradients():
             if self._late is None:
                 return self._step(self._at_once)
             if self._host_looks():
                 return [*self._late.settle(), *self._step(self._at_once)]
             return self._step(self._late)
+
+    @contextmanager
+    def _hear_gradients(self) -> Iterator[None]:
+        """Hear which parameters the loss depends on, in the steps after which rules look. That of a recorded pass
+        depends on all of them."""
+        if self.subject.recorded or self._loss_alone or (self.step + 1) % LOOK_EVERY:
+            yield
+            return
+        with Reached(self.flat.named) as self._reached:
+            try:
+                yield
+            finally:
+                self._reached = None
 
     def settle(self) -> list[Row]:
         """Return the rows of the steps that were made and not read yet, in order. The host waits for the device."""
@@ -278,7 +294,8 @@ class Trainer:
         loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
         number, self.step = self.step, self.step + 1
         judged = self.subject.judged
-        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged))
+        unused = None if self._reached is None else self._reached.unused()
+        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
 
     # ---- what the step calls
 

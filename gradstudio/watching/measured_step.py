@@ -31,6 +31,7 @@ class MeasuredStep(NamedTuple):
     by_hand: bool
     loop: Loop | None
     settings: Settings
+    unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
 
     @property
     def went_nonfinite(self) -> bool:
@@ -50,4 +51,5 @@ class MeasuredStep(NamedTuple):
             loop=self.loop, settings=self.settings,
             clip_cosine=1.0 if coef == 1 or self.clipping == "norm" else UNKNOWN,
             update_cosine=UNKNOWN if self.by_hand else cosine(-change.along_gradient, clipped, change.norm),
+            unused=self.unused,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from gradstudio.core.history import LAYER_METRICS, Layer, Row, loss_broke
+from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.watching import layers
@@ -84,6 +84,7 @@ class Observer:
         self._epochs: list[int] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self._passed: list[PassedOver] = []  # since the step before
+        self._layer_names: list[str] = []  # of the parameters
         self._passes_over = False  # whether the script has been seen to go on after such a batch
         self._anew()
 
@@ -97,6 +98,7 @@ class Observer:
         self.micro_batches = 0
         self.scale = 1.0
         self._gradient: Gradient | None = None
+        self._untouched: set[int] | None = None  # places of the parameters that no pass wrote a gradient for, if known
         self._weights_of_pass: list[int] = []  # marks of the weights at a backward pass that is not finite
         self._ready = False
         self._is_passed_by = False  # whether the step becomes no row, as far as is known
@@ -176,7 +178,8 @@ class Observer:
         model, optimizer = self.model, self.optimizer
         ordered = layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = layers.names(model, optimizer)
-        named = [(names.get(id(tensor), f"parameter{place}"), tensor) for place, tensor in enumerate(ordered)]
+        self._layer_names = [names.get(id(tensor), f"parameter{place}") for place, tensor in enumerate(ordered)]
+        named = list(zip(self._layer_names, ordered, strict=True))
         try:
             self.parameters = Parameters(ordered)
         except NotMeasurable as fault:
@@ -272,6 +275,8 @@ class Observer:
                 self.births.of_another()
             return self._ready
         self.micro_batches += 1
+        if self._rules_look:
+            self._look_for_unused(self._marks)
         self.scale = roots.scale
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0
         self._is_passed_by = bool(self._rows % self._every) and self.optimizer is not None and roots.scale == 1
@@ -286,6 +291,18 @@ class Observer:
         if self.optimizer is None:
             self.parameters.keep_weights()
         return True
+
+    @property
+    def _rules_look(self) -> bool:
+        """Whether the rules look at the row of this step."""
+        row, between = divmod(self._rows, self._every)
+        return not between and (row + 1) % LOOK_EVERY == 0
+
+    def _look_for_unused(self, before: list[int]) -> None:
+        """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
+        pairs = enumerate(zip(before, self.parameters.marks(), strict=True))
+        untouched = {place for place, (was, now) in pairs if was == now}
+        self._untouched = untouched if self._untouched is None else self._untouched & untouched
 
     def clipped(self, kind: str, limit: float) -> None:
         self._heard = (kind, limit)
@@ -441,6 +458,7 @@ class Observer:
             self._rows, self._losses, gradient, change, self._clipped_norm, self._heard[0],
             UNKNOWN if optimizer is None else _rate(optimizer), self.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(optimizer, self.clipping, self.dtype, self.parameters.tensors),
+            None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
         )  # fmt: skip
         self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
@@ -449,7 +467,7 @@ class Observer:
         self._sink.take(self, made)
         if self.births is not None:
             self.births.clear()
-        self._ready, self._gradient = False, None
+        self._ready, self._gradient, self._untouched = False, None, None
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
 

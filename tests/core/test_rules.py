@@ -25,8 +25,8 @@ from gradstudio.core.unknown import UNKNOWN
 
 WEIGHTS = ("first.weight", "second.weight", "third.weight", "last.weight")
 LAYERS = (*(Layer(name, "weight", 10) for name in WEIGHTS), Layer("last.bias", "bias", 2))
-GRAD_NORM, WEIGHT_NORM, NONFINITE_SHARE = (
-    list(LAYER_METRICS).index(name) for name in ("grad_norm", "weight_norm", "nonfinite_share")
+GRAD_NORM, WEIGHT_NORM, ZERO_SHARE, NONFINITE_SHARE = (
+    list(LAYER_METRICS).index(name) for name in ("grad_norm", "weight_norm", "zero_share", "nonfinite_share")
 )
 EVEN = (0.5, 0.5, 0.5, 0.5, 0.0)
 
@@ -258,6 +258,16 @@ def test_no_vanishing_gradient(first: float, fall: float) -> None:
     assert "vanishing_gradient" not in diagnose(vanishing(first, fall))
 
 
+def test_a_layer_that_the_loss_does_not_use_is_named_and_explains_nothing() -> None:
+    found = diagnose(without(0, vanishing(1e-5, 1.0)))
+    finding = found["unused_layers"]
+    assert (finding.layers, finding.first_step, finding.remedies) == (("first.weight",), 0, ())
+    assert "does not depend on first.weight" in finding.evidence and "each of the 200 steps" in finding.evidence
+    ranked = cause_ranking.ordered(found.values())
+    assert not finding.explains and not any("unused_layers" in each.explains for each in ranked)
+    assert diagnose(without(0, rows(fall(300))))["unused_layers"].severity == "info"
+
+
 def test_rules_hold_their_peace_without_layers_or_steps() -> None:
     history = History()
     history.append(
@@ -284,6 +294,13 @@ CLIPPED = Settings("norm", 1.0, "fp32")
 def rows(losses: Iterable[float], norm: float = 1.0, **more: Any) -> list[Row]:
     """A row for each loss; `more` are other fields of all rows."""
     return [replace(row(step, loss, norm), **more) for step, loss in enumerate(losses)]
+
+
+def without(layer: int, made: list[Row]) -> list[Row]:
+    """The same steps, in which no backward pass reaches this layer, so that its gradient is 0."""
+    for each in made:
+        each.layers[GRAD_NORM, layer], each.layers[ZERO_SHARE, layer] = 0.0, 1.0
+    return [replace(each, unused=(LAYERS[layer].name,)) for each in made]
 
 
 def fall(steps: int, floor: float = 0.05) -> list[float]:
@@ -434,8 +451,15 @@ FIRES: dict[str, tuple[list[Row], str]] = {
     "ranks_alike": (ranked(rows(fall(60)), (1.2, 1.2)), "warning"),
     "uneven_shares": (ranked(rows(fall(60)), weights=(2 / 3, 2.0)), "warning"),
     "rank_ran_out": (ranked(rows(fall(55)), batches=(90, 55)), "critical"),
+    "unused_layers": (without(0, vanishing(1e-5, 1.0)), "warning"),
 }
 SILENT: dict[str, tuple[str, list[Row]]] = {
+    "a first layer that the loss does not use": ("vanishing_gradient", without(0, vanishing(1e-5, 1.0))),
+    "a layer in the middle that the loss does not use": ("dead_units", without(1, rows(STANDING))),
+    "a layer that is used at other steps": (
+        "unused_layers",
+        [replace(each, unused=("first.weight",) if each.step % 20 == 19 else ()) for each in rows(STANDING)],
+    ),
     "one all-reduce a step": ("reduced_too_often", ranked(rows(fall(60)))),
     "ranks that differ by rounding": ("ranks_apart", ranked(rows(fall(60)), rank_drift=1e-7)),
     "a NaN in one process": ("nan_on_a_rank", rows([*fall(60), math.nan])),

@@ -431,3 +431,23 @@ def test_backward_passes_of_other_models_are_not_kept(watch: Watch, monkeypatch:
     kept: Any = [each._observer.births for each in (one, *others)]
     assert [len(each._roots) for each in kept[:2]] == [0, 0] and len(kept[2]._roots) <= 8
     assert len(columns(one, "loss")[0]) == 20
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_layer_that_is_never_called_did_not_vanish(watch: Watch, to_none: bool) -> None:
+    model = small_net()
+    unused = nn.Linear(3, 3)
+    whole = nn.ModuleList([unused, model, small_net()])
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.0)
+    one = watch(whole, optimizer)
+    for step in range(160):
+        optimizer.zero_grad(set_to_none=to_none)
+        ((model(torch.randn(16, 6)) ** 2).mean() + 0 * sum(map(torch.sum, whole[2].parameters()))).backward()
+        optimizer.step()
+        if not step and not to_none:
+            for weight in unused.parameters():
+                weight.grad = torch.zeros_like(weight)  # as from a step before, in which it was used
+    (run,) = runs_of(one)
+    assert "vanishing_gradient" not in run.findings
+    assert run.findings["unused_layers"].layers == ("0.weight", "0.bias")
+    assert [names for _, names in run.history.unused] == [("0.weight", "0.bias")]

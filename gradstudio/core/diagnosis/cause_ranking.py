@@ -27,7 +27,7 @@ ORDER = (
     "update_ratio_high", "exploding_gradient",
     "clipping_never", "nonfinite_loss", "nonfinite_gradient",
     "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
-    "test_gap", "accuracy_lost", "nothing_learned",
+    "test_gap", "accuracy_lost", "nothing_learned", "unused_layers",
 )  # fmt: skip
 # Rules that know their first step: they explain nothing that was found before it.
 _EXACT = (
@@ -46,6 +46,8 @@ _OF_THE_LOOP = ("accumulation_mismatch", "clip_on_scaled_gradients", "clip_witho
 # The work of ranks is wasted, their gradient a little off, or one leaves the others: nothing brings it, and it brings
 # nothing else that is found.
 _ALONE = ("ranks_alike", "reduced_too_often", "uneven_shares", "rank_ran_out")
+# How the model is written, and not what happened to it.
+_EXPLAINED_BY_NOTHING = ("unused_layers",)
 # They tell no mechanism, so they stand behind an explosion.
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 # They say only that a run does badly, and are the cause of nothing.
@@ -82,6 +84,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             and other.rule not in explained
             and place[other.rule] > place[finding.rule]
             and finding.rule not in _ALONE
+            and other.rule not in _EXPLAINED_BY_NOTHING
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
             and not (_in_evaluation(other) and not _in_evaluation(finding))
         ]

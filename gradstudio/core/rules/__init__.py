@@ -41,6 +41,7 @@ from gradstudio.core.rules.scale_collapse import ScaleCollapse
 from gradstudio.core.rules.signal_lost import SignalLost
 from gradstudio.core.rules.test_gap import TestGap
 from gradstudio.core.rules.uneven_shares import UnevenShares
+from gradstudio.core.rules.unused_layers import UnusedLayers
 from gradstudio.core.rules.update_ratio_high import UpdateRatioHigh
 from gradstudio.core.rules.update_ratio_low import UpdateRatioLow
 from gradstudio.core.rules.updates_after_spike import UpdatesAfterSpike
@@ -60,5 +61,6 @@ def makers() -> dict[str, Callable[..., Rule]]:
         ScaleCollapse, AccumulationMismatch, ClipWithoutEffect, ClipOnScaledGradients, LoopOrder,
         SignalLost, TestGap, AccuracyLost, NothingLearned,
         ReducedTooOften, RanksApart, NanOnARank, ClipBeforeReduction, RanksAlike, UnevenShares, RankRanOut,
+        UnusedLayers,
     )  # fmt: skip
     return {maker.rule: maker for maker in made}  # type: ignore[return-value]

@@ -11,6 +11,7 @@ from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import streak
 from gradstudio.core.diagnosis.suggested_rate import lower
+from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
@@ -119,4 +120,9 @@ class DeadUnits(Looking):
         zeros = history.layer_metric("zero_share", len(history) - LOOK_EVERY).min(0).tolist()
         if not zeros[biases[0]] < 1:
             return []
-        return [(history.layers[index].name, zeros[index]) for index in weights if zeros[index] > share]
+        without = unused(history)  # no unit of theirs is in the loss
+        return [
+            (history.layers[index].name, zeros[index])
+            for index in weights
+            if zeros[index] > share and index not in without
+        ]

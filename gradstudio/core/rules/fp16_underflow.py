@@ -8,6 +8,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.text import number, percent
 
@@ -34,8 +35,11 @@ class Fp16Underflow(Looking):
         if fine and self._finding is None:
             return
         start = max(len(history) - LOOK_EVERY, history.settings[-1][0])
-        weights = self._weights = self._weights or tuple(
-            index for index, layer in enumerate(history.layers) if layer.role in ("weight", "recurrent")
+        without = unused(history)  # there is no gradient that could be rounded to 0
+        weights = self._weights = tuple(
+            index
+            for index, layer in enumerate(history.layers)
+            if layer.role in ("weight", "recurrent") and index not in without
         )
         scaled = self._scaled(history, start, len(history))
         if not scaled.size or not bool((scaled < self.quanta * SMALLEST).all()):

@@ -11,6 +11,7 @@ from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.diagnosis.streak import streak
+from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
 
@@ -33,8 +34,9 @@ class VanishingGradient(Looking):
         if state.all_zero or not (state.stuck or state.lost):
             self.soften(not state.well)
             return
-        weights = self._weights = self._weights or tuple(
-            index for index, layer in enumerate(history.layers) if layer.role == "weight"
+        without = unused(history)  # nothing is passed back to them, so nothing has vanished there
+        weights = self._weights = tuple(
+            index for index, layer in enumerate(history.layers) if layer.role == "weight" and index not in without
         )
         if len(weights) < 3:
             return

@@ -40,6 +40,7 @@ class Made:
     settings: Settings
     checks: Checks
     judged: bool = True  # whether there is an accuracy
+    unused: tuple[str, ...] | None = None  # parameters that got no gradient; None: nobody looked
 
 
 class Reading(Protocol):
@@ -214,6 +215,7 @@ def _row(
         joined_problem=checks.joined_problem, settings=made.settings, accumulated=checks.accumulated,
         activations=checks.activations, test_accuracy=checks.tested.accuracy, head_cosine=checks.tested.head_cosine,
         clip_cosine=clipped.cosine, update_cosine=cosine(-change.along_gradient, clipped.norm, change.norm),
+        unused=made.unused,
     )  # fmt: skip
 
 

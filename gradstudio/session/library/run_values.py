@@ -33,6 +33,7 @@ GROWING: dict[str, tuple[Callable[[Run], Sequence[Any]], Callable[[Any], list[An
     "settings": (lambda run: run.history.settings, lambda stretch: [stretch[0], *stretch[1]]),
     "accumulated": (lambda run: run.history.accumulated, list),
     "activations": (lambda run: run.history.activations, list),
+    "unused": (lambda run: run.history.unused, lambda stretch: [stretch[0], *stretch[1]]),
 }
 
 # Lists whose entries may change as the run goes on, each written as a whole.
@@ -173,6 +174,11 @@ def _take_notes(history: History, entries: Mapping[str, list[Any]]) -> None:
         conforming(Activations(step, tuple(conforming(Activation(*values)) for values in layers)))
         for step, layers in entries.get("activations", [])
     ]
+    known = {layer.name for layer in history.layers}
+    for step, *names in entries.get("unused", []):
+        if not known.issuperset(names):
+            raise ValueError("a layer that the run does not have")
+        history.unused.append((int(step), tuple(names)))
 
 
 def _changes(entries: Sequence[list[Any]]) -> tuple[Change, ...]:

@@ -123,6 +123,7 @@ KINDS = [
     "settings",
     "accumulated",
     "activations",
+    "unused",
     "finding",
     "change",
     "provenance",

@@ -1,0 +1,51 @@
+"""Layers that the loss does not depend on: they were built, and nothing trains them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gradstudio.core.diagnosis.progress import Progress
+from gradstudio.core.diagnosis.rule import Looking
+from gradstudio.core.diagnosis.streak import streak
+from gradstudio.core.diagnosis.unused import unused
+from gradstudio.core.history import History, up_to
+from gradstudio.core.text import plural
+
+_NAMED = 4  # layers in the sentence; the finding lists all of them
+
+
+@dataclass
+class UnusedLayers(Looking):
+    """Fires where a backward pass brought no gradient to a parameter. That may be meant, so it is a note; it is a
+    warning in a run that does badly, as a layer may have been forgotten."""
+
+    rule = "unused_layers"
+
+    def look(self, history: History, state: Progress) -> None:
+        found = sorted(unused(history))
+        if not found:
+            if self._finding is not None:  # they have come to be used
+                self._finding = replace(self._finding, severity="info")
+            return
+        names = tuple(history.layers[index].name for index in found)
+        first = streak(history, "grad_norm", lambda norms: ~np.any(norms[:, found], axis=1))
+        told, more = " and ".join(names[:_NAMED]), len(names) - _NAMED
+        if more > 0:
+            told = f"{', '.join(names[:_NAMED])} and {plural(more, 'other', 'others')}"
+        one = len(names) == 1
+        steps = plural(len(history) - first, "step", "steps")
+        self.tell(
+            history,
+            "warning" if state.stuck or state.lost else "info",
+            "A parameter is not used by the loss" if one else f"{len(names)} parameters are not used by the loss",
+            f"The loss does not depend on {told}: no backward pass brought a gradient there, which is 0 at each of the "
+            f"{steps} {up_to(history)}.",
+            f"{'It is' if one else 'They are'} not trained; only weight decay or noise could change "
+            f"{'it' if one else 'them'}. The layer is never called, or its output does not reach the loss. If it "
+            "should be trained, call it in forward and use its output in the loss; if not, nothing is wrong.",
+            (),
+            names,
+            first=first,
+        )
