@@ -212,6 +212,10 @@ BAD = {
     ),
     "shapes": ("self.last = nn.Linear(hidden, 2)", "self.last = nn.Linear(hidden + 1, 2)", "line 26: RuntimeError in c"),
     "too large": ("batch_size, 2, generator", "batch_size * 10**12, 2, generator", "does not fit into memory"),
+    "a new parameter": (
+        "    return F.cross", "    model.first.weight = nn.Parameter(torch.ones(hidden := 8, 2))\n    return F.cross",
+        "line 38: first.weight is another parameter than the one that was built",
+    ),
     "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
 }  # fmt: skip
 
@@ -271,6 +275,35 @@ look()
             threading.settrace(before)  # pyright: ignore[reportArgumentType] - None is allowed
         assert seen == found
     note.close()
+
+
+def test_the_steps_after_which_rules_look_tell_what_the_loss_does_not_use(tmp_path: Path) -> None:
+    told = [next(made.steps()).unused for made in [trainer(tmp_path)] for _ in range(20)]
+    assert told == [None] * 19 + [("unused",)]
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("model.first.weight = nn.Parameter(torch.ones(8, 2))", "first.weight is another parameter than the one that"),
+        ("model.first = nn.Linear(2, 8)", "first.weight is another parameter than the one that was built, which"),
+        ("model.more = nn.Linear(2, 2)", "more.weight came to be a parameter that requires a gradient, and no optim"),
+        ("model.frozen.requires_grad_(True)", "frozen.weight came to be a parameter that requires a gradient"),
+        ("del model.unused", "unused is no parameter of the model any more, and the optimizer still holds it"),
+        ("model.again, model.first = model.first, model.first.requires_grad_(False)", ""),
+    ],
+)
+def test_a_parameter_that_comes_in_mid_run_ends_it_with_a_line(tmp_path: Path, what: str, told: str) -> None:
+    text = GOOD.replace("class Net", "calls = []\n\n\nclass Net").replace(
+        "    return F.cross", f"    calls.append(1)\n    if len(calls) == 4:\n        {what}\n    return F.cross"
+    )
+    made = trainer(tmp_path, text=text)
+    if told:
+        with pytest.raises(StudioFileError, match=rf"points\.py, line 41: {told}.*; wanted: the parameters that build"):
+            losses(made)
+    else:
+        losses(made)  # another name for the same parameters, which are frozen
+    assert made.step == (2 if told else 6)
 
 
 def test_a_good_file_passes_the_check(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.data import OwnBatch, OwnData
 from gradstudio.engine.own_model.initialization import initialize
 from gradstudio.engine.own_model.program import Program
+from gradstudio.engine.own_model.structure import Structure
 from gradstudio.engine.runtime import out_of_memory
 from gradstudio.engine.step import precision
 from gradstudio.engine.step.testing import NOT_TESTED, OnTestSet
@@ -47,6 +48,7 @@ class OwnModel:
         model = self.program.model()
         initialize(model, knobs.model)
         model.to(self.device).train()
+        self._structure = Structure(model)
         self._chance = chance.states(self.device)
         return model
 
@@ -64,6 +66,8 @@ class OwnModel:
         (tree,) = batch
         with precision.autocast(knobs.precision, self.device):
             loss = self.program.loss(model, tree).float()
+        if changed := self._structure.changed():
+            raise self.program.error(changed, "compute_loss")
         unknown = loss.detach().new_tensor(math.nan)
         return Computed(loss, lambda: (unknown, torch.zeros_like(unknown)))
 
@@ -83,7 +87,8 @@ class OwnModel:
                 if not self._fault(model, batch, knobs.with_value("precision.dtype", dtype))
             ]
         if not others:
-            raise KnobError(f"{self.program.file.name}: {reason[:200]}")
+            name = self.program.file.name
+            raise KnobError(reason if reason.startswith(f"{name}, ") else f"{name}: {reason[:200]}")
         raise KnobError(
             f"precision.dtype = {knobs.precision.dtype} is not allowed with {self.program.file.name} on {self.device}, "
             f"where torch cannot do it ({reason[:120]}); allowed: {', '.join(others)}, or another run.device"

@@ -1,0 +1,55 @@
+"""Whether a model still has the parameters that were built. The optimizer holds those: one that comes in the place of
+another, or beside them, would never be trained, and nobody would notice."""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import Any
+
+from torch import nn
+
+from gradstudio.engine.torch_internals import registered
+
+_WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
+
+
+class Structure:
+    """The parameters of a model that are trained, as they were when it was built."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._built = {id(weight): name for name, weight in _trained(model)}
+        self._remember()
+
+    def _remember(self) -> None:
+        """Keep what each module holds, so that a look at every pass costs little beside the pass."""
+        modules = list(nn.Module.modules(self._model))
+        self._held = [(table, tuple(table.values())) for module in modules for table in registered(module)]
+        self._weights = list(nn.Module.parameters(self._model))
+        self._require = [weight.requires_grad for weight in self._weights]
+
+    def changed(self) -> str:
+        """Return what became of the parameters, in words; "" while all are those that were built."""
+        if self._require == [weight.requires_grad for weight in self._weights] and all(map(_holds, self._held)):
+            return ""
+        now = _trained(self._model)
+        ids, names = {id(weight) for _, weight in now}, set(self._built.values())
+        new = next((name for name, weight in now if id(weight) not in self._built), "")
+        if new in names:
+            return f"{new} is another parameter than the one that was built, which the optimizer holds; {_WANTED}"
+        if new:
+            return f"{new} came to be a parameter that requires a gradient, and no optimizer holds it; {_WANTED}"
+        weights = {id(weight) for weight in nn.Module.parameters(self._model)}
+        if gone := next((name for place, name in self._built.items() if place not in ids | weights), ""):
+            return f"{gone} is no parameter of the model any more, and the optimizer still holds it; {_WANTED}"
+        self._remember()  # other names for the same parameters, or one that was frozen
+        return ""
+
+
+def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, weight) for name, weight in nn.Module.named_parameters(model) if weight.requires_grad]
+
+
+def _holds(held: tuple[dict[str, Any], tuple[Any, ...]]) -> bool:
+    table, before = held
+    return len(table) == len(before) and all(map(is_, table.values(), before))
