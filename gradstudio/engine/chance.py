@@ -10,6 +10,15 @@ import torch
 from torch import Tensor
 
 GLOBAL = threading.RLock()  # held by whoever draws from them
+_left: set[int] = set()  # threads that were left behind within a step
+
+
+def leave(thread: int) -> None:
+    """Let others draw though this thread, which was left behind, holds the generators and never lets go of them. It
+    does not bring them back to where they were, either."""
+    global GLOBAL
+    _left.add(thread)
+    GLOBAL = threading.RLock()
 
 
 def states(device: str) -> list[Tensor]:
@@ -33,4 +42,5 @@ def kept(device: str) -> Iterator[None]:
         try:
             yield
         finally:
-            put(before, device)
+            if threading.get_ident() not in _left:
+                put(before, device)

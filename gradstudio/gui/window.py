@@ -245,6 +245,7 @@ class Window(QMainWindow):
 
     def _show_news(self) -> None:
         """Show what the message bar is for: a failed run, a written file, a full disk, the devices that were found."""
+        self.simulator.leave_stuck()
         run = self.simulator.run
         if run.status == "failed" and run.id != self._reported:
             self._reported = run.id

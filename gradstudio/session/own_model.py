@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,6 +69,18 @@ def place_of(fault: BaseException, experiment: Experiment) -> str:
     file = experiment.studio_file
     line = line_at_work.line_of_fault(file.name, fault) if file is not None else 0
     return f"{file.name}, line {line}: " if file is not None and line else ""
+
+
+def line_now(experiment: Experiment, thread: str) -> str:
+    """Return ' my_model.py is at line 12.' where a thread of this name is in the studio file, else ""."""
+    from gradstudio.engine.own_model import line_at_work
+
+    file = experiment.studio_file
+    number = next((each.ident for each in threading.enumerate() if each.name == thread), None)
+    if file is None or number is None:
+        return ""
+    line = line_at_work.line_at_work(file.name, sys._current_frames().get(number))
+    return f" {file.name} is at line {line}." if line else ""
 
 
 def _checked(experiment: Experiment) -> str:

@@ -291,7 +291,7 @@ class Simulator:
 
     def leaves(self, run: str) -> bool:
         """Return whether a run of this id was told to stop, and is still in a step or not yet written to its end."""
-        going = any(worker.is_alive() and worker.record.id == run for worker in self._leaving)
+        going = any(worker.is_alive() and worker.record.id == run and not worker.left for worker in self._leaving)
         return going or (self._library_writer is not None and self._library_writer.follows(run))
 
     def catch_up(self, later: Run) -> None:
@@ -381,13 +381,19 @@ class Simulator:
             self._left.add(self.run.id)
             self._worker.send(Stop())
 
+    def leave_stuck(self) -> None:
+        """Leave a training thread behind that was told to stop and is in a step that does not end."""
+        for worker in (*self._leaving, *([self._worker] if self._worker else [])):
+            if worker.is_alive():
+                worker.leave_if_stuck()
+
     def close(self, seconds: float) -> bool:
         """Stop, and wait so many seconds at most. Return whether the training threads have ended and all is written."""
         self._leave()
         end = time.monotonic() + seconds
         for worker in self._leaving:
             worker.join(max(end - time.monotonic(), 0))
-            if worker.is_alive():
+            if worker.is_alive() and not worker.leave_if_stuck():
                 worker.abandon()
         written = self._library_writer is None or self._library_writer.close(max(end - time.monotonic(), LAST_WRITING))
         return not self.busy and written

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from own_models import GOOD, preset
-from waiting import PATIENCE
+from waiting import PATIENCE, join, until
 
 import gradstudio
 from gradstudio.core import presets, studio_file, trust
@@ -36,8 +36,11 @@ from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.branches import fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
-from gradstudio.session.running import fix_trials, foreground
+from gradstudio.session.running import fix_trials, foreground, worker
+from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.script import script
+from gradstudio.session.simulator import Simulator
+from gradstudio.session.words.run_state import describe
 from gradstudio.session.words.story import in_words
 
 pytestmark = [
@@ -444,3 +447,33 @@ def test_the_check_of_a_file_without_end_outlives_a_killed_program_by_little(tmp
     ]
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as alone:  # nobody looks at the clock for it
         assert alone.wait(PATIENCE) == -signal.SIGALRM
+
+
+def test_a_step_without_end_is_left_behind_and_the_next_run_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "PATIENCE", 0.05)
+    text = GOOD.replace(
+        "self.last =", "self.register_buffer('count', torch.zeros(()))\n        self.last ="
+    ).replace("    return F.cross", "    model.count += 1\n    while model.count > 4:\n        pass\n    return F.cross")  # fmt: skip
+    simulator = Simulator(preset(tmp_path, text))
+    simulator.play()
+    run, thread = simulator.run, simulator._worker
+    assert thread is not None
+    until(lambda: slow_step(run, 0.05) is not None)
+    monkeypatch.setattr(slow_step, "__defaults__", (0.05,))
+    assert re.fullmatch(
+        r"Step 4 has not ended yet; the longest .* s\. points\.py is at line 4[12]\.", describe(run).text
+    )
+    simulator.stop()
+    until(lambda: simulator.leave_stuck() or run.over)
+    assert (run.status, len(run.history)) == ("stopped", 4)  # also the rows that were held back
+    assert any(
+        re.fullmatch(r"Step 4 was left before its end, as it took \d+ s so far\.", told) for told in simulator.notices()
+    )
+    join(thread)  # the endless loop has ended too
+    simulator.load(preset(tmp_path))
+    simulator.play()
+    until(lambda: simulator.run.status == "finished")
+    assert simulator.run.history.column("loss").tolist() == trained(preset(tmp_path)).history.column("loss").tolist()
+    assert simulator.close(PATIENCE) and len(run.history) == 4

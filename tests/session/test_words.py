@@ -17,6 +17,7 @@ from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.core.task_measures import measure
 from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.running import slow_step
 from gradstudio.session.words.knob_hints import Hint, advised_max_norm, applies_to, hint, share_over
 from gradstudio.session.words.lesson_check_marks import is_done
 from gradstudio.session.words.run_state import describe
@@ -49,6 +50,20 @@ def test_a_falling_a_rising_and_a_resting_loss() -> None:
     assert describe(run_of(falling)).headline == "Training: the loss falls"
     assert describe(run_of(falling[::-1])).headline == "Training: the loss rises"
     assert describe(run_of([1.0] * 100)).headline == "Training: the loss is on a plateau"
+
+
+@pytest.mark.parametrize(("usual", "told"), [(0.01, "No step for 12 s"), (2.0, "Training: the loss is on a plateau")])
+def test_a_step_that_takes_far_longer_than_those_before_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, usual: float, told: str
+) -> None:
+    run = run_of([1.0] * 100, step_seconds=usual)
+    RunWriter(run).step_begins(100)
+    assert run.step_now is not None
+    began = run.step_now[1]
+    monkeypatch.setattr(slow_step.time, "monotonic", lambda: began + 12.1)
+    assert describe(run).headline == told
+    RunWriter(run).set_status("paused")
+    assert describe(run).headline == "Paused after 100 steps"
 
 
 def test_a_nan_is_said_with_its_step() -> None:

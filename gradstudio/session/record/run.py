@@ -75,6 +75,7 @@ class Run:
     replayed: int | None = None  # the step that a rewind has reached, until the run goes on
     differs_at: int | None = None  # first step whose loss came out differently when a rewind made it again
     seconds: float = 0.0  # spent in steps
+    step_now: tuple[int, float] | None = None  # the step that is being made, and since when, by time.monotonic()
 
     # What was measured and what happened
     history: History = field(default_factory=History)

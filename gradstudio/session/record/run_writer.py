@@ -3,6 +3,7 @@ no worker has. A reader never needs it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -78,6 +79,14 @@ class RunWriter:
         """Set the status, without an event."""
         self._values["status"] = status
 
+    def step_begins(self, step: int) -> None:
+        """Say which step is being made from now on."""
+        self._values["step_now"] = (step, time.monotonic())
+
+    def step_ends(self) -> None:
+        """Say that no step is being made."""
+        self._values["step_now"] = None
+
     def refuse_to_train(self) -> None:
         """Say that the run fails because the request is impossible here."""
         self._values["refused"] = True
@@ -116,6 +125,8 @@ class RunWriter:
     def catch_up(self, later: Run) -> None:
         """Take over what a later reading of the same run has; the rows that are there stay."""
         run, rows = self.run, len(self.run.history)
+        if len(later.history) > rows or run.step_now is None:
+            self.step_begins(len(later.history))
         if rows == 0 and run.history.layers != later.history.layers:
             self._values["history"] = later.history
         else:

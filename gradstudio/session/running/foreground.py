@@ -11,6 +11,7 @@ from gradstudio.core.text import number, one_line
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running import interrupts, streams
+from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.running.worker import Stop, Worker
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def _show_progress(record: Run, worker: Worker, signals: Interrupts) -> None:
             again, count = record.replayed, len(record.history)
             if again is not None:
                 bar.update(task, description=f"rewinding to step {count:,}", total=count, completed=again)
+            elif (seconds := slow_step(record)) is not None:
+                bar.update(task, description=f"{one_line(record.title)}: no step for {seconds:,.0f} s")
             elif record.own > 0:
                 row = record.history.row(count - 1)
                 figures = f"loss {number(row['loss'])}  norm {number(row['grad_norm'])}"

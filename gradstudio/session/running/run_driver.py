@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 import traceback
 from collections import deque
@@ -21,7 +22,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, SAMPLE_EVERY, Row
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import ProvenanceUnknown
-from gradstudio.core.text import first_line, one_line
+from gradstudio.core.text import duration, first_line, one_line
 from gradstudio.session import own_model
 from gradstudio.session.footprint import budget
 from gradstudio.session.machine import preload_torch
@@ -30,6 +31,7 @@ from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.gauge_sampling import GaugeSampler
 from gradstudio.session.running.investigation import bring, investigate, investigate_ranks
+from gradstudio.session.running.left_behind import LeftBehind
 from gradstudio.session.running.rewind import Rewinder
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class RunDriver:
         self._ranked = ranks_allowed.several(run.experiment)
         self._message, self._ended = "", False
         self._held: list[Row] = []
+        self._changing, self._within = threading.Lock(), False  # whether the thread is within a step
+        self.left = False  # whether it was left there: the run is over, and no longer written by this thread
         self._show_at = self._look_at = 0.0
         self._stands = False  # whether the trainer is where the run is
         self._snapshots, self._rewinder = snapshots, Rewinder(self.writer, snapshots)
@@ -183,7 +187,7 @@ class RunDriver:
                 self.gauges.measure(trainer, gauge)
             if not trainer.pass_over(self._stopped):
                 return
-            rows = trainer.advance()
+            rows = self._advance(trainer)
             self._held += rows
             if trainer.step >= run.experiment.run.steps or self._rewinder.due(run.seconds):
                 self.settle()
@@ -191,6 +195,41 @@ class RunDriver:
                 self._record(self._let_go())
             elif time.perf_counter() > self._show_at:
                 self._show()
+
+    def _advance(self, trainer: Trainer) -> list[Row]:
+        """Make one step. LeftBehind where nobody waits for it any more."""
+        with self._changing:
+            self._within = True
+        self.writer.step_begins(trainer.step)
+        try:
+            return trainer.advance()
+        finally:
+            with self._changing:
+                self._within = False
+            if self.left:
+                raise LeftBehind
+            self.writer.step_ends()
+
+    def leave(self) -> bool:
+        """End the run from another thread, without the step that holds the driver's own. Return False where none
+        does. A driver that was left writes its run no more."""
+        with self._changing:
+            if not self._within or self._ranked:
+                return False
+            self.left = True
+        self._end_without_step()
+        return True
+
+    def _end_without_step(self) -> None:
+        step, since = self.run.step_now or (len(self.run.history), time.monotonic())
+        self.trainer, self._stands, self._ended = None, False, True
+        for row in self._let_go():
+            self.writer.record(row)
+        self.writer.step_ends()
+        took = duration(time.monotonic() - since)
+        self.writer.note("notice", f"Step {step:,} was left before its end, as it took {took} so far.")
+        self.outcome = self.outcome or "stopped"
+        self.writer.end(self.outcome, self._message, None)
 
     def settle(self) -> None:
         """Wait for every row that was made, and give it to the run, which may turn out to be over."""
@@ -364,6 +403,8 @@ class RunDriver:
         """Turn an exception into the outcome of the run."""
         try:
             yield
+        except LeftBehind:
+            raise
         except KnobError as fault:
             self.outcome, self._message = "failed", str(fault)
             if not self.run.own:  # later it is a fault of a studio file, which began

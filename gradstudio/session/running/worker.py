@@ -18,12 +18,16 @@ from gradstudio.session.library.requests import Request
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.snapshots import Snapshots
+from gradstudio.session.running import left_behind
+from gradstudio.session.running.left_behind import LeftBehind
 from gradstudio.session.running.run_driver import RunDriver
+from gradstudio.session.running.slow_step import slow_step
 
 if TYPE_CHECKING:
     from gradstudio.engine.trainer import Trainer
 
 UNLIMITED = float("inf")
+PATIENCE = 1.0  # seconds that a step of a run that was stopped may take, where those before it took a tenth of that
 
 # One run trains at a time: a run that follows another waits until it has let go of its model and torch's global seed.
 _training = threading.Lock()
@@ -91,6 +95,11 @@ class Rename:
 Command = SetKnob | Pause | Resume | StepOnce | Compare | Stop | SetSpeed | WatchGauges | Rename
 
 
+def thread_of(run: Run) -> str:
+    """Return the name of the thread that trains a run."""
+    return f"training {run.id}"
+
+
 class Worker(threading.Thread):
     """Trains a run from its start to its end, or a run and its twin in lockstep."""
 
@@ -101,7 +110,7 @@ class Worker(threading.Thread):
         """`snapshots` take the snapshots of the run, and have those to go on from. A run that has rows goes on behind
         them; the worker `before` may have a trainer that can be brought there. A `twin` gets every change but those
         of `twin_knob`."""
-        super().__init__(name=f"training {run.id}", daemon=True)
+        super().__init__(name=thread_of(run), daemon=True)
         self.record = run
         self.trainer: Trainer | None = None  # of a run that is over, for whoever goes on from it
         self.wanted = snapshots is not None  # whether somebody may
@@ -156,6 +165,26 @@ class Worker(threading.Thread):
             if not driver.run.over:
                 driver.writer.set_status("stopped")
 
+    @property
+    def left(self) -> bool:
+        """Whether the thread was left behind within a step: its runs are over."""
+        return any(driver.left for driver in self._drivers)
+
+    def leave_if_stuck(self) -> bool:
+        """End the runs without the step that holds the thread, from any other one, where a run that was stopped is in a
+        step that takes PATIENCE longer than those before it. Return whether the thread was left behind."""
+        if not self._stopping.is_set() or self.left or not any(slow_step(d.run, PATIENCE) for d in self._drivers):
+            return self.left
+        if not any(driver.leave() for driver in self._drivers):
+            return False
+        for driver in self._drivers:
+            if not driver.left:  # a twin, whose turn would be next
+                driver.end(leaving=True)
+        left_behind.end(self)
+        _training.release()
+        self._give_runs_back()
+        return True
+
     def rename(self, run: Run, name: str) -> bool:
         """Give a run a name, from any thread. Return False where the worker does not write that run, or not any more:
         then its owner writes the name."""
@@ -186,12 +215,21 @@ class Worker(threading.Thread):
                 trainer = None
             if not self._stopping.is_set():
                 self._train()
+        except LeftBehind:
+            pass
         finally:
+            if not self.left:
+                self._end()
+
+    def _end(self) -> None:
+        """End the runs, and let go of everything."""
+        try:
             for driver in self._drivers:
                 driver.end(leaving=self._leaving)
             self.trainer = self._drivers[0].trainer if self.wanted else None
             for driver in self._drivers:
                 driver.trainer = None  # free the model before the next one is built
+        finally:
             _training.release()
             self._give_runs_back()
 

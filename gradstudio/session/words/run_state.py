@@ -10,7 +10,10 @@ import numpy as np
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent, plural
+from gradstudio.session import own_model
 from gradstudio.session.record.run import Run
+from gradstudio.session.running.slow_step import longest_step, slow_step
+from gradstudio.session.running.worker import thread_of
 from gradstudio.session.words import names
 
 WINDOW = 300  # latest steps that the text tells of
@@ -36,7 +39,22 @@ def describe(run: Run, parent: Run | None = None) -> State:
 
 
 def _described(run: Run) -> State:
-    return _before_training(run) or _ended_badly(run) or _over(run) or _in_training(run)
+    return _in_a_slow_step(run) or _before_training(run) or _ended_badly(run) or _over(run) or _in_training(run)
+
+
+def _in_a_slow_step(run: Run) -> State | None:
+    """Return the state of a run whose present step takes far longer than those before it, or does not end."""
+    seconds = slow_step(run)
+    if seconds is None or run.step_now is None or run.first_nonfinite_step is not None:
+        return None
+    step, longest = run.step_now[0], longest_step(run)
+    if run.watched is not None:
+        told = f"The script has made no step after the {plural(step, 'row', 'rows')} that are there"
+    else:
+        told = f"Step {step:,} has not ended yet"
+    at = own_model.line_now(run.experiment, thread_of(run))
+    before = f"; the longest of the steps before it took {number(longest)} s" if longest else ""
+    return State("warning", f"No step for {seconds:,.0f} s", f"{told}{before}.{at}")
 
 
 def _before_training(run: Run) -> State | None:

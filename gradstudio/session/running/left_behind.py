@@ -1,0 +1,22 @@
+"""A training thread that is left behind within a step which does not end: it writes no run any more, and ends as soon
+as the code that it is in lets Python go on."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+
+
+class LeftBehind(BaseException):
+    """Ends a thread that was left behind."""
+
+
+def end(thread: threading.Thread) -> None:
+    """Raise LeftBehind in a thread, at its next line of Python."""
+    if thread.ident is None:
+        return
+    number = ctypes.c_ulong(thread.ident)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(LeftBehind))
+    if (chance := sys.modules.get("gradstudio.engine.chance")) is not None:
+        chance.leave(thread.ident)
