@@ -121,7 +121,7 @@ class Window(QMainWindow):
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.diagnosis.lesson
         self.projector.furnish(self.plots, self.diagnosis)
-        self.message.lay_over(self.plots.scale_and_rate)  # the plot that is missed least
+        self.message.lay_over(self.plots.scale_and_rate, self.gallery_page)  # the plot that is missed least
         self.parent_twin_overlay = second_part.ParentTwinOverlay(self.plots.overlays)
         self.runs = second_part.RunsController(self.context, self.side.runs, self.plots.overlays)
         self.branches = second_part.BranchesController(

@@ -46,6 +46,22 @@ def visible(window: Window) -> set[str]:
     return {each.preset.id for each in window.gallery_page.cards if each.isVisible()}
 
 
+def test_a_message_is_seen_over_the_gallery_and_goes_with_the_person(opened: Window, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def build_model(:\n")
+    opened.controls.open_preset(tmp_path / "bad.py")
+    message, done = opened.message, []
+    assert message.shown == "bad.py, line 1: not valid Python: invalid syntax"
+    assert message.parentWidget() is opened.gallery_page and opened.gallery_page.isVisible()
+    assert message.geometry().bottom() == opened.gallery_page.rect().bottom()
+    message.show_news("Changed.", action=("Undo", lambda: done.append(1)))
+    opened.show_plots()
+    assert message.shown == "Changed." and message.parentWidget() is opened.plots.scale_and_rate.parentWidget()
+    opened.show_gallery()
+    assert message.shown == "Changed."
+    message.action.click()
+    assert done == [1] and not message.shown
+
+
 def test_a_person_finds_opens_and_finishes_lessons(qtbot: QtBot, opened: Window) -> None:
     page = opened.gallery_page
     assert visible(opened) == BUNDLED and page.search.hasFocus()

@@ -26,6 +26,7 @@ class MessageBar(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self._over: QWidget | None = None
+        self._instead: QWidget | None = None  # a page that hides the other, while it is in sight
         self.setObjectName("message")
         self.text = QLabel()
         self.text.setWordWrap(True)
@@ -55,11 +56,12 @@ class MessageBar(QFrame):
         theme.dress(self)
         self.hide()
 
-    def lay_over(self, over: QWidget) -> None:
-        """Show the messages over the foot of this widget from now on."""
-        self._over = over
+    def lay_over(self, over: QWidget, instead: QWidget | None = None) -> None:
+        """Show the messages over the foot of this widget from now on, and of `instead` while that is in sight."""
+        self._over, self._instead = over, instead
         self.setParent(over.parentWidget())
-        over.installEventFilter(self)
+        for widget in filter(None, (over, instead)):
+            widget.installEventFilter(self)
 
     @property
     def shown(self) -> str:
@@ -77,9 +79,22 @@ class MessageBar(QFrame):
         self._leaving.start(stay)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self._instead and event.type() in (QEvent.Type.Show, QEvent.Type.Hide) and not self.isHidden():
+            self._move_to_page()
         if event.type() in (QEvent.Type.Move, QEvent.Type.Resize) and self.isVisible():
             self._place()
         return False
+
+    def _move_to_page(self) -> None:
+        """Go to the page that is in sight, with what the message offers: a widget that changes its parent is hidden."""
+        page = self._instead if self._instead is not None and self._instead.isVisible() else None
+        host = page or (self._over.parentWidget() if self._over is not None else None)
+        if host is not None and host is not self.parentWidget():
+            act = self._act
+            self.setParent(host)
+            self._act = act
+            self.show()
+        self._place()
 
     def _place(self) -> None:
         """Take the whole width and the height that the text needs, from the foot upwards; the whole height where only a
@@ -87,7 +102,7 @@ class MessageBar(QFrame):
         layout = self.layout()
         if self._over is None or layout is None:
             return
-        place = self._over.geometry()
+        place = self._over.geometry() if self.parentWidget() is not self._instead else self.parentWidget().rect()
         height = layout.totalHeightForWidth(place.width())
         if 0 < place.height() - height < TITLE * theme.zoom:
             height = place.height()
@@ -118,4 +133,4 @@ class MessageBar(QFrame):
         self.text.setText(text)
         self.setAccessibleName(text)
         self.show()
-        self._place()
+        self._move_to_page()
