@@ -162,6 +162,13 @@ def registered(module: nn.Module) -> list[dict[str, Any]]:
     return [table for table in map(vars(module).get, ("_parameters", "_modules")) if isinstance(table, dict)]
 
 
+def hooks_of(module: nn.Module) -> list[Callable[..., Any]]:
+    """Return the hooks that a forward pass of a module or its backward pass calls; none where torch keeps them
+    elsewhere."""
+    ours, others = _hooks_of(module)
+    return [*ours, *others]
+
+
 def version_of(tensor: Tensor) -> int:
     """Return a number that changes whenever torch writes to a tensor."""
     return tensor._version

@@ -149,11 +149,26 @@ def born_in_a_pass(roots: Sequence[Tensor], model: nn.Module) -> Provenance | No
     saved too little. Inf is passed over: in the midst of a model it may be that of a mask."""
     for node in _nodes([root.grad_fn for root in roots], ""):
         each = _Node(node, _saved(node))
-        taken = [values_of(tensor) for tensor in each.taken.values()]
         given = None if _is_leaf(node) else each.given
-        if given is not None and all(values.finite for values in taken) and (values := values_of(given)).nan:
+        if given is None or not (values := values_of(given)).nan:
+            continue
+        went_in = list(each.taken.values()) or _given_before(each)
+        taken = [values_of(tensor) for tensor in went_in]
+        if taken and all(values.finite for values in taken):
             return _provenance("forward", [each], taken, _why(each, values), given, model)
     return None
+
+
+def _given_before(each: _Node) -> list[Tensor]:
+    """Return what the operations before one have given it; [] where one of them is not known, or it was given something
+    without a gradient, of which the graph knows nothing."""
+    found = []
+    for node, _ in each.node.next_functions:
+        before = None if node is None else node.variable if _is_leaf(node) else _Node(node, _saved(node)).given
+        if before is None:
+            return []
+        found.append(before.detach())
+    return found
 
 
 def born_behind(roots: Sequence[Any], mark: str, model: nn.Module, micro_batch: int, micro_batches: int) -> Provenance:

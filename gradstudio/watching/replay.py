@@ -155,9 +155,11 @@ def _inner(given: list[Tensor], places: list[int]) -> set[int]:
 def _as_it_was(kept: KeptPass) -> Iterator[None]:
     """Set random numbers, what the model counts, autocast and autograd to what they were at the pass; torch notes the
     line of each node."""
+    now = kept.state.now()
     kept.randomness.put_back()
     kept.state.put_back()
     with ExitStack() as stack:
+        stack.callback(now.put_back)
         for state in kept.autocast:
             stack.enter_context(torch.autocast(state.device, state.dtype, state.enabled, cache_enabled=False))
         stack.enter_context(torch.inference_mode(False))

@@ -53,5 +53,5 @@ def of_birth(found: Provenance, gradient: float = math.nan, optimizer: str = "op
         return _OF_THE_DATA
     if not undefined_for(found):
         return _OF_A_HOOK if found.phase == "backward" and not found.module else None
-    born = f"{found.chain[0].name} {found.chain[0].of}".lower()
+    born = f"{found.chain[0].name} {found.chain[0].of}".lower().replace("logsoftmax", "log_softmax")
     return next(((line,) for part, line in _DEFINED.items() if part in born), ())

@@ -1,0 +1,194 @@
+"""What a forward pass of somebody's model may count or remember by itself: attributes of its modules, and the variables
+of its hooks and of its own functions, wherever these are kept. Numbers and texts, and small containers of them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from gradstudio.engine import torch_internals
+from gradstudio.watching.source_lines import is_own
+
+MOST_ITEMS = 32  # of a container that is kept; a longer one is a record of the training
+MOST_SEEN = 500  # objects and functions that are looked at
+_PLAIN = (int, float, bool, str, type(None))
+_NOT_OWN = ("torch.", "gradstudio.", "builtins")  # modules whose objects count nothing that a pass depends on
+_MISSING = object()
+_NOT_KEPT = object()
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A name in one of three places: an attribute of an object, an entry of a table, a cell of a closure. Two are equal
+    where they are the same place."""
+
+    kind: str
+    of: int  # id of what has it
+    name: str
+    owner: Any = field(compare=False)  # a weak reference to an object; the table or the cell itself
+
+    @property
+    def value(self) -> Any:
+        """What it is now; a container and a tensor as a copy."""
+        return _copied(self._found())
+
+    def _found(self) -> Any:
+        match self.kind:
+            case "attribute":
+                return getattr(self.owner(), self.name, _MISSING)
+            case "entry":
+                return self.owner.get(self.name, _MISSING)
+        try:
+            return self.owner.cell_contents
+        except ValueError:  # not set yet
+            return _MISSING
+
+    def put_back(self, value: Any) -> None:
+        """Make it what it was. A container stays the same object."""
+        if value is _NOT_KEPT or (self.kind == "attribute" and self.owner() is None):
+            return
+        now = self._found()
+        if value is _MISSING:
+            self._delete() if now is not _MISSING else None
+        elif type(value) in (list, dict, set) and type(now) is type(value):
+            now.clear()
+            (now.extend if isinstance(now, list) else now.update)(value)
+        else:
+            self._set(_copied(value))
+
+    def _set(self, value: Any) -> None:
+        match self.kind:
+            case "attribute":
+                setattr(self.owner(), self.name, value)
+            case "entry":
+                self.owner[self.name] = value
+            case _:
+                self.owner.cell_contents = value
+
+    def _delete(self) -> None:
+        match self.kind:
+            case "attribute":
+                delattr(self.owner(), self.name)
+            case "entry":
+                del self.owner[self.name]
+            case _:
+                del self.owner.cell_contents
+
+
+def variables_of(model: nn.Module) -> Iterator[Variable]:
+    """Yield what is to be looked at. A pass changes none of torch's own modules that it depends on."""
+    seen: set[int] = set()
+    for module in model.modules():
+        for hook in torch_internals.hooks_of(module):
+            yield from _of_callable(hook, seen)
+    for module in model.modules():
+        if not type(module).__module__.startswith(_NOT_OWN):
+            yield from _of_module(module, seen)
+
+
+def _of_module(module: nn.Module, seen: set[int]) -> Iterator[Variable]:
+    reference = weakref.ref(module)
+    for name, value in (*vars(module).items(), *module.named_buffers(recurse=False)):
+        if type(value) in _PLAIN or (type(value) is Tensor and value.numel() == 1):
+            yield Variable("attribute", id(module), name, reference)
+        elif name not in _TABLES:
+            yield from _of_variable(Variable("attribute", id(module), name, reference), seen)
+    for each in type(module).__mro__:
+        if id(each) not in seen and not each.__module__.startswith(_NOT_OWN):
+            seen.add(id(each))
+            yield from _of_object(each)
+            for value in list(vars(each).values()):
+                if isinstance(value, FunctionType) and is_own(value.__code__.co_filename):
+                    yield from _of_callable(value, seen)
+
+
+_TABLES = frozenset(vars(nn.Module()))
+
+
+def _of_callable(call: Callable[..., Any], seen: set[int]) -> Iterator[Variable]:
+    """Yield the variables of a function, of what it is bound to, and of the person's own functions that it names."""
+    if id(call) in seen or len(seen) > MOST_SEEN or type(call).__module__.startswith("gradstudio."):
+        return
+    if isinstance(call, partial):
+        yield from _of_callable(call.func, seen)
+    elif isinstance(call, MethodType):
+        yield from _within(call.__self__, seen)
+        yield from _of_callable(call.__func__, seen)
+    elif isinstance(call, FunctionType):
+        seen.add(id(call))
+        yield from _of_function(call, seen)
+    elif isinstance(own := vars(type(call)).get("__call__"), FunctionType):
+        yield from _within(call, seen)
+        yield from _of_callable(own, seen)
+
+
+def _of_function(function: FunctionType, seen: set[int]) -> Iterator[Variable]:
+    yield from _of_object(function)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        variable = Variable("cell", id(cell), name, cell)
+        yield from _of_variable(variable, seen)
+    names = function.__globals__
+    for name in _names(function.__code__):
+        if name in names:
+            yield from _of_variable(Variable("entry", id(names), name, names), seen)
+
+
+def _names(code: CodeType) -> set[str]:
+    found = set(code.co_names)
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            found |= _names(each)
+    return found
+
+
+def _of_variable(variable: Variable, seen: set[int]) -> Iterator[Variable]:
+    value = variable._found()
+    if _is_kept(value):
+        yield variable
+    else:
+        yield from _within(value, seen)
+
+
+def _within(value: Any, seen: set[int]) -> Iterator[Variable]:
+    """Yield what may be counted in the object that a variable holds."""
+    if isinstance(value, (FunctionType, MethodType)):
+        function = value.__func__ if isinstance(value, MethodType) else value
+        if isinstance(function, FunctionType) and is_own(function.__code__.co_filename):
+            yield from _of_callable(value, seen)
+    elif id(value) not in seen and not isinstance(value, (ModuleType, nn.Module, Tensor)):
+        of = value if isinstance(value, type) else type(value)
+        if not of.__module__.startswith(_NOT_OWN):
+            seen.add(id(value))
+            yield from _of_object(value)
+
+
+def _of_object(value: Any) -> Iterator[Variable]:
+    try:
+        reference, names = weakref.ref(value), vars(value)
+    except TypeError:
+        return
+    for name, each in list(names.items()):
+        if not name.startswith("__") and _is_kept(each):
+            yield Variable("attribute", id(value), name, reference)
+
+
+def _is_kept(value: Any) -> bool:
+    if type(value) in _PLAIN:
+        return True
+    if type(value) not in (list, dict, set) or len(value) > MOST_ITEMS:
+        return False
+    return all(type(each) in _PLAIN for each in (value.values() if isinstance(value, dict) else value))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if type(value) in (list, dict, set):
+        return value.copy() if _is_kept(value) else _NOT_KEPT
+    return value
