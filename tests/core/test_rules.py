@@ -1023,6 +1023,16 @@ def test_a_loss_that_made_the_first_nan_of_finite_values_is_the_cause(provenance
     assert cause_ranking.folded([exploding, nan], provenance)[0].rule == named
 
 
+def test_a_nan_that_came_with_the_data_is_explained_by_nothing_else() -> None:
+    loop = Finding("loop_order", "warning", "Calls in the wrong order", 0, 40, (), "", "", ())
+    rate = Finding("rate_raised", "warning", "a", 3, 3, (), "", "", ())
+    nan = Finding("nonfinite_loss", "critical", "b", 40, 40, (), "", "", ())
+    of_a_rank = Finding("nan_on_a_rank", "critical", "c", 40, 40, (), "", "", ())
+    found = {each.rule: each for each in cause_ranking.ordered([loop, rate, nan, of_a_rank], born("data", ""))}
+    assert not {"nonfinite_loss", "nan_on_a_rank"} & {*found["loop_order"].explains, *found["rate_raised"].explains}
+    assert found["nan_on_a_rank"].explains == ("nonfinite_loss",) and found["loop_order"].severity == "warning"
+
+
 def test_what_began_before_an_event_is_not_its_effect() -> None:
     early = Finding("exploding_gradient", "critical", "a", 10, 40, (), "", "", ())
     late = Finding("loop_order", "warning", "b", 100, 199, (), "", "", ())

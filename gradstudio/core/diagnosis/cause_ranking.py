@@ -52,6 +52,7 @@ _EXPLAINED_BY_NOTHING = ("unused_layers",)
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 # They say only that a run does badly, and are the cause of nothing.
 _OF_THE_RUN = ("loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned")
+_NOT_FINITE = ("nan_on_a_rank", "nonfinite_loss", "nonfinite_gradient")
 _NEVER = math.inf
 
 
@@ -70,6 +71,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
         (finding for finding in found.values() if finding.severity == "info"),
         key=lambda finding: (finding.first_step, finding.rule),
     )
+    with_data = provenance is not None and provenance.phase == "data"
     causes: list[Finding] = []
     symptoms: list[Finding] = []
     explained: set[str] = set()
@@ -87,6 +89,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             and other.rule not in _EXPLAINED_BY_NOTHING
             and not (finding.rule == "exploding_gradient" and _was_before(other.rule, finding.rule, first))
             and not (_in_evaluation(other) and not _in_evaluation(finding))
+            and not (with_data and finding.rule not in _NOT_FINITE and other.rule in _NOT_FINITE)
         ]
         if follow:
             worst: Severity = max((finding.severity, *(other.severity for other in follow)), key=RANK.__getitem__)
@@ -124,8 +127,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     if _died_of_depth(first, found):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
     if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
-        not_finite = ("nan_on_a_rank", "nonfinite_loss", "nonfinite_gradient")
-        made = [rule for rule in not_finite if _is_critical(found.get(rule))]
+        made = [rule for rule in _NOT_FINITE if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
         born = min((first[rule] for rule in made), default=-1)
         _move(order, [rule for rule in _OF_THE_LOOP if first.get(rule, _NEVER) < born], before=order[0])
