@@ -313,6 +313,16 @@ def convolved_by_onednn(dtype: torch.dtype) -> bool:
     return torch.backends.mkldnn.is_available() and (knows is None or knows(dtype))
 
 
+def is_view(tensor: Tensor) -> bool:
+    """Return whether a tensor is a view, which keeps its base."""
+    return tensor._base is not None
+
+
+def channels_of_a_block() -> int:
+    """Return how many channels oneDNN keeps together in a convolution: the floats of a register of this processor."""
+    return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
+
+
 # ---- a list of operations as a program of torch's own
 
 _TRIAL = "def program(tensors: List[Tensor]) -> None:\n    t0, t1, = tensors\n    torch.ops.aten.add_(t0, t1)\n"

@@ -21,6 +21,12 @@ CASES = [
     f"- {footprint.SMALL} {footprint.MODELS[5]} problem.seq_len=4",
     f"- {footprint.SMALL} {footprint.MODELS[3]} {footprint.WAYS[-1]}",
     f"- {footprint.SMALL} {footprint.MODELS[8]} {footprint.WAYS[-2]}",
+    # sums of gradients that come as views, channels that fill no block, weights whose rows are no whole lines
+    "- model.kind=rnn model.width=160 problem.batch_size=4",
+    "- model.kind=gru model.width=96 problem.task=adding problem.seq_len=4 problem.batch_size=2",
+    "- model.kind=cnn model.width=40 model.norm=layer",
+    "- model.kind=lstm model.width=250 problem.batch_size=5 problem.seq_len=4 problem.task=adding",
+    "- model.kind=lstm model.width=16 problem.task=sequential_digits problem.seq_len=1",
 ]
 
 

@@ -46,13 +46,14 @@ class Tally(SeesOperations):
         name = torch_internals.schema(function).name.rpartition("::")[2]
         # Autograd adds the gradients that come to one tensor. A part that is computed again has gradients switched on.
         sums = self.phase == "backward" and name == "add" and not torch.is_grad_enabled()
-        self._summed = {id(self._note(tensor)) for tensor in tensors_in(args) if _fills(tensor)} if sums else set()
+        places = filter(_gives_place, tensors_in(args)) if sums else ()
+        self._summed = {id(self._note(tensor)) for tensor in places}
         results = function(*args, **kwargs)
         self._operation = name
         self._multiplications += self._count(function, args, kwargs, results)
         own = Storage(workspace(name, args, results))
         self._note_event(own, 1)
-        if larger := kept_by_kernel(name, results):
+        if larger := kept_by_kernel(name, args, results):
             self._note(*larger)
         for tensor in tensors_in(results):
             self._note(tensor)
@@ -133,9 +134,10 @@ class Tally(SeesOperations):
         )  # fmt: skip
 
 
-def _fills(tensor: Tensor) -> bool:
-    """Return whether a tensor is all of its storage."""
-    return tensor.nbytes == tensor.untyped_storage().nbytes()
+def _gives_place(tensor: Tensor) -> bool:
+    """Return whether autograd may make a sum in the place of a tensor: it is all of its storage, and no view, whose
+    base would hold that storage too."""
+    return not torch_internals.is_view(tensor) and tensor.nbytes == tensor.untyped_storage().nbytes()
 
 
 def saving(tally: Tally) -> torch.autograd.graph.saved_tensors_hooks:
