@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
-from waiting import PATIENCE
+from waiting import LONG, PATIENCE
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import LessonStep, Preset
@@ -42,7 +43,7 @@ def make_window(
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path_factory.mktemp("library") / "runs.sqlite3"))
     made: list[Window] = []
 
-    def make(**values: object) -> Window:
+    def make(**values: Any) -> Window:
         knobs = SMALL | {name.replace("__", "."): value for name, value in values.items()}
         window = Window(
             Preset(
@@ -60,6 +61,7 @@ def make_window(
         window.heartbeat.start()
         window.simulator.set_speed(math.inf)  # a test waits for steps, and not for a person who watches them
         made.append(window)
+        qtbot.waitUntil(window.isActiveWindow, timeout=LONG)  # keys and the focus are for an active window alone
         return window
 
     yield make
