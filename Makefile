@@ -7,6 +7,7 @@
 # make portable builds a folder that runs where no Python is, in build/portable/gradstudio, and uses it once
 # make docs     builds the documentation site into build/site; make pictures takes its pictures anew
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first
+# make test-perturbed  runs them with threads that are early or late on purpose, and says in which mode one failed (docs/reliability.md)
 
 SHELL := /bin/bash
 PY    := .venv/bin/python
@@ -16,7 +17,7 @@ RUN   := .venv/.installed-run-$(KEY)
 TEST  := .venv/.installed-test-$(KEY)
 PIP   := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test docs pictures torture presets-check release-check portable test-under-load types qt
+.PHONY: run test docs pictures torture presets-check release-check portable test-under-load test-perturbed types qt
 
 run: $(RUN)
 	@$(MAKE) --no-print-directory qt || true
@@ -69,6 +70,17 @@ test-under-load: $(TEST) qt
 	        echo "Run $$run of $(RUNS) failed. First in it: $$(grep -m1 -E '^(FAILED|ERROR) ' "$$log")" >&2; rm -f "$$log"; exit 1; \
 	    fi; \
 	done; rm -f "$$log"
+
+MODES := short ahead behind
+TESTS := tests
+
+test-perturbed: $(TEST) qt
+	@failed=; for mode in $(MODES); do \
+	    echo "threads: $$mode"; \
+	    PERTURB=$$mode PYTHONPATH=$(CURDIR)/tests/perturbed $(PY) -m pytest -q -p perturbed_timing -n auto --maxprocesses 4 --dist worksteal $(TESTS) \
+	        || failed="$$failed $$mode"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Tests failed with threads:$$failed" >&2; exit 1; fi
 
 types: $(TEST)
 	$(PY) -m basedpyright
