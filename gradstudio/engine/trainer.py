@@ -211,21 +211,41 @@ class Trainer:
     def _with_nan(self, batches: list[Any]) -> list[Any]:
         return [self.task.with_nan(batch) for batch in batches]
 
+    # ---- the step: batches, passes, gradient, update, row; each mistake is an `if` at its place in the loop
+
     def _step(self, reading: Reading) -> list[Row]:
-        """Make one optimizer step, and return the rows that are due. Each mistake is an `if` at its place in the
-        loop."""
+        """Make one optimizer step, and return the rows that are due."""
         reading.begin()
         self.observer.calls.clear()
-        knobs, mistakes, flat = self.experiment, self.experiment.mistakes, self.flat
         batches = self.next_batches()
         checks = self._checks(batches)
-        origin = self._climb(batches, reading) if knobs.optimizer.sam_rho > 0 else None
+        origin = self._climb(batches, reading) if self.experiment.optimizer.sam_rho > 0 else None
         if checks is not NO_CHECKS:
             self._measure_gradients(batches, checks)
+
+        unclipped = self._make_passes(batches, reading, origin)
+        scale, scaling = self.scaler.get_scale(), loss_scale.kind(self.scaler)
+        checks.compare_sum(self.flat.grads)
+        self._passes_made(reading, scale)
+        self._finish_gradient(reading, checks, scaling, scale, unclipped)
+        lr, skipped = self._update(reading, scaling)
+
+        clips = self.experiment.clipping.kind != "none"
+        loop = Loop(tuple(self.observer.calls), len(batches), clips, scaling, skipped)
+        number, self.step = self.step, self.step + 1
+        judged = self.subject.judged
+        unused = None if self._reached is None else self._reached.unused()
+        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
+
+    def _make_passes(
+        self, batches: list[Any], reading: Reading, origin: sharpness_aware.Origin | None
+    ) -> UnclippedSum | None:
+        """Add up the gradients of all micro-batches, times the loss scale, and come back to the `origin`. Return their
+        true sum where each of them was clipped."""
+        mistakes, flat = self.experiment.mistakes, self.flat
         divisor = 1 if mistakes.unscaled_accumulation or mistakes.divide_each_micro_batch else len(batches)
         shares = None if mistakes.normalize_each_micro_batch else self.subject.shares(batches)
         unclipped = UnclippedSum(flat) if mistakes.clip_each_micro_batch else None
-
         if not mistakes.never_zero_grad:
             self._zero_grad()
         if mistakes.clip_before_backward:
@@ -248,10 +268,13 @@ class Trainer:
                 self._clip(reading, measured=False)
         if origin is not None:
             self._come_back(origin)
+        return unclipped
 
-        scale, scaling = self.scaler.get_scale(), loss_scale.kind(self.scaler)
-        checks.compare_sum(flat.grads)
-        self._passes_made(reading, scale)
+    def _finish_gradient(
+        self, reading: Reading, checks: Checks, scaling: str, scale: float, unclipped: UnclippedSum | None
+    ) -> None:
+        """Make of the sum, which carries the loss `scale`, the gradient that the optimizer gets."""
+        knobs, mistakes, flat = self.experiment, self.experiment.mistakes, self.flat
         if unclipped:  # the true gradient is the sum of micro-batches that nobody clipped
             reading.gradient(unclipped.sum, scale)
             if knobs.clipping.kind != "none":
@@ -273,6 +296,10 @@ class Trainer:
         if not mistakes.clips_elsewhere:
             self._clip(reading)
 
+    def _update(self, reading: Reading, scaling: str) -> tuple[float, bool]:
+        """Let the optimizer, the loss scale and the schedule make their step. Return the learning rate, and whether
+        the scaler skipped the update at an overflow."""
+        precision, mistakes, flat = self.experiment.precision, self.experiment.mistakes, self.flat
         lr = self._set_learning_rate()
         self.before.copy_(flat.weights)
         self.moved, made = True, self.updates.made
@@ -282,20 +309,15 @@ class Trainer:
         else:
             self.observer.call("step")
             self.scaler.step(self.optimizer)
-        weight_format.keep(self._weights, knobs.precision.weights, knobs.run.seed, self.step)
+        weight_format.keep(self._weights, precision.weights, self.experiment.run.seed, self.step)
         reading.change(self.before, flat.weights, flat.gradients)
         if mistakes.clip_after_step:
             self._clip(reading, measured=False)
         self._update_scale(scaling)
-        skipped = self.updates.made == made  # by the scaler, at an overflow
+        skipped = self.updates.made == made
         if not skipped:
             self._advance_schedule()
-
-        loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
-        number, self.step = self.step, self.step + 1
-        judged = self.subject.judged
-        unused = None if self._reached is None else self._reached.unused()
-        return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
+        return lr, skipped
 
     # ---- what the step calls
 
