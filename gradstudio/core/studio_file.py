@@ -136,7 +136,7 @@ class StudioFile(BaseModel):
 
 def load(path: Path) -> StudioFile:
     """Return the studio file at a path, without running it; StudioFileError where it cannot be read or is none."""
-    name = clean(path.name)
+    name = clean(one_line(path.name))  # it stands in lines that are told
     try:
         data = files.read_bounded(path, LARGEST)
     except (OSError, ValueError) as fault:  # ValueError: a name that no file can have

@@ -325,6 +325,17 @@ def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
     assert studio_file.load(path) == StudioFile.of("points.py", GOOD)
 
 
+@pytest.mark.parametrize("name", ["abc\u202egnp.py", "two\nlines.py", "מודל نموذج 模型.py", "\u2028.py"])
+@pytest.mark.skipif(sys.platform == "win32", reason="no file has such a name there")
+def test_a_name_that_changes_the_order_of_a_line_or_breaks_it_is_told_in_one(tmp_path: Path, name: str) -> None:
+    made = preset(tmp_path, name=name)
+    file = made.experiment.studio_file
+    assert file is not None and file.name.isprintable() and file.text == GOOD
+    assert presets.parse(presets.to_toml(made), tmp_path / "x.toml").experiment == made.experiment
+    with pytest.raises(presets.PresetError, match=r"^[^\u202e\u2028\n]*, line 1: not valid Python"):
+        preset(tmp_path, "def (:", name)
+
+
 def test_a_folder_and_a_missing_file_are_told(tmp_path: Path) -> None:
     (tmp_path / "folder.py").mkdir()
     for name in ("folder.py", "missing.py"):
