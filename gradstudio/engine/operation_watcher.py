@@ -34,6 +34,8 @@ FILLS = {
     "lift_fresh",
 }
 
+_SOFTMAX = {"_softmax", "_log_softmax", "_safe_softmax"}
+
 
 class Values(NamedTuple):
     """The values of one or several tensors: extremes of the finite ones (NaN without any), and counts of the others."""
@@ -56,7 +58,8 @@ class Values(NamedTuple):
 class Watched(NamedTuple):
     """An operation, with its tensors as they were then. `sources` are the numbers of the operations that wrote those
     inputs of it that are not finite, `origins` the names of those that were not finite from the start, `into` the
-    named tensors that it wrote to, `place` its line of code as the watcher's `where` gave it."""
+    named tensors that it wrote to, `place` its line of code as the watcher's `where` gave it, `number` a Python number
+    that it was given and that is not finite, 0 without one."""
 
     name: str
     phase: Phase
@@ -70,6 +73,7 @@ class Watched(NamedTuple):
     origins: tuple[str, ...]
     into: set[str]
     place: Any
+    number: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -131,11 +135,12 @@ class Watcher(SeesOperations):
                 tuple(self._named[storage] for storage in broken if storage in self._named),
                 {self._named[place] for place in places if place in self._named},
                 self._where(node),
+                next((each for each in args if isinstance(each, float) and not math.isfinite(each)), 0.0),
             )
         )
         for tensor in given:
             if storage_of(tensor) not in self._made:
-                self._bytes += tensor.untyped_storage().nbytes()
+                self._bytes += tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
             self._made[storage_of(tensor)] = len(self.operations) - 1
         self._held.append(given)
         return results
@@ -191,10 +196,19 @@ def values_of(tensor: Tensor) -> Values:
     if not tensor.is_floating_point() or not tensor.numel():
         return _NOTHING
     tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        tensor = _entries(tensor)
     finite = torch.isfinite(tensor)
     count, nan = int(finite.sum()), int(torch.isnan(tensor).sum())
     low, high = (float(value) for value in torch.aminmax(tensor[finite])) if count else (math.nan, math.nan)
     return Values(low, high, nan, tensor.numel() - count - nan, int((tensor == 0).sum()))
+
+
+def _entries(tensor: Tensor) -> Tensor:
+    """Return the values that a sparse tensor holds; one 0 for a layout of which they cannot be had."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor.coalesce().values()
+    return tensor.values() if tensor.is_sparse_csr else torch.zeros(1)
 
 
 def is_finite(tensor: Tensor) -> bool:
@@ -241,9 +255,13 @@ def cause_of(born: Watched) -> str:
     most = torch.finfo(born.dtype).max if born.dtype.is_floating_point else math.inf
     where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
     first = born.taken[0] if born.taken else _NOTHING
+    if born.kind in _SOFTMAX and taken.inf and not taken.nan:
+        return f"it was given {taken.inf:,} Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
     if not taken.finite:
         return f"it was given {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite{where}"
     match born.kind:
+        case "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "pow" if born.number:
+            return f"it was given the number {number(born.number)}{where}"
         case "log" | "log2" | "log10" if first.low < 0:
             return f"the logarithm of a negative number, {number(first.low)}, is NaN"
         case "log" | "log2" | "log10":

@@ -60,16 +60,20 @@ def _where(found: Provenance) -> str:
         return "the data: the model was given it" if found.operation == "input" else "the data: the loss was given it"
     of = found.chain[0].of if found.chain else ""
     derivative = f", the derivative of {_plain(of)}" if of and of != found.operation else ""
-    where = (
-        f"module {found.module}" if found.module else "the model itself" if found.phase == "forward" else "the script"
-    )
+    in_loss_code = found.phase == "loss" or (found.phase == "backward" and _is_node(found.operation))
+    where = f"module {found.module}" if found.module else "the script" if in_loss_code else "the model itself"
     return f"{where}, {_PHASES[found.phase]}: {_plain(found.operation)}{derivative}"
 
 
 def _plain(operation: str) -> str:
     """Return 'addmm' for 'aten.addmm.default', and 'log or div' for 'LogBackward0 or DivBackward0'."""
     names = (re.sub(r"^aten\.(\w+)\..*", r"\1", name) for name in operation.split(" or "))
-    return " or ".join(operation_of(name) if re.search(r"Backward\d*$", name) else name for name in names)
+    return " or ".join(operation_of(name) if _is_node(name) else name for name in names)
+
+
+def _is_node(operation: str) -> bool:
+    """Return whether a name is that of a node of autograd's graph, as all that is known of loss code is."""
+    return re.search(r"Backward\d*$", operation) is not None
 
 
 def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:

@@ -278,16 +278,20 @@ class Births:
         if not self._back:
             raise ProvenanceUnknown("no forward pass of the model was seen")
         for number, kept in enumerate(self._back):
-            if _all_finite(kept.results) and not _all_finite(kept.gradients):
-                return loss_code.born_behind(self._roots, self.mark, self._inner(), number, len(self._back))
-            if found := self._made_again(kept, number, len(self._back)):
+            behind = _all_finite(kept.results) and not _all_finite(kept.gradients)
+            # of several outputs one may have been computed from another, as the output of a VAE from its mean, and the
+            # gradient of that one comes from within the model too
+            several = sum(gradient is not None for gradient in kept.gradients) > 1
+            if (several or not behind) and (found := self._made_again(kept, number, len(self._back))):
                 return found
+            if behind:
+                return loss_code.born_behind(self._roots, self.mark, self._inner(), number, len(self._back))
         raise ProvenanceUnknown("all was finite when the step was made again")
 
     def _made_again(self, kept: KeptPass, number: int, of: int) -> Provenance | None:
         model = self._inner()
         made = replay(model, kept)
-        return None if made.sink is None else model_code.provenance(model, made.watcher, made.sink, number, of)
+        return None if made.sink is None else model_code.provenance(model, kept, made.watcher, made.sink, number, of)
 
     def _inner(self) -> nn.Module:
         """Return the model without what torch.compile and DistributedDataParallel put around it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from torch import nn
@@ -9,6 +10,9 @@ from torch import nn
 from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import LONGEST, Values, Watched, Watcher, cause_of, chain_to, told, values_of
+from gradstudio.watching.kept_pass import KeptPass
+
+_OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives a mask
 
 
 class _Given(NamedTuple):
@@ -20,10 +24,12 @@ class _Given(NamedTuple):
     cause: str
 
 
-def provenance(model: nn.Module, watcher: Watcher, sink: int, micro_batch: int, micro_batches: int) -> Provenance:
-    """Return where that was born which reached the operation `sink`."""
+def provenance(
+    model: nn.Module, kept: KeptPass, watcher: Watcher, sink: int, micro_batch: int, micro_batches: int
+) -> Provenance:
+    """Return where that was born which reached the operation `sink` when the pass was made again."""
     operations = watcher.operations
-    chain = _without_masks(operations, chain_to(operations, sink))
+    chain = _without_masks(operations, chain_to(operations, sink), _may_be_masks(model, kept))
     born = operations[chain[0]]
     given = _given(model, watcher, born)
     module = given.module if given else born.module
@@ -58,12 +64,23 @@ def _values_told(values: Values) -> str:
     return ", ".join(parts)
 
 
-def _without_masks(operations: list[Watched], chain: list[int]) -> list[int]:
+def _may_be_masks(model: nn.Module, kept: KeptPass) -> set[str]:
+    """Return which tensors that were there before the pass may be masks: they hold -Inf beside what is finite."""
+    there = {f"input {place}": tensor for place, (tensor, _) in enumerate(kept.taken)}
+    there |= {f"buffer {name}": tensor for name, tensor in model.named_buffers()}
+    return {
+        name
+        for name, tensor in there.items()
+        if not (values := values_of(tensor)).finite and not values.nan and not bool((tensor == math.inf).any())
+    }
+
+
+def _without_masks(operations: list[Watched], chain: list[int], masks: set[str]) -> list[int]:
     """Return the chain from its first NaN on where all before it is Inf that the pass was given, as by a mask."""
     first = operations[chain[0]]
     if first.given.nan or not first.taken or any(values.nan for values in first.taken) or not first.origins:
         return chain
-    if any(origin.startswith("weight ") for origin in first.origins):
+    if not masks.issuperset(first.origins) or first.kind in _OF_DATA:
         return chain
     for place, made in enumerate(chain):
         if operations[made].given.nan:

@@ -27,7 +27,7 @@ NEAR = 0.01  # largest difference, relative to the largest value, between what w
 
 class Replayed(NamedTuple):
     """A pass that was made again: what was seen, and the operation by which what is not finite reached its results;
-    None where all of them are finite."""
+    None where all of them are finite, or where the gradients from outside of the model were not."""
 
     watcher: Watcher
     sink: int | None
@@ -46,9 +46,10 @@ def replay(model: nn.Module, kept: KeptPass) -> Replayed:
         _check_same(kept, given)
         watcher.phase = "backward"
         broken = [watcher.maker(tensor) for tensor in given if not values_of(tensor).finite]
-        if not broken:
+        roots = _roots(kept, given)
+        if not broken and all(values_of(gradient).finite for _, gradient in roots):
             parameters = [tensor for tensor in model.parameters() if tensor.requires_grad]
-            found = _gradients(kept, given, [*parameters, *leaves])
+            found = _gradients(roots, [*parameters, *leaves])
             broken = [watcher.maker(gradient) for gradient in found if not values_of(gradient).finite]
     return Replayed(watcher, min((sink for sink in broken if sink >= 0), default=None))
 
@@ -103,11 +104,15 @@ def _is_near(one: Tensor, other: Tensor) -> bool:
     return not one.numel() or bool((one - other).abs().max() <= NEAR * one.abs().max())
 
 
-def _gradients(kept: KeptPass, given: list[Tensor], towards: list[Tensor]) -> list[Tensor]:
-    """Return the gradients that come of those that came back to the outputs."""
+def _roots(kept: KeptPass, given: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Return the outputs from which a backward pass begins, with the gradient that came back to each from outside."""
     back = {place: gradient for place, gradient in enumerate(kept.gradients) if gradient is not None}
     inner = _inner(given, list(back))
-    roots = [(given[place], gradient) for place, gradient in back.items() if place not in inner]
+    return [(given[place], gradient) for place, gradient in back.items() if place not in inner]
+
+
+def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> list[Tensor]:
+    """Return the gradients that come of those that came back to the outputs."""
     wanted = [tensor for tensor in towards if tensor.requires_grad]
     try:
         found = torch.autograd.grad(

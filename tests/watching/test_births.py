@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.provenance import Provenance
+from gradstudio.watching.birth_lines import place_and_cause
 from gradstudio.watching.births import Births
 from gradstudio.watching.pass_variables import MOST_ITEMS
 from gradstudio.watching.watched import Watched
@@ -369,6 +370,87 @@ def test_a_mask_of_minus_infinity_is_no_birth() -> None:
 
     found = known(Masked(), torch.randn(4, 4))
     assert (found.phase, found.operation) == ("forward", "aten._softmax.default")
+
+
+def test_data_of_infinity_are_no_mask() -> None:
+    class TwoLayers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.last(self.first(inputs.view(-1, 4)).relu())
+
+    for inf in (math.inf, -math.inf):
+        inputs = torch.randn(8, 4)
+        inputs[2, 1] = inf
+        found = known(TwoLayers(), inputs)
+        assert (found.phase, found.operation) == ("forward", "input")
+        assert found.cause == "input 0 of the model holds 1 Inf before the pass"
+
+
+def test_a_row_that_is_masked_whole_is_told_to_be_that() -> None:
+    class Masked(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            mask = torch.tensor([[False] * 4, [True] * 4, [False, True, True, True]])
+            return super().forward(inputs).masked_fill(mask, -math.inf).softmax(1)
+
+    found = known(Masked(4, 4), torch.randn(3, 4))
+    assert (found.phase, found.operation) == ("forward", "aten._softmax.default")
+    assert found.cause == "it was given 7 Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
+    assert "leaves each row one entry" in (of_birth(found) or ("",))[0]
+
+
+def test_a_number_of_infinity_is_told() -> None:
+    found = known(Odd(lambda hidden: hidden * math.inf), torch.randn(3, 4))
+    assert found.operation == "aten.mul.Tensor" and found.cause == "it was given the number Inf"
+
+
+class Encoder(nn.Module):
+    """Gives its mean and its spread beside what it computes of them, as a VAE does."""
+
+    def __init__(self, root: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.mean, self.spread, self.last, self.root = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(2, 4), root
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, spread = self.mean(inputs), self.spread(inputs)
+        return self.last(mean + self.root(spread.exp())), mean, spread
+
+
+def test_an_output_that_is_used_in_the_model_too_gets_its_gradient_from_there() -> None:
+    def losses(outputs: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        return outputs[0].square().mean() + outputs[1].square().sum() - outputs[2].sum()
+
+    found = known(Encoder(lambda spread: (spread * 0).sqrt()), torch.randn(3, 4), losses)
+    assert (found.phase, found.module, found.operation) == ("backward", "", "aten.div.Tensor")
+    assert found.chain[0].of == "SqrtBackward0" and "self.root(spread.exp())" not in found.source
+    assert of_birth(found) == ("`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",)
+    assert place_and_cause(found).startswith("the model itself, backward pass: div, the derivative of sqrt, because")
+    for place in range(3):  # of the output whose loss has the root
+        found = known(
+            Encoder(torch.sqrt), torch.randn(3, 4), lambda given, at=place: (given[at] * 0).sqrt().sum() + losses(given)
+        )
+        assert found.phase == "backward" and found.operation.endswith("SqrtBackward0")
+        assert place_and_cause(found).startswith("the script, backward pass: ")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("csr", [False, True])
+def test_a_model_that_multiplies_by_a_sparse_matrix(csr: bool) -> None:
+    class Graph(nn.Linear):
+        def forward(self, inputs: Tensor, edges: Tensor) -> Tensor:
+            return torch.sparse.mm(edges, super().forward(inputs).relu() - 1).sqrt()
+
+    edges = torch.eye(3).to_sparse_csr() if csr else torch.eye(3).to_sparse()
+    model, inputs = Graph(4, 2), torch.randn(3, 4)
+    births = Births(model)
+    found = births.before_backward([model(inputs, edges).sum()])
+    assert found is not None and found.operation == "aten.sqrt.default", births.unknown
+    births.clear()
+    spoiled = edges * math.nan
+    found = births.before_backward([model(inputs, spoiled).sum()])
+    assert found is not None and found.cause == "input 1 of the model holds 3 NaN before the pass", births.unknown
 
 
 # ---- outside of the model

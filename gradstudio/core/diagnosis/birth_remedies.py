@@ -11,7 +11,6 @@ from gradstudio.core.provenance import Provenance
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
 # By what the name of an operation has in it. The first that fits counts.
 _DEFINED: dict[str, str] = {
-    "log_softmax": "`torch.isfinite(x).all()` on its input: a row of -Inf has no softmax",
     "log": "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or a loss that takes logits, such as "
     "`F.binary_cross_entropy_with_logits`",
     "div": "`a / (b + 1e-8)` in place of `a / b`, or no division where `b` is 0",
@@ -24,6 +23,10 @@ _DEFINED: dict[str, str] = {
     "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
 }
+_OF_A_SOFTMAX = (
+    "`assert torch.isfinite(x).any(-1).all()` before the softmax, or a mask that leaves each row one entry: a row of "
+    "nothing but -Inf has no softmax",
+)
 _OF_THE_DATA = ("`assert torch.isfinite(x).all()` on the tensors of every batch, to find the sample that holds it",)
 
 
@@ -51,7 +54,17 @@ def of_birth(found: Provenance, gradient: float = math.nan, optimizer: str = "op
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER)
     if came_with_the_data(found):
         return _OF_THE_DATA
+    if _is_softmax_of_inf(found):
+        return _OF_A_SOFTMAX
     if not undefined_for(found):
         return _OF_A_HOOK if found.phase == "backward" and not found.module else None
-    born = f"{found.chain[0].name} {found.chain[0].of}".lower().replace("logsoftmax", "log_softmax")
-    return next(((line,) for part, line in _DEFINED.items() if part in born), ())
+    born = found.chain[0]
+    for name in (born.of.lower(), born.name.lower()):  # the derivative of a root has a division, which nobody wrote
+        if line := next((line for part, line in _DEFINED.items() if part in name), ""):
+            return (line,)
+    return ()
+
+
+def _is_softmax_of_inf(found: Provenance) -> bool:
+    born = found.chain[0] if found.chain else None
+    return born is not None and "softmax" in born.name.lower() and born.taken_inf > 0 and not born.taken_nan

@@ -158,5 +158,9 @@ def tensors_in(tree: Any) -> list[Tensor]:
 
 
 def storage_of(tensor: Tensor) -> int:
-    """Return a number that tensors share if they lie in the same memory; valid as long as one of them lives."""
-    return id(tensor.untyped_storage())  # torch keeps the storage's Python object as long as the storage
+    """Return a number that tensors share if they lie in the same memory; valid as long as one of them lives. A sparse
+    tensor has a number of its own."""
+    try:
+        return id(tensor.untyped_storage())  # torch keeps the storage's Python object as long as the storage
+    except NotImplementedError:
+        return id(tensor)
