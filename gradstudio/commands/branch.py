@@ -46,46 +46,54 @@ class Parent(NamedTuple):
     environment: Mapping[str, str]
 
 
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run of the library: its id, the beginning of one, or last. Or a folder that --out wrote.",
+    ),
+]
+Step = Annotated[
+    int,
+    typer.Option(
+        "--step", metavar="N", help="The first step that is made anew; the steps before it are those of the run."
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KNOB=VALUE", help="Change a live knob at step N, after the run's own changes. Repeatable."
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--at", metavar="STEP:KNOB=VALUE", help="Change a live knob at a later step. Repeatable."),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        metavar="M",
+        help="Optimizer steps in all, with those before N; without it, as many as the run.",
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="S", help="A branch has its run's seed: only that one is allowed.")
+]
+Device = Annotated[
+    str | None, typer.Option("--device", metavar="D", help="A branch has its run's device: only that one is allowed.")
+]
+
+
 def branch(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run of the library: its id, the beginning of one, or last. Or a folder that --out wrote.",
-        ),
-    ],
-    step: Annotated[
-        int,
-        typer.Option(
-            "--step", metavar="N", help="The first step that is made anew; the steps before it are those of the run."
-        ),
-    ],
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KNOB=VALUE", help="Change a live knob at step N, after the run's own changes. Repeatable."
-        ),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--at", metavar="STEP:KNOB=VALUE", help="Change a live knob at a later step. Repeatable."),
-    ] = None,
+    source: Source,
+    step: Step,
+    assignments: Assignments = None,
+    changes: Changes = None,
     compare: Compared = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps",
-            metavar="M",
-            help="Optimizer steps in all, those before N among them; without it, as many as the run.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="S", help="A branch has its run's seed: only that one is allowed.")
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", metavar="D", help="A branch has its run's device: only that one is allowed."),
-    ] = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    device: Device = None,
     out: Out = None,
     report: Report = "",
     try_fixes: TryFixes = False,

@@ -116,7 +116,10 @@ def table(
         "&Edit": edit,
         "&Run": (*_run(context, plots), None, *_speed(speed), None, Submenu("Device", devices)),
         "&View": (
-            *_plots_and_theme(plots),
+            *_plots(plots),
+            *_layer(plots),
+            None,
+            *_look(),
             None,
             *_panels(context, columns, knobs),
             None,
@@ -278,10 +281,7 @@ def _speed(speed: SpeedSlider) -> tuple[Command, ...]:
     )
 
 
-def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
-    def use(mode: Mode, label: str) -> Command:
-        return Command(f"theme_{mode}", label, partial(theme.set_mode, mode), checked=lambda: theme.mode == mode)
-
+def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
     return (
         Command(
             "fit", "Show whole run", lambda: plots().show_whole(), "Home", "Shows every step of the run in the plots"
@@ -315,6 +315,11 @@ def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
             "Ctrl+7",
             "Shows the accuracy on the test set, and the cosines between gradient, clipped gradient and update",
         ),
+    )
+
+
+def _layer(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
+    return (
         Command(
             "layer",
             "Show or hide layer",
@@ -332,7 +337,14 @@ def _plots_and_theme(plots: Callable[[], PlotStack]) -> tuple[Entry, ...]:
         Command(
             "next_layer", "Next layer", lambda: plots().turn_layer(1), "Alt+Down", "Shows the page of the layer below"
         ),
-        None,
+    )
+
+
+def _look() -> tuple[Entry, ...]:
+    def use(mode: Mode, label: str) -> Command:
+        return Command(f"theme_{mode}", label, partial(theme.set_mode, mode), checked=lambda: theme.mode == mode)
+
+    return (
         use("system", "Follow system theme"),
         use("light", "Use light theme"),
         use("dark", "Use dark theme"),

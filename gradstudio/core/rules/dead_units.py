@@ -15,6 +15,14 @@ from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
+_NO_GRADIENT = (
+    "No gradient reaches these weights: the slope of their units is 0 for every example, as that of a relu "
+    "below 0, or another factor of the gradient is 0 or too small for a number."
+)
+_NO_SLOPE = (
+    "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the unit back."
+)
+
 
 @dataclass
 class DeadUnits(Looking):
@@ -38,41 +46,24 @@ class DeadUnits(Looking):
         if not state.struggling:
             self.soften(not state.well)
             return
-        found: list[tuple[str, float]] = []
-        what = "units of {} are 0 for every example of a batch"
-        if history.activations and (history.activations[-1].step > len(history) - LOOK_EVERY or self._finding is None):
-            what += f" of step {history.activations[-1].step:,}"
-            found = [(layer.layer, layer.dead) for layer in history.activations[-1].layers if layer.dead > self.share]
-        if (
-            not found
-            and len(history) >= LOOK_EVERY
-            and not (history.settings and history.settings[-1][1].dtype == "fp16")
-        ):
-            what = f"gradient entries of {{}} were exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}"
-            found = self._by_gradient(history)
+        what, found = self._found(history)
         if not found or (state.broken and len(history) < LOOK_EVERY):
             return
         worst = max(found, key=lambda each: each[1])
-        least = "At least " if "gradient" in what and worst[1] < 1 else ""
+        by_gradient = "gradient" in what
+        least = "At least " if by_gradient and worst[1] < 1 else ""
         born = self._at_the_start(history)
         since = 0 if born else self._since(history, found)
         if self._finding is not None and since > self._finding.last_step + LOOK_EVERY:
             self._finding = None  # the units had come back
         decay = "" if born else weight_decay.shrunk(history, since)
         known = {layer.name for layer in history.layers}
-        meaning = (
-            "No gradient reaches these weights: the slope of their units is 0 for every example, as that of a relu "
-            "below 0, or another factor of the gradient is 0 or too small for a number."
-            if "gradient" in what
-            else "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the "
-            "unit back."
-        )
         self.tell(
             history,
             "critical" if worst[1] > 0.9 else "warning",
             "Dead units",
             f"{least}{number(100 * worst[1])} % of the {what.format(worst[0])}.",
-            meaning + decay,
+            (_NO_GRADIENT if by_gradient else _NO_SLOPE) + decay,
             ("model.init=he",)
             if state.all_zero
             else ("model.initial_bias=0 model.init=he", "model.norm=batch", "model.activation=gelu")
@@ -86,6 +77,22 @@ class DeadUnits(Looking):
             tuple(name for name, _ in found if name in known),
             first=since,
         )
+
+    def _found(self, history: History) -> tuple[str, list[tuple[str, float]]]:
+        """Return what is 0, with {} for the layer, and the share of it in each layer that has too much of it."""
+        found: list[tuple[str, float]] = []
+        what = "units of {} are 0 for every example of a batch"
+        if history.activations and (history.activations[-1].step > len(history) - LOOK_EVERY or self._finding is None):
+            what += f" of step {history.activations[-1].step:,}"
+            found = [(layer.layer, layer.dead) for layer in history.activations[-1].layers if layer.dead > self.share]
+        if (
+            not found
+            and len(history) >= LOOK_EVERY
+            and not (history.settings and history.settings[-1][1].dtype == "fp16")
+        ):
+            what = f"gradient entries of {{}} were exactly 0 at each of the {LOOK_EVERY} steps {up_to(history)}"
+            found = self._by_gradient(history)
+        return what, found
 
     def _at_the_start(self, history: History) -> bool:
         return any(

@@ -13,6 +13,7 @@ from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
 
 _INPUTS = "problem.scaling=standardized problem.input_scale=1"
+_WIDER = ("precision.dtype=bf16", "precision.dtype=fp32")
 
 
 @dataclass
@@ -46,19 +47,35 @@ class Fp16Overflow(Looking):
         row = history.row(step)
         since = _in_fp16_since(history)
         at_once = step < since + self.first_steps and not math.isfinite(row["loss"])
-        text = ""
+        if text := self._text(history, state, since, at_once=at_once):
+            self.tell(
+                history,
+                "critical",
+                "Too large for fp16",
+                text + " The largest number of fp16 is 65504.",
+                "A larger value becomes Inf. GradScaler skips such an update; without it, Inf reaches the weights.",
+                (_INPUTS, *_WIDER) if at_once and not since
+                else (*_WIDER, _INPUTS) if at_once
+                else ("precision.scaling=dynamic", *_WIDER, _INPUTS),
+                first=step - self._skipped + 1 if self._skipped >= self.skips else step,
+            )  # fmt: skip
+
+    def _text(self, history: History, state: Progress, since: int, *, at_once: bool) -> str:
+        """Return what was measured, "" where nothing was too large. The run is in fp16 since that step, and
+        `at_once` says that its loss is not finite within the first steps there."""
+        step, row = len(history) - 1, history.row(len(history) - 1)
         if self._skipped >= self.skips:
-            text = (
+            return (
                 f"The scaler skipped {self._skipped:,} updates in a row {up_to(history)}; its scale was "
                 f"{number(row['scale'])} there."
             )
-        elif state.broken and at_once:
+        if state.broken and at_once:
             when = f", and precision.dtype is fp16 since step {since:,}" if since else ""
-            text = (
+            return (
                 f"The loss is {number(row['loss'])} at step {step:,}{when}: a value in the forward pass or in the loss "
                 "is too large."
             )
-        elif (
+        if (
             state.broken
             and row["nonfinite"]
             and not row["skipped"]
@@ -66,24 +83,11 @@ class Fp16Overflow(Looking):
             and self._calm(history, step)
         ):
             entries = plural(int(row["nonfinite"]), "gradient entry", "gradient entries")
-            text = (
+            return (
                 f"At a loss scale of {number(row['scale'])}, {entries} of step {step:,} left the range of fp16, "
                 f"while the loss is {number(row['loss'])}."
             )
-        if text:
-            self.tell(
-                history,
-                "critical",
-                "Too large for fp16",
-                text + " The largest number of fp16 is 65504.",
-                "A larger value becomes Inf. GradScaler skips such an update; without it, Inf reaches the weights.",
-                (_INPUTS, "precision.dtype=bf16", "precision.dtype=fp32")
-                if at_once and not since
-                else ("precision.dtype=bf16", "precision.dtype=fp32", _INPUTS)
-                if at_once
-                else ("precision.scaling=dynamic", "precision.dtype=bf16", "precision.dtype=fp32", _INPUTS),
-                first=step - self._skipped + 1 if self._skipped >= self.skips else step,
-            )
+        return ""
 
     def _calm(self, history: History, step: int) -> bool:
         norms = history.column("grad_norm", step - 3, step)

@@ -180,6 +180,22 @@ class GalleryPage(QWidget):
 
     def _lay_out(self) -> None:
         self.next_preset: Preset | None = None
+        self.empty = QLabel("No preset has all these words.")
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty.hide()
+        self.area: QScrollArea = scrolled(self.wall, "Presets")
+        head = self._head()
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(head)
+        column.addWidget(self.empty)
+        column.addWidget(self.area, 1)
+        theme.dress(head)
+        theme.dress(self.empty)
+
+    def _segments(self) -> QFrame:
+        """Return the two buttons that choose how the cards are grouped, as one control."""
         segments = QFrame()
         segments.setObjectName("segments")
         row = QHBoxLayout(segments)
@@ -197,6 +213,10 @@ class GalleryPage(QWidget):
             group.addButton(button)
             row.addWidget(button)
         self.by_cause.setChecked(True)
+        return segments
+
+    def _head(self) -> QWidget:
+        """Return the two lines above the cards."""
         self.last.hide()
         self.next.hide()
         self.next.setProperty("role", "primary")
@@ -211,31 +231,20 @@ class GalleryPage(QWidget):
         top.addStretch(1)
         for widget in (self.at_start, self.back):
             top.addWidget(widget)
-        for widget in (self.search, segments):
+        for widget in (self.search, self._segments()):
             below.addWidget(widget)
         below.addStretch(1)
         for widget in (self.last, self.next):
             below.addWidget(widget)
         for line in (top, below):
             line.setSpacing(12)
-        self.empty = QLabel("No preset has all these words.")
-        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.empty.hide()
-        self.area: QScrollArea = scrolled(self.wall, "Presets")
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
         head = QWidget()
         rows = QVBoxLayout(head)
         rows.setContentsMargins(0, 0, 0, 0)
         rows.setSpacing(0)
         rows.addLayout(top)
         rows.addLayout(below)
-        column.addWidget(head)
-        column.addWidget(self.empty)
-        column.addWidget(self.area, 1)
-        theme.dress(head)
-        theme.dress(self.empty)
+        return head
 
 
 class _Wall(QWidget):

@@ -180,14 +180,9 @@ def _display() -> list[Check]:
     if _headless():  # a server needs none
         return []
     if not _version("PySide6-Essentials"):
-        return [
-            Check(
-                "Display",
-                False,
-                "not checked, as PySide6 is not installed",
-                "Install it with: pip install PySide6-Essentials",
-            )
-        ]
+        return _no_display(
+            "not checked, as PySide6 is not installed", "Install it with: pip install PySide6-Essentials"
+        )
     try:
         done = subprocess.run(
             [sys.executable, "-c", _FIRST_WINDOW],
@@ -198,14 +193,7 @@ def _display() -> list[Check]:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as fault:
-        return [
-            Check(
-                "Display",
-                False,
-                f"Qt gave no answer: {fault}",
-                "Check the display; `gradstudio run` trains without one.",
-            )
-        ]
+        return _no_display(f"Qt gave no answer: {fault}", "Check the display; `gradstudio run` trains without one.")
     if done.returncode == 0:
         where = (
             os.environ.get("QT_QPA_PLATFORM")
@@ -216,16 +204,14 @@ def _display() -> list[Check]:
         return [Check("Display", True, where)]
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     if library := system_libraries.missing(done.stderr):
-        return [Check("Display", False, f"Qt needs the system library {library[0]}", library[1])]
+        return _no_display(f"Qt needs the system library {library[0]}", library[1])
     told = next((line for line in lines if "display" in line.lower()), lines[0] if lines else "no window can be opened")
-    return [
-        Check(
-            "Display",
-            False,
-            told[:200],
-            "The app needs a desktop (DISPLAY or WAYLAND_DISPLAY); `gradstudio run` trains without one.",
-        )
-    ]
+    cure = "The app needs a desktop (DISPLAY or WAYLAND_DISPLAY); `gradstudio run` trains without one."
+    return _no_display(told[:200], cure)
+
+
+def _no_display(told: str, cure: str) -> list[Check]:
+    return [Check("Display", False, told, cure)]
 
 
 def _drawing() -> list[Check]:
