@@ -392,7 +392,8 @@ class Simulator:
         self._leave()
         end = time.monotonic() + seconds
         for worker in self._leaving:
-            worker.join(max(end - time.monotonic(), 0))
+            if not worker.leave_if_stuck():
+                worker.join(max(end - time.monotonic(), 0))
             if worker.is_alive() and not worker.leave_if_stuck():
                 worker.abandon()
         written = self._library_writer is None or self._library_writer.close(max(end - time.monotonic(), LAST_WRITING))
