@@ -715,7 +715,7 @@ class Experiment(BaseModel):
             if self[name] != KNOBS[name].default:
                 raise KnobError(
                     f"{name} = {format_value(self[name])} is not allowed with the studio file {self.studio_file.name}, "
-                    f"which brings its own {_WHAT[KNOBS[name].section]}"
+                    f"which brings its own {WHAT_IT_BRINGS[KNOBS[name].section]}"
                 )
         for name, values in NOT_BESIDE_A_FILE.items():
             if self[name] in values:
@@ -837,7 +837,7 @@ def _explain(fault: ValidationError) -> KnobError:
 
 
 _AND_MORE = 40  # letters of an error that are left for its beginning on a terminal, and for "and 9 more"
-_WHAT = {"model": "model", "optimizer": "model", "problem": "data", "loss": "loss"}
+WHAT_IT_BRINGS = {"model": "model", "optimizer": "model", "problem": "data", "loss": "loss"}
 
 
 def _no_section(name: str) -> str:

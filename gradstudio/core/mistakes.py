@@ -82,6 +82,7 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
         (lambda knobs: True, "the loss hardly shows it: each step is shorter, and made of the last examples"),
     ),
     "mistakes.normalize_each_micro_batch": (
+        (lambda knobs: knobs.studio_file is not None, "changes nothing: a studio file brings its own loss"),
         _ALONE,
         (_unweighted, "changes nothing without class weights: set loss.class_weights = balanced"),
     ),

@@ -95,7 +95,8 @@ def test_its_knobs_stand_above_all_others_and_go_with_it(window: Window, tmp_pat
     window.knobs.search.setText("depth")
     window.refresh()
     assert (
-        rows["model.depth"].note.text() == "no effect: points.py brings its own" and not rows["model.depth"].isEnabled()
+        rows["model.depth"].note.text() == "no effect: points.py brings its own model"
+        and not rows["model.depth"].isEnabled()
     )
     window.controls.set_knob("model.depth", 7)
     assert "points.py" in window.message.shown and window.simulator.requested.model.depth == 2

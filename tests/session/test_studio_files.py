@@ -18,7 +18,7 @@ from own_models import GOOD, preset
 from waiting import PATIENCE, join, until
 
 import gradstudio
-from gradstudio.core import presets, studio_file, trust
+from gradstudio.core import mistakes, presets, studio_file, trust
 from gradstudio.core.check_note import ASKED, NOTE, CheckNote
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import BROUGHT, KNOBS, Experiment, parse_assignment
@@ -40,6 +40,7 @@ from gradstudio.session.running import fix_trials, foreground, worker
 from gradstudio.session.running.slow_step import slow_step
 from gradstudio.session.script import script
 from gradstudio.session.simulator import Simulator
+from gradstudio.session.words.knob_hints import why_not
 from gradstudio.session.words.run_state import describe
 from gradstudio.session.words.story import in_words
 
@@ -245,6 +246,15 @@ def test_what_the_file_brings_itself_does_not_apply(tmp_path: Path, name: str) -
         other = "2"
     with pytest.raises(KnobError, match=rf"{name} = .* is not allowed with the studio file points.py, which brings"):
         experiment.with_texts([f"{name}={other}"])
+
+
+def test_a_knob_without_an_effect_says_what_the_file_brings_and_no_way_that_is_refused(tmp_path: Path) -> None:
+    knobs = preset(tmp_path).experiment.with_value("mistakes.normalize_each_micro_batch", True)
+    assert mistakes.note("mistakes.normalize_each_micro_batch", knobs) == (
+        "changes nothing: a studio file brings its own loss"
+    )
+    for name, what in (("optimizer.discriminator_factor", "model"), ("problem.baseline", "data"), ("loss.eps", "loss")):
+        assert why_not(KNOBS[name], knobs) == f"no effect: points.py brings its own {what}"
 
 
 def test_the_knobs_of_a_file_are_its_keyword_defaults(tmp_path: Path) -> None:

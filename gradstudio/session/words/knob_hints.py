@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradstudio.core import mistakes
-from gradstudio.core.experiment import BROUGHT, KNOBS, Experiment
+from gradstudio.core.experiment import BROUGHT, KNOBS, WHAT_IT_BRINGS, Experiment
 from gradstudio.core.knobs import Condition, Knob, Value
 from gradstudio.core.text import number, plural
 from gradstudio.session.record.run import Run
@@ -35,7 +35,7 @@ def hint(name: str, requested: Experiment, run: Run) -> Hint:
 def why_not(knob: Knob, requested: Experiment) -> str:
     """Return why a knob has no effect beside the others."""
     if requested.studio_file is not None and knob.name in BROUGHT:
-        return f"no effect: {requested.studio_file.name} brings its own"
+        return f"no effect: {requested.studio_file.name} brings its own {WHAT_IT_BRINGS[knob.section]}"
     return applies_to(knob)
 
 
