@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing import forkserver
@@ -390,6 +391,39 @@ def test_who_ends_or_hangs_is_named_and_no_process_is_left(
             trainer.advance()
     assert str(failure.value).startswith(told.replace("step 3", f"step {trainer.step}"))
     assert not multiprocessing.active_children() and trainer.evaluate() is None
+
+
+def test_one_that_is_stopped_within_a_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it counts as one that waits for the others."""
+    monkeypatch.setattr(crew, "STILL", 1.0)
+    trainer = RankedTrainer(SMALL.with_texts(["distributed.ranks=3", "problem.batch_size=15", "run.steps=100000"]))
+    places, process = trainer._crew._places, trainer._crew._processes[2].pid or 0
+
+    def stop() -> bool:
+        if places[2] > 0:
+            os.kill(process, signal.SIGSTOP)
+            if places[2] > 0:
+                return True
+            os.kill(process, signal.SIGCONT)
+        return False
+
+    stopper = threading.Thread(target=until, args=(stop,))
+    stopper.start()
+    with pytest.raises(RankFailure, match=r"^Rank 2 of 3 hangs in step \d+: for 1 s its process has stood still"):
+        while True:
+            trainer.advance()
+    stopper.join()
+    assert not multiprocessing.active_children()
+
+
+def test_where_the_server_of_the_ranks_ends_no_rank_is_blamed() -> None:
+    trainer = RankedTrainer(SMALL)
+    trainer.advance()
+    os.kill(forkserver._forkserver._forkserver_pid or 0, signal.SIGKILL)
+    with pytest.raises(RankFailure, match=r"^The server that began the 2 ranks has ended in step "):
+        while True:
+            trainer.advance()
+    forkserver._forkserver._stop()
 
 
 def test_no_rank_outlives_the_program() -> None:

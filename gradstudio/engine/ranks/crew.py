@@ -2,7 +2,8 @@
 
 A rank that ends is known at once, by its process. One that hangs is known by the others: each tells in a small shared
 file since when it waits in a collective call, or that it has left the training loop. Who does neither while the others
-wait is the one that hangs. torch itself blames the rank that waits."""
+wait is the one that hangs. torch itself blames the rank that waits. A process that is stopped may stand anywhere, also
+in such a call: it is known by its heart, which a thread of each rank lets beat in that file."""
 
 from __future__ import annotations
 
@@ -30,9 +31,11 @@ from gradstudio.engine.ranks import rank_process
 START = 180.0  # seconds in which torch has to be imported and the ranks have to meet
 HANGS = 6.0  # seconds that others wait for a rank
 TIMES = 5.0  # and as many times as long as they worked themselves
+STILL = 6.0  # seconds in which a heart does not beat
 LOOK = 0.2  # seconds between two looks whether somebody hangs
 STOPPING = 0.5  # seconds that a step may still take once the run is to stop
 GOING = 0.5  # seconds in which a process that failed may turn out to have ended
+_UNKNOWN = 255  # exit code of a process whose server has ended, and so cannot tell it
 PRELOADED = ["gradstudio.engine.ranks.warm"]
 
 
@@ -47,13 +50,19 @@ class Crew:
         """Start the processes. RankFailure where they do not come up."""
         self.size, self.step, self.stopped = experiment.distributed.ranks, 0, stopped
         self._folder = Path(tempfile.mkdtemp(prefix="gradstudio-ranks-"))
-        self._places = np.memmap(self._folder / rank_process.PLACES, np.float64, "w+", shape=(self.size,))
+        shape = rank_process.SHARED, self.size
+        self._places, self._beats = np.memmap(self._folder / rank_process.PLACES, np.float64, "w+", shape=shape)
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
         self._selector = selectors.DefaultSelector()
         atexit.register(self.close)  # before multiprocessing waits for processes that may be stopped by a signal
         try:
-            self._start(experiment)
+            try:
+                self._start(experiment)
+            except (EOFError, OSError) as why:
+                raise RankFailure(
+                    f"The ranks could not be begun: the server that begins them has ended ({why})."
+                ) from None
             self.about = self._gather(range(self.size), START)[0]
             self._forget_folder()  # the ranks have met, and what they share stays with those who have it open
         except BaseException:
@@ -102,6 +111,7 @@ class Crew:
         """Wait for the answers of these ranks."""
         waiting, answers, refused, began = set(ranks), {}, "", time.monotonic()
         halted = latest = 0.0
+        hearts = _Hearts(self._beats)
         while waiting:
             for key, _ in self._selector.select(LOOK):
                 rank = key.data
@@ -116,8 +126,9 @@ class Crew:
             if limit and now > began + limit:
                 raise RankFailure(f"Rank {min(waiting)} did not come up within {limit:.0f} s.")
             if now > began + LOOK:
-                self._check_hanging(began, now)
+                self._check_hanging(waiting, began, now)
                 self._check_slow(waiting, began, latest, now)
+                self._check_hearts(hearts, now)
                 halted = halted or (now if self.stopped() else 0.0)
                 if halted and now > halted + STOPPING:
                     raise Stopped
@@ -138,6 +149,10 @@ class Crew:
         """Return what to say of a rank that ended or failed. Where another one has ended, that one is to blame."""
         end = time.monotonic() + GOING
         while time.monotonic() < end:
+            if all(process.exitcode == _UNKNOWN for process in self._processes):
+                return RankFailure(
+                    f"The server that began the {self.size} ranks has ended in step {self.step:,}, and they with it."
+                )
             for other, process in enumerate(self._processes):
                 if process.exitcode is not None and (process.exitcode != 0 or other == rank):
                     how = _ended(process.exitcode)
@@ -146,21 +161,23 @@ class Crew:
             time.sleep(0.01)
         return RankFailure(f"Rank {rank} of {self.size} failed in step {self.step:,}: {why or 'it does not answer'}.")
 
-    def _check_hanging(self, began: float, now: float) -> None:
-        """Raise RankFailure where some ranks have waited far too long for others that do not come."""
+    def _check_hanging(self, waiting: set[int], began: float, now: float) -> None:
+        """Raise RankFailure where some ranks have waited far too long for others that do not come. `waiting`: those
+        that have not answered yet."""
         since = np.array(self._places)
         waits, gone = since > 0, since < 0
+        missing = ~waits & np.isin(np.arange(self.size), [*waiting])
         if waits.any() and gone.any():
             raise RankFailure(
                 f"Rank {_listed(gone)} of {self.size} has no batch for step {self.step:,} and has left the training "
                 f"loop. {_waiting(waits)} for it in the all-reduce, for good."
             )
-        if not waits.any() or waits.all():
+        if not waits.any() or not missing.any():
             return
         latest = float(since[waits].max())
         if now - latest > max(HANGS, TIMES * (latest - began)):
             raise RankFailure(
-                f"Rank {_listed(~waits)} of {self.size} hangs in step {self.step:,}: for {now - latest:.0f} s it has "
+                f"Rank {_listed(missing)} of {self.size} hangs in step {self.step:,}: for {now - latest:.0f} s it has "
                 f"not come to the all-reduce, where {_waiting(waits).lower()}."
             )
 
@@ -171,6 +188,15 @@ class Crew:
             raise RankFailure(
                 f"Rank {listed(sorted(waiting))} of {self.size} hangs in step {self.step:,}: for "
                 f"{now - latest:.0f} s it has not ended the step that the others have made."
+            )
+
+    def _check_hearts(self, hearts: _Hearts, now: float) -> None:
+        """Raise RankFailure where processes stand still."""
+        still = hearts.look(now)
+        if still.any():
+            raise RankFailure(
+                f"Rank {_listed(still)} of {self.size} hangs in step {self.step:,}: for {STILL:.0f} s its process has "
+                "stood still, as one that a signal or a debugger has stopped."
             )
 
     def close(self) -> None:
@@ -187,6 +213,23 @@ class Crew:
 
     def _forget_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Hearts:
+    """The hearts of the ranks, as they are looked at. What counts is how often they were found unchanged: where this
+    program itself stood still, so did all of them."""
+
+    def __init__(self, beats: np.ndarray) -> None:
+        self._beats, self._seen, self._latest = beats, np.array(beats), time.monotonic()
+        self._still = np.zeros(len(beats))  # seconds
+
+    def look(self, now: float) -> np.ndarray:
+        """Return which have stood still for far too long; one that has never beaten has not begun."""
+        beats = np.array(self._beats)
+        passed, self._latest = min(now - self._latest, 2 * LOOK), now
+        self._still = np.where((beats == self._seen) & (beats > 0), self._still + passed, 0.0)
+        self._seen = beats
+        return self._still > STILL
 
 
 def _listed(ranks: np.ndarray) -> str:

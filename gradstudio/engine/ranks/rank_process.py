@@ -21,6 +21,8 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 
 STORE, PLACES = "store", "places"  # files in the ranks' folder
+SHARED = 2  # rows of the second: since when each rank waits, and when its heart has beaten last
+BEAT = 0.25  # seconds
 FOREVER = timedelta(days=30)  # for a collective call: who watches over the ranks ends them
 LONGEST = 200  # letters of a fault that are told
 _PARENT_DIES = 1  # PR_SET_PDEATHSIG
@@ -61,7 +63,8 @@ def _join(rank: int, experiment: Experiment, folder: Path) -> Any:
     from gradstudio.engine.ranks.rank_trainer import RankTrainer
 
     world = experiment.distributed.ranks
-    places = np.memmap(folder / PLACES, np.float64, "r+", shape=(world,))
+    places, beats = np.memmap(folder / PLACES, np.float64, "r+", shape=(SHARED, world))
+    threading.Thread(target=_beat, args=(beats, rank), name="heart", daemon=True).start()
 
     def waits(begins: bool) -> None:
         places[rank] = time.monotonic() if begins else 0.0
@@ -72,6 +75,13 @@ def _join(rank: int, experiment: Experiment, folder: Path) -> Any:
     store = FileStore(str(folder / STORE), world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=FOREVER)
     return RankTrainer(experiment, rank, world, waits, leaves)
+
+
+def _beat(beats: np.ndarray, rank: int) -> None:
+    """Tell again and again that this process runs."""
+    while True:
+        beats[rank] = time.monotonic()
+        time.sleep(BEAT)
 
 
 def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
