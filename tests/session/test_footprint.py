@@ -111,7 +111,7 @@ def test_a_run_over_its_budget_is_refused_with_what_fits() -> None:
     Worker(run).run()
     assert run.status == "failed" and run.refused and not len(run.history)
     assert re.match(r"Out of memory in the forward pass, operation \w+: tried to allocate 0.262 MB with 1", run.message)
-    assert "of run.memory_budget = 2 taken; a step takes 2." in run.message and len(run.message) <= LONGEST_LINE
+    assert "of run.memory_budget = 2 MB taken; a step takes 2." in run.message and len(run.message) <= LONGEST_LINE
     assert "what fits: batch " in run.message and ", same gradient" in run.message
     footprint, cures = ASKED.of(experiment) or (None, ())
     assert footprint is not None and texts.size(footprint.peak) in report.html(run).partition("<h2>Memory")[2]

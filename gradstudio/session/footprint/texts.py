@@ -74,7 +74,7 @@ def refusal(experiment: Experiment, footprint: Footprint, cures: Iterable[Cure])
     text = (
         f"out of memory {place(moment.phase, moment.operation)}: tried to allocate "
         f"{size(moment.after - moment.before)} with {size(moment.before)} of run.memory_budget = "
-        f"{experiment.run.memory_budget} taken; a step takes {size(footprint.peak)}"
+        f"{experiment.run.memory_budget} MB taken; a step takes {size(footprint.peak)}"
     )
     tried = list(cures)
     if fitting := [cure_text(cure) for cure in tried if cure.fits]:
