@@ -16,8 +16,10 @@ from pytestqt.qtbot import QtBot
 from waiting import LONG
 
 from gradstudio.core.layer_sample import BINS, histogram
+from gradstudio.gui.drawing.axes import LayerAxis
 from gradstudio.gui.drawing.row_groups import groups
 from gradstudio.gui.export import plot_menu
+from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.gui.window import Window
 
 
@@ -147,3 +149,26 @@ def test_many_layers_are_named_by_module() -> None:
     assert deep[1].name == "blocks.0.attention" and deep[0].first == 0 and deep[-1].stop == len(names)
     assert all(one.stop == other.first for one, other in pairwise(deep))
     assert groups(("weight", "bias"), 5) == []
+
+
+def test_many_layers_of_one_module_are_named_by_what_is_in_it(qapp: QApplication) -> None:
+    """60 layers in one module had its name alone beside them."""
+    axis = LayerAxis("left")
+    names = tuple(f"hidden.{layer}.{kind}" for layer in range(60) for kind in ("weight", "bias"))
+    axis.show_names((*names, "head.weight", "head.bias"))
+    ((_, places),) = axis.tickValues(0, 122, 110)
+    told = axis.tickStrings(places, 1.0, 1.0)
+    assert 5 <= len(told) <= 10 and told[0] == "hidden.0" and told[-1] == "head"
+    assert min(np.diff(places)) / 122 * 110 >= 11
+
+
+def test_of_a_line_of_parts_whole_ones_are_left_out(qtbot: QtBot) -> None:
+    label = PartsLabel("Weights", "norm 3.05e22", "std 4.63e20")
+    qtbot.addWidget(label)
+    label.show()
+    whole = label.fontMetrics().horizontalAdvance("Weights · norm 3.05e22 · std 4.63e20")
+    for width, text in (
+        (whole, "Weights · norm 3.05e22 · std 4.63e20"), (whole - 1, "Weights · norm 3.05e22"), (3, "Weights"),
+    ):  # fmt: skip
+        label.resize(width, 20)
+        assert label.text() == text and label.accessibleName().endswith("std 4.63e20")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QPointF
-from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QColor, QPainter, QPixmap
+from PySide6.QtWidgets import QApplication, QGraphicsScene, QGraphicsView
 from pytestqt.qtbot import QtBot
 from waiting import settle
 
@@ -22,7 +22,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.gui.drawing import axes
+from gradstudio.gui.drawing import axes, pyqtgraph_internals
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
 from gradstudio.gui.drawing.heatmap_image import LayerBins
@@ -707,6 +707,39 @@ def test_a_low_plot_has_two_numbers_on_its_axis(qapp: object, height: int, low: 
     """As the plot of directions in a window of 1280 x 720."""
     ((_, values),) = axes.LinearAxis("left").tickValues(low, low + length, height)
     assert 2 <= len(values) <= 12 and all(low <= value <= low + length for value in values)
+
+
+@pytest.mark.parametrize("high", [0.2, 0.41, 0.45, 0.5, 1.9])
+def test_the_numbers_of_a_low_plot_do_not_lie_on_each_other(qapp: QApplication, high: float) -> None:
+    """As those of the learning rate: 0, 0.1, 0.2, 0.3 and 0.4 stood within 24 px."""
+    for kind, low, top in ((axes.LinearAxis, 0.0, high), (axes.LogAxis, -2.4, 2.5), (axes.LogAxis, -3.9, 0.8)):
+        ((_, values),) = kind("left").tickValues(low, top, 30)
+        assert len(values) >= 2 and min(np.diff(values)) / (top - low) * 30 >= 11
+
+
+def test_a_number_may_stand_out_over_the_end_of_its_axis(qapp: QApplication) -> None:
+    view, axis, picture = QGraphicsView(), axes.LinearAxis("left"), QPixmap(60, 60)
+    view.setScene(QGraphicsScene(view))
+    view.scene().addItem(axis)
+    axis.resize(60, 28)
+    axis.setRange(-0.06, 1.06)
+    with QPainter(picture) as painter:
+        *_, texts = pyqtgraph_internals.private(axis, "generateDrawSpecs")(painter)
+    assert [text for *_, text in texts] == ["0", "1"]
+
+
+def test_the_words_over_a_plot_follow_its_width(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    run = simulator.run = run_of([{}] * 5)
+    stack.timeline.show_reach(4, 12 << 20, 256 << 20)
+    for width, whole in ((900, True), (500, False), (900, True)):
+        stack.resize(width, 700)
+        QApplication.processEvents()
+        stack.timeline._said = 0.0  # as if some time had passed
+        stack.timeline.refresh(run, 1.0)
+        legend = stack.timeline.legend_label
+        assert ("snapshots 12 of 256 MB" in legend.text()) == whole
+        assert legend.sizeHint().width() <= legend.width()
 
 
 @pytest.mark.parametrize("kind", [axes.LogAxis, axes.EitherAxis, axes.Log2Axis])

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtWidgets import QGraphicsPixmapItem
 
 from gradstudio.core.text import number, power, short_name
 from gradstudio.gui.drawing import pyqtgraph_internals
 from gradstudio.gui.drawing.cheap_frame import leave_unpainted
-from gradstudio.gui.drawing.row_groups import Group, groups
+from gradstudio.gui.drawing.row_groups import Group, finer, groups
 from gradstudio.gui.theme import theme
 
 LEFT_WIDTH = 104  # px: one left edge for all plots, wide enough for the names of layers
@@ -21,7 +21,9 @@ RIGHT_WIDTH = 64
 FARTHEST = 300  # decades from 1: closer, 10 to that power is a normal float
 HIGH = 14  # px that the name of a layer takes, like all room for texts here before it is zoomed
 CLOSEST = 0.8  # of that, between two names of which most have more room
+SPARSE = 3  # times as many names as there are modules: with so much room, the modules in them are named
 LONGEST = 18  # letters of a layer's name that fit there
+OVER = 6  # px that a number may stand out over the end of its axis, as a 0 at the foot of a low plot does
 
 
 class Axis(pg.AxisItem):
@@ -73,6 +75,10 @@ class Axis(pg.AxisItem):
         """Have the axis drawn anew."""
         self.setTickSpacing()  # which changes nothing, as each axis chooses its own ticks
 
+    def boundingRect(self) -> QRectF:
+        bounds, upright = super().boundingRect(), self.orientation in ("left", "right")
+        return bounds.adjusted(0, -OVER, 0, OVER) if upright else bounds
+
     def setStyle(self, **kwargs: object) -> None:
         self._values_shown = bool(kwargs.get("showValues", self._values_shown))
         super().setStyle(**kwargs)
@@ -98,6 +104,10 @@ class LogAxis(Axis):
         every = max(1, math.ceil((high - low) * 22 * theme.zoom / max(size, 1)))
         decades = [float(d) for d in _multiples(every, low, high)]
         inside = [d for d in decades if minVal <= d <= maxVal]
+        while len(inside) < 2 and every > 1:  # one number alone does not tell a scale
+            every = every * 2 // 3
+            found = [float(d) for d in _multiples(every, low, high) if minVal <= d <= maxVal]
+            inside = [found[0], found[-1]] if len(found) > 2 else found
         if len(inside) >= 3 or maxVal - minVal > 3:
             return [(float(every), inside)]
         if maxVal - minVal > 0.5 or not -FARTHEST < minVal < maxVal < FARTHEST:
@@ -133,7 +143,7 @@ class EitherAxis(LogAxis):
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
         if self.linear:
-            return [(1.0, round_numbers(minVal, maxVal, max(int(size / (40 * theme.zoom)), 2)))]
+            return [(1.0, _linear_ticks(minVal, maxVal, size, 40))]
         return super().tickValues(minVal, maxVal, size)
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
@@ -155,9 +165,7 @@ class LinearAxis(Axis):
     """An axis with ticks at round numbers, at two of them at least."""
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
-        values = round_numbers(minVal, maxVal, max(int(size / (22 * theme.zoom)), 2))
-        # Two steps of a fifth, or at most half, of the axis fit wherever it begins.
-        return [(1.0, values if len(values) > 1 else round_numbers(minVal, maxVal, 5))]
+        return [(1.0, _linear_ticks(minVal, maxVal, size, 22))]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [number(value) for value in values]
@@ -191,14 +199,24 @@ class LayerAxis(Axis):
         if rows <= room:
             self._told = {row + 0.5: name for row, name in enumerate(self.names)}
         else:
-            found = groups(self.names, int(room)) or [Group(name, row, row + 1) for row, name in enumerate(self.names)]
-            apart, last = rows / room * CLOSEST, -math.inf
-            self._told = {}
-            for name, first, stop in found:
-                middle = (first + stop) / 2
-                if middle - last >= apart:  # else it would lie on the name above
-                    self._told[middle], last = name, middle
+            self._told = dict(self._modules(room))
         return [(1.0, list(self._told))]
+
+    def _modules(self, room: float) -> list[tuple[float, str]]:
+        """Return the places and names of modules, as many as there is room for, the first and the last among them."""
+        found = groups(self.names, int(room)) or [Group(name, row, row + 1) for row, name in enumerate(self.names)]
+        if SPARSE * len(found) <= room:  # as where 60 layers are all in one module
+            found = finer(self.names, len(found)) or found
+        apart = len(self.names) / room * CLOSEST
+        told: list[tuple[float, str]] = []
+        for name, first, stop in found:
+            middle = (first + stop) / 2
+            if stop == len(self.names):
+                while len(told) > 1 and middle - told[-1][0] < apart:
+                    told.pop()
+            if not told or middle - told[-1][0] >= apart:  # else it would lie on the name above
+                told.append((middle, name))
+        return told
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [short_name(self._told.get(value, ""), LONGEST) for value in values]
@@ -214,6 +232,16 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [float(v) for v in np.arange(first, last + 1) * step][:50]
+
+
+def _linear_ticks(low: float, high: float, size: float, apart: int) -> list[float]:
+    """Return round numbers some `apart` px from each other on an axis of `size` px, and two of them at least."""
+    count = max(int(size / (apart * theme.zoom)), 2)
+    values = round_numbers(low, high, count)
+    if len(values) < 2:
+        values = round_numbers(low, high, 5)  # two steps of a fifth, or at most half, of the axis fit in any case
+    crowded = len(values) > 2 and len(values) * HIGH * theme.zoom > size
+    return [values[0], values[-1]] if crowded else values
 
 
 def _steps(low: float, high: float, count: int) -> list[float]:

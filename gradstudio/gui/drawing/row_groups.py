@@ -17,12 +17,27 @@ class Group(NamedTuple):
 def groups(names: tuple[str, ...], most: int) -> list[Group]:
     """Return the modules of dotted names in their order, at most `most` of them: told apart by as many parts of the
     name as that allows, by one at least. Empty where no name has a module."""
-    deepest = max((name.count(".") for name in names), default=0)
     found: list[Group] = []
-    for depth in range(deepest, 0, -1):
-        heads = [".".join(name.split(".")[:-1][:depth]) or name for name in names]
-        starts = [0, *(row + 1 for row, (one, other) in enumerate(pairwise(heads)) if one != other), len(names)]
-        found = [Group(heads[first], first, stop) for first, stop in pairwise(starts)]
+    for depth in range(_deepest(names), 0, -1):
+        found = _at_depth(names, depth)
         if len(found) <= most:
             break
     return found
+
+
+def finer(names: tuple[str, ...], than: int) -> list[Group]:
+    """Return the modules told apart by as few parts of the name as give more than `than` of them; empty where none
+    do."""
+    levels = (_at_depth(names, depth) for depth in range(1, _deepest(names) + 1))
+    return next((found for found in levels if len(found) > than), [])
+
+
+def _deepest(names: tuple[str, ...]) -> int:
+    return max((name.count(".") for name in names), default=0)
+
+
+def _at_depth(names: tuple[str, ...], depth: int) -> list[Group]:
+    """Return the modules told apart by so many parts of the name."""
+    heads = [".".join(name.split(".")[:-1][:depth]) or name for name in names]
+    starts = [0, *(row + 1 for row, (one, other) in enumerate(pairwise(heads)) if one != other), len(names)]
+    return [Group(heads[first], first, stop) for first, stop in pairwise(starts)]

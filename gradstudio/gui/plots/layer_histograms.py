@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSpinBox
 from gradstudio.core.layer_sample import BINS, PARTS, Histogram, LayerSample, Part
 from gradstudio.core.text import number, percent
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.gui.widgets.picture import Picture
 
 HEIGHT = 96  # px
@@ -98,13 +99,11 @@ class LayerHistograms(QFrame):
         row.setContentsMargins(12, 2, 12, 4)
         row.setSpacing(16)
         self.pictures: dict[Part, HistogramPicture] = {}
-        self.texts: dict[Part, QLabel] = {}
+        self.texts: dict[Part, PartsLabel] = {}
         for part in PARTS:
-            self.pictures[part], self.texts[part] = HistogramPicture(part), QLabel(TITLES[part])
+            self.pictures[part], self.texts[part] = HistogramPicture(part), PartsLabel(TITLES[part])
             self.texts[part].setProperty("role", "dim")
-            self.texts[part].setTextFormat(Qt.TextFormat.PlainText)
             self.texts[part].setToolTip(ABOUT[part])
-            self.texts[part].setMinimumWidth(1)
             column = QVBoxLayout()
             column.setSpacing(1)
             column.addWidget(self.texts[part])
@@ -135,10 +134,8 @@ class LayerHistograms(QFrame):
         for part in PARTS:
             each = found[part] if found is not None else None
             self.pictures[part].show_of(each)
-            text = f"{TITLES[part]} · {_short(each)}" if each is not None else TITLES[part]
-            if text != self.texts[part].text():
-                self.texts[part].setText(text)
-                self.texts[part].setToolTip(f"{ABOUT[part]}{f' {told(each)}' if each is not None else ''}")
+            self.texts[part].say((TITLES[part], *(_short(each) if each is not None else ())))
+            self.texts[part].setToolTip(f"{ABOUT[part]}{f' {told(each)}' if each is not None else ''}")
 
     def _ask(self) -> None:
         self.step_asked.emit(self.step.value())
@@ -148,14 +145,14 @@ class LayerHistograms(QFrame):
             picture.draw()
 
 
-def _short(found: Histogram) -> str:
+def _short(found: Histogram) -> tuple[str, ...]:
     """Return the norm, and what matters most beside it."""
     if found.zeros == found.size:
-        return "every entry is 0"
+        return ("every entry is 0",)
     if found.nonfinite:
-        return f"{percent(found.nonfinite / found.size)} NaN or Inf"
+        return (f"{percent(found.nonfinite / found.size)} NaN or Inf",)
     beside = f"{percent(found.zeros / found.size)} zeros" if found.zeros else f"std {number(found.std)}"
-    return f"norm {number(found.norm)} · {beside}"
+    return f"norm {number(found.norm)}", beside
 
 
 def told(found: Histogram) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.core.history import Layer
 from gradstudio.core.text import number, percent, plural
@@ -13,6 +13,7 @@ from gradstudio.gui.drawing.shared_cursor import Cursor, StepRange
 from gradstudio.gui.plots.layer_histograms import LayerHistograms
 from gradstudio.gui.plots.layer_plots import LayerLargest, LayerNorms, LayerPlot, LayerShares, LayerUpdates
 from gradstudio.gui.theme import theme
+from gradstudio.gui.widgets.parts_label import PartsLabel
 from gradstudio.session.record.run import Run
 
 KINDS = {"weight": "weight", "recurrent": "recurrent weight", "bias": "bias", "norm": "normalization"}
@@ -117,16 +118,22 @@ class LayerPage(QWidget):
         self.choice.setAccessibleDescription("Layer: choose the layer of this page")
         self.choice.setMaxVisibleItems(24)
         self.choice.activated.connect(lambda: self._turn_to(int(self.choice.currentData())))
-        self.about = QLabel()
-        self.about.setProperty("role", "dim")
-        self.about.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        row = QHBoxLayout(head)
-        row.setContentsMargins(2, 0, 2, 0)
+        self.about, self.outputs = PartsLabel(), QLabel()
+        row = QHBoxLayout()
         row.setSpacing(6)
         for widget in (self.back, self.before, self.after, self.choice):
             row.addWidget(widget)
         row.addSpacing(6)
         row.addWidget(self.about, 1)
+        rows = QVBoxLayout(head)
+        rows.setContentsMargins(2, 0, 2, 0)
+        rows.setSpacing(3)
+        rows.addLayout(row)
+        rows.addWidget(self.outputs)
+        for label in (self.about, self.outputs):
+            label.setProperty("role", "dim")
+            label.setWordWrap(label is self.outputs)
+        self.outputs.hide()
         theme.dress(head)
         return head
 
@@ -165,7 +172,8 @@ class LayerPage(QWidget):
     def _tell(self, run: Run) -> None:
         """Say what the layer is, and how its activation did at the latest sample."""
         if not self._layers:
-            self.about.setText("The run has made no step yet." if not len(run.history) else "")
+            self.about.say(("The run has made no step yet.",) if not len(run.history) else ())
+            self.outputs.hide()
             return
         latest = run.history.activations[-1] if run.history.activations else None
         step = latest.step if latest is not None else -2
@@ -174,15 +182,14 @@ class LayerPage(QWidget):
         self._sampled_at = step
         layer = self._layers[self.place]
         count = f"layer {self.place + 1} of {len(self._layers)}"
-        words = [count, KINDS[layer.role], plural(layer.size, "entry", "entries")]
-        for each in latest.layers if latest is not None else ():
-            if each.layer == layer.name:
-                words.append(
-                    f"outputs at step {step:,}: {percent(each.saturated)} saturated, {percent(each.dead)} dead, "
-                    f"mean {number(each.mean)}, std {number(each.std)}"
-                )
-        self.about.setText(" · ".join(words))
-        self.about.setToolTip(self.about.text())
+        self.about.say((count, KINDS[layer.role], plural(layer.size, "entry", "entries")))
+        told = [each for each in (latest.layers if latest is not None else ()) if each.layer == layer.name]
+        self.outputs.setVisible(bool(told))
+        for each in told:
+            self.outputs.setText(
+                f"Outputs at step {step:,}: {percent(each.saturated)} saturated, {percent(each.dead)} dead, "
+                f"mean {number(each.mean)}, std {number(each.std)}"
+            )
 
     def _clicked(self, plot: LayerPlot, place: QPointF) -> None:
         self._ask(plot.box.step_at(place))

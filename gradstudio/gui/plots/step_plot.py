@@ -275,7 +275,7 @@ class StepPlot(QFrame):
     def _connect(self) -> None:
         self.widget.installEventFilter(self)
         self.widget.mouse_moved.connect(self._mouse_moved)
-        self.widget.resized.connect(self.settle)
+        self.widget.resized.connect(self._resized)
         self.box.sigTransformChanged.connect(self._place_labels)
         self.box.sigRangeChanged.connect(self._has_moved)
         self.steps.changed.connect(self._steps_changed)
@@ -314,6 +314,10 @@ class StepPlot(QFrame):
     def _place_labels(self) -> None:
         """Put the words where they belong for the ranges and the size."""
         self.marks.place(self.steps.middle)
+
+    def _resized(self) -> None:
+        self._unsaid = True  # as there may be room for more words, or for fewer
+        self.settle()
 
     def _has_moved(self) -> None:
         self._moved = True
