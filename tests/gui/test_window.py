@@ -12,6 +12,7 @@ from PySide6.QtGui import QColor, QDropEvent, QMouseEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractSlider,
+    QApplication,
     QComboBox,
     QLineEdit,
     QMenu,
@@ -27,6 +28,7 @@ from gradstudio.core import files, presets
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import KNOBS
 from gradstudio.engine import notices
+from gradstudio.gui.diagnosis.diagnosis_panel import DiagnosisPanel
 from gradstudio.gui.diagnosis.findings_panel import FindingsPanel
 from gradstudio.gui.knobs.knob_panel import KnobPanel
 from gradstudio.gui.plots.layers import LayersPlot
@@ -568,6 +570,20 @@ def test_the_lesson_stays_in_sight_beside_many_findings(qtbot: QtBot, make_windo
     window.diagnosis.balance()
     heading = window.lesson.heading
     assert heading.mapTo(window, heading.rect().bottomLeft()).y() < window.height() - 100
+
+
+def test_a_short_text_below_the_findings_does_not_lie_over_them(qtbot: QtBot) -> None:
+    """As where the preset is a person's own, without a lesson: Qt gave it 70 px, some of which the findings had."""
+    panel = DiagnosisPanel()
+    qtbot.addWidget(panel)
+    panel.findings.state.show_text("bad", "Diverged", "", "word " * 400)
+    panel.lesson.summary.setText("Short.")
+    panel.resize(320, 400)
+    panel.show()
+    panel.balance()
+    QApplication.processEvents()
+    above, below = panel.findings.parentWidget().parentWidget(), panel.lesson.parentWidget().parentWidget()
+    assert above.geometry().bottom() < below.geometry().top() < 380
 
 
 def test_a_number_is_written_short_and_never_another(window: Window) -> None:

@@ -23,6 +23,8 @@ class DiagnosisPanel(QWidget):
         super().__init__()
         self.findings, self.lesson = FindingsPanel(), LessonPanel()
         self._above, self._below = scrolled(self.findings, "State and findings"), scrolled(self.lesson, "The lesson")
+        for area in (self._above, self._below):
+            area.setMinimumHeight(1)  # else Qt gives each 70 px, and one with a short text would lie over the other
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
@@ -58,9 +60,10 @@ class DiagnosisPanel(QWidget):
             if self._only == "findings" and self._above.height() != self.height():
                 self._above.setFixedHeight(self.height())
             return
-        height, spare = self._height(self._above), int(LESSON_SHARE * self.height())
-        if height > self.height() - spare:  # only then is the lesson measured: to lay texts out takes long
-            height = min(height, self.height() - min(self._height(self._below), spare))
+        height, room = self._height(self._above), self.height() - self._rule.height()
+        spare = int(LESSON_SHARE * self.height())
+        if height > room - spare:  # only then is the lesson measured: to lay texts out takes long
+            height = min(height, room - min(self._height(self._below), spare))
         height = max(height, 0)
         if height != self._above.height():
             self._above.setFixedHeight(height)
