@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QPoint, QRect, QSettings, Qt
 from PySide6.QtGui import QFontMetrics, QImage, QPainter, QTextDocument
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 from waiting import ENDLESS, LONG
 
@@ -28,7 +28,7 @@ from gradstudio.gui.drawing.overlay import MOST
 from gradstudio.gui.runs import runs_controller, saved_searches
 from gradstudio.gui.runs.comparison_dialog import ComparisonDialog, ComparisonTable
 from gradstudio.gui.runs.run_list import RunList
-from gradstudio.gui.runs.run_painter import RunPainter
+from gradstudio.gui.runs.run_painter import RunPainter, title_with_room
 from gradstudio.gui.runs.run_search import SORTS, RunSearch
 from gradstudio.gui.runs.several_runs import SeveralRuns
 from gradstudio.gui.theme import theme
@@ -623,3 +623,14 @@ def test_a_search_is_saved_found_again_and_forgotten(qtbot: QtBot, three: tuple[
     assert saved_searches.load() == {}
     QSettings().setValue(saved_searches.KEY, '{"a": ["x", "no such order", "", ""], "b": 3}')
     assert saved_searches.load() == {}
+
+
+def test_the_change_of_a_branch_is_told_where_there_is_little_room(qapp: QApplication) -> None:
+    metrics = QFontMetrics(theme.font())
+    title = "Deep sigmoid vanishing: optimizer.lr = 0.3"
+    whole = metrics.horizontalAdvance(title)
+    assert title_with_room(metrics, title, whole) == title
+    fitted = title_with_room(metrics, title, whole - 40)
+    assert fitted.endswith("…: optimizer.lr = 0.3") and metrics.horizontalAdvance(fitted) <= whole - 40
+    for text in (title, "A name: with a colon", "No change"):
+        assert metrics.horizontalAdvance(title_with_room(metrics, text, 60)) <= 60

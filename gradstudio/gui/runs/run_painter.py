@@ -137,7 +137,7 @@ class RunPainter(QStyledItemDelegate):
         painter.drawEllipse(QRectF(line.right() - taken + 8, line.center().y() - 2.5, 6, 6))
         painter.setFont(self._strong if current else self._title)
         painter.setPen(theme.color("accent" if current else "text"))
-        painter.drawText(line, _LEFT, _fitted(painter, words.title, line.width() - taken))
+        painter.drawText(line, _LEFT, title_with_room(painter.fontMetrics(), words.title, line.width() - taken))
         painter.setFont(self._small)
         painter.setPen(theme.color("dim"))
         line = QRect(rect.left(), line.bottom() + 4, rect.width(), self._low)
@@ -174,6 +174,17 @@ def _with_room(metrics: QFontMetrics, words: RowTexts, width: int) -> str:
     while len(parts) > 1 and metrics.horizontalAdvance(" · ".join(parts)) > width:
         parts.pop()
     return " · ".join(parts)
+
+
+def title_with_room(metrics: QFontMetrics, title: str, width: int) -> str:
+    """Return as much of a run's title as there is room for. Of a branch the name gives way, and not the change that
+    tells it from the run that it came from."""
+    title = " ".join(title[:300].split())
+    name, colon, change = title.rpartition(": ")
+    left = width - metrics.horizontalAdvance(colon + change)
+    if " = " in change and metrics.horizontalAdvance(title) > width and left >= 4 * metrics.averageCharWidth():
+        return metrics.elidedText(name, _ELIDED, left) + colon + change
+    return metrics.elidedText(title, _ELIDED, max(width, 0))
 
 
 def _fitted(painter: QPainter, text: str, width: int) -> str:

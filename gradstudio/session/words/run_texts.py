@@ -41,12 +41,15 @@ def when(started: float, now: float) -> str:
 
 
 def line(entry: Entry, now: float, *, short: bool = False) -> str:
-    """Return the second line of a row. `short`: without the name of a watched script, which the tooltip has."""
+    """Return the second line of a row. `short`: without the name of a preset or a watched script, which the tooltip
+    has."""
     fork = f"from step {entry.parent_step:,}" if entry.parent else ""
     loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)}"
     preset = entry.preset if not entry.parent else ""  # there is no room for both
     if entry.watched:
         preset = "watched" if short else f"watched in {preset}"
+    elif short:
+        preset = ""
     return " · ".join(
         part for part in (when(entry.started, now), fork, plural(entry.steps, "step", "steps"), loss, preset) if part
     )
@@ -54,7 +57,7 @@ def line(entry: Entry, now: float, *, short: bool = False) -> str:
 
 def words(entry: Entry, now: float) -> RowTexts:
     """Return the texts of a row."""
-    short = line(entry, now, short=True) if entry.watched else ""
+    short = line(entry, now, short=True)
     return RowTexts(entry.title, outcome(entry), line(entry, now), entry.tags, entry.note, short)
 
 
