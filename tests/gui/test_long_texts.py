@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtGui import QFontMetrics
-from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 from waiting import LONG
 
@@ -101,6 +101,17 @@ def test_a_text_too_long_for_a_preset_is_refused_when_it_is_pasted(window: Windo
     assert len(dialog.text.toPlainText()) == LONGEST_PASTED and not dialog.problem.text()
     dialog.text.insertFromMimeData(pasted)
     assert len(dialog.text.toPlainText()) == LONGEST_PASTED and dialog.problem.text()
+
+
+def test_the_buttons_of_a_file_dialog_have_room_for_their_icons(window: Window) -> None:
+    dialog = file_dialog(window, "Save", "")
+    dialog.setOption(QFileDialog.Option.DontUseNativeDialog)
+    dialog.open()
+    for button in dialog.findChildren(QToolButton):
+        shown = button.grab().toImage()
+        middle = {shown.pixel(x, y) for x in range(6, shown.width() - 6) for y in range(6, shown.height() - 6)}
+        assert len(middle) > 2, button.objectName()
+    dialog.reject()
 
 
 def test_a_file_dialog_takes_no_name_that_no_file_can_have(window: Window) -> None:

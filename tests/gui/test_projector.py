@@ -53,6 +53,8 @@ def test_it_shows_one_card_in_large_type_and_leaves_as_it_came(qtbot: QtBot, win
     qtbot.waitUntil(lambda: window.simulator.run.over, timeout=WAIT)
     window.refresh(whole=True)
     assert [row.isVisible() for row in lesson.steps] == [False, True]
+    top = window.top
+    assert [each.isVisible() for each in (top.play, top.restart, top.rewind)] == [False, True, True]
     call["projector_card"].call()
     assert findings.isVisible() and not lesson.isVisible()
     call["projector"].call()

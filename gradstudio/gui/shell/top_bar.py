@@ -123,7 +123,8 @@ class TopBar(QWidget):
             )  # so that Space after a click runs and pauses, whatever was clicked
         self._playing: bool | None = None
         self._rewinds_as = ""  # what the table of commands says of rewinding
-        self._alone = False  # whether only the state of the run is shown
+        self._alone = False  # whether only the state of the run is shown, and what goes on from there
+        self._over = False  # whether the run on view is over
         self._title = self._mark = ""  # of the preset; the mark says that knobs differ from it
         self._watch = ChangeWatch()
         self._lay_out()
@@ -155,6 +156,8 @@ class TopBar(QWidget):
         self.rewind.setText(REWIND if healthy is None or not run.over else REWIND_TO.format(healthy))
         over = self.restart if healthy is None else self.rewind
         self._make_primary((self.play if not run.over else over) if controls.can_run or controls.led_here else None)
+        self._over = run.over
+        self._show_controls()
         self.device.setEnabled(controls.led_here)
         self._show_preset(simulator)
 
@@ -199,13 +202,18 @@ class TopBar(QWidget):
         self._make_room()
 
     def show_state_alone(self, alone: bool) -> None:
-        """Show only the button that runs and the state of the run, or everything."""
+        """Show only the state of the run and the buttons that go on from there, or everything."""
         self._alone = alone
-        for part in (
-            self.step, self.restart, self.rewind, self.speed, self.speed_label, self.preset, self.device, self.export
-        ):  # fmt: skip
+        for part in (self.step, self.speed, self.speed_label, self.preset, self.device, self.export):
             part.setVisible(not alone)
+        self._show_controls()
         self._make_room()
+
+    def _show_controls(self) -> None:
+        """Show the buttons that lead the run. Where only its state is shown, a run that is over can be rewound or begun
+        again, and any other can be run."""
+        for button, shown in ((self.play, not self._over), (self.restart, self._over), (self.rewind, self._over)):
+            button.setVisible(shown or not self._alone)
 
     @property
     def _is_tight(self) -> bool:

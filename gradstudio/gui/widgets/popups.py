@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 
 from gradstudio.gui.theme import theme
 
+WIDE = (800, 480)  # px of a file dialog: its columns are not cut
 LOOK = 50  # ms between two looks whether a question of a closed dialog is answered
 
 
@@ -70,6 +71,7 @@ def _describe(dialog: QDialog) -> None:
 def file_dialog(parent: QWidget, title: str, folder: str, kinds: str = "") -> QFileDialog:
     """Return a dialog that asks for a file of these kinds, such as `Presets (*.toml);;All files (*)`."""
     dialog = QFileDialog(parent, title, folder, kinds)
+    dialog.resize(*WIDE)
     # Where the desktop has no file dialog, Qt's own would also rename and delete files: neither is asked for, and Qt
     # warns of a name that the file system refuses as if the program were at fault.
     dialog.setOption(QFileDialog.Option.ReadOnly)
