@@ -18,7 +18,7 @@ from waiting import LONG
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import LessonStep, MapProposal
 from gradstudio.gui.map import map_controller
-from gradstudio.gui.map.plan_dialog import PlanDialog
+from gradstudio.gui.map.plan_dialog import NO_THIRD, PlanDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.window import Window
 from gradstudio.session.map import journal, mapper
@@ -84,6 +84,16 @@ def test_a_map_is_planned_made_read_and_its_cell_opened(qtbot: QtBot, window: Wi
     assert dialog.told.text().startswith(f"{3 * dialog.cells.value():,} cells, ")
     dialog.up.show_text("model.init_gain=0.03:30:log")
     assert dialog.told.text() == before
+    for knob, texts in (("clipping.kind", "none,norm,value,agc,per_tensor"), ("model.residual", "false,true")):
+        dialog.third.setCurrentText(knob)
+        assert dialog.values.text == texts  # all of them, until a person unticks some
+    dialog.values.boxes[0].click()
+    assert dialog.values.text == "true" and dialog.told.text() == before
+    dialog.third.setCurrentText("model.depth")
+    assert dialog.values.line.isVisible() and not dialog.values.boxes
+    dialog.values.line.setText("1,2")
+    assert dialog.told.text().startswith(f"{2 * dialog.cells.value() ** 2:,} cells, ")
+    dialog.third.setCurrentText(NO_THIRD)
     dialog.across.high.setText("0.001")
     dialog.accept()
     assert "FROM must be below TO" in dialog.problem.text() and dialog.isVisible()

@@ -8,7 +8,6 @@ from pathlib import Path
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QListWidget,
@@ -21,11 +20,11 @@ from PySide6.QtWidgets import (
 from gradstudio.core import files
 from gradstudio.core.exam import LETTERS, Exam
 from gradstudio.core.experiment import KNOBS
-from gradstudio.core.knobs import KnobError, Value, format_value
+from gradstudio.core.knobs import KnobError
 from gradstudio.core.text import percent, plural
 from gradstudio.gui.exam import whole_runs
+from gradstudio.gui.exam.changes_editor import ChangesEditor
 from gradstudio.gui.exam.exam_plots import ExamPlots
-from gradstudio.gui.knobs.editors import Editor, editor_for
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.services.tasks import Task
 from gradstudio.gui.widgets.popups import TemporaryDialog
@@ -39,7 +38,7 @@ from gradstudio.session.running.worker import Stop, Worker
 TICK = 33  # ms between two pictures
 PATIENCE = 1.0  # seconds for a step to end when the dialog closes
 SIDE = 400  # px of the column beside the plots
-CAUSES, CHANGES = 150, 64  # px of their lists, at least and at most
+CAUSES = 150  # px of their list, at least
 
 
 class ExamDialog(TemporaryDialog):
@@ -55,22 +54,20 @@ class ExamDialog(TemporaryDialog):
         self._left = False  # it is closed
         self._grading: Task | None = None
         self._was_graded = False
-        self._changed: dict[str, Value] = {}
-        self._editor: Editor | None = None
         self.plots = ExamPlots()
         self.about, self.budget, self.problem, self.verdict = QLabel(), QLabel(), QLabel(), QLabel()
-        self.causes, self.tries, self.changes = QListWidget(), QListWidget(), QListWidget()
-        self.knob = QComboBox()
-        self.add, self.remove = QPushButton("Change it"), QPushButton("Take out")
+        self.causes, self.tries = QListWidget(), QListWidget()
+        self.changes = ChangesEditor(
+            [name for name in KNOBS if not self.exam.is_locked(name)], KNOBS.__getitem__,
+            lambda name: KNOBS[name].default,  # which says nothing of the value in force
+            self.exam.allowed,
+        )  # fmt: skip
         self.diagnose, self.train, self.hand_in = (
             QPushButton("This is the cause"), QPushButton("Train it as it stands"), QPushButton("Hand in this try")
         )  # fmt: skip
-        self._editor_room, self._trying = QWidget(), ()
-        self._editor_place = QVBoxLayout(self._editor_room)
-        self._editor_place.setContentsMargins(0, 0, 0, 0)
+        self._trying: tuple[QWidget, ...] = ()
         self._lay_out()
         self._connect()
-        self._choose_knob(self.knob.currentText())
         self._show_state()
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._tick)
@@ -89,9 +86,7 @@ class ExamDialog(TemporaryDialog):
     # ---- what a person does
 
     def _train_try(self) -> None:
-        texts = [f"{name}={format_value(value)}" for name, value in self._changed.items()]
-        if not self.attempt.sheet.tries:
-            texts = []
+        texts = self.changes.texts if self.attempt.sheet.tries else []
         try:
             run = self.attempt.run(texts)
         except KnobError as fault:
@@ -132,37 +127,6 @@ class ExamDialog(TemporaryDialog):
             return
         self._keep()
         self._grade()
-
-    def _choose_knob(self, name: str) -> None:
-        """Show the editor of a knob. It begins with the knob's default, which says nothing of the value in force."""
-        while item := self._editor_place.takeAt(0):
-            if widget := item.widget():
-                widget.hide()  # until the event loop deletes it
-                widget.deleteLater()
-        self._editor = editor_for(KNOBS[name])
-        self._editor.setParent(self)
-        self._editor.wrong.connect(self.problem.setText)
-        self._editor.set_value(self._changed.get(name, KNOBS[name].default))
-        for part in (self._editor.head, self._editor.foot):
-            if part is not None:
-                part.setEnabled(self.knob.isEnabled())
-                self._editor_place.addWidget(part)
-
-    def _change(self) -> None:
-        assert self._editor is not None
-        changed = {**self._changed, self._editor.knob.name: self._editor.value}
-        try:
-            self.exam.allowed([f"{name}={format_value(value)}" for name, value in changed.items()])
-        except KnobError as fault:
-            self.problem.setText(str(fault))
-            return
-        self._changed = changed
-        self._show_state()
-
-    def _take_out(self) -> None:
-        if item := self.changes.currentItem():
-            self._changed.pop(item.text().partition(" = ")[0], None)
-            self._show_state()
 
     def _look_at(self, place: int) -> None:
         """Show a try. One of an earlier day is trained again first."""
@@ -241,15 +205,11 @@ class ExamDialog(TemporaryDialog):
         self.train.setText(
             "Training …" if self.busy else "Train with these changes" if looked else "Train it as it stands"
         )
-        self.train.setEnabled(not self.busy and not handed_in and (not looked or bool(self._changed)))
+        self.train.setEnabled(not self.busy and not handed_in and (not looked or bool(self.changes.texts)))
         self.diagnose.setEnabled(looked and not sheet.diagnosis)
         self.causes.setEnabled(not sheet.diagnosis)
-        editor = (self._editor.head, self._editor.foot) if self._editor is not None else ()
-        for part in (self.knob, self.add, self.remove, *editor):
-            if part is not None:
-                part.setEnabled(looked and not handed_in)
+        self.changes.allow(looked and not handed_in)
         self._show_handing_in(handed_in)
-        self._fill(self.changes, [f"{name} = {format_value(value)}" for name, value in self._changed.items()])
         self._fill(self.tries, [_told(place, each, self.attempt) for place, each in enumerate(sheet.tries)])
         self.verdict.setVisible(bool(self.verdict.text()))
         for part in self._trying:
@@ -314,37 +274,28 @@ class ExamDialog(TemporaryDialog):
             self.causes.addItem(QListWidgetItem(f"{LETTERS[place]}. {text}"))
         self.causes.setCurrentRow(-1)
         self.causes.setMinimumHeight(CAUSES)
-        self.changes.setMaximumHeight(CHANGES)
         for listed, name, about in (
             (self.causes, "Causes", "The causes to choose from"),
             (self.tries, "Tries", "The runs that were made; the one that is chosen is shown"),
-            (self.changes, "Changes", "The knobs that the next try changes"),
         ):
             listed.setAccessibleName(name)
             listed.setAccessibleDescription(about)
             listed.setWordWrap(True)
-        self.knob.addItems([name for name in KNOBS if not exam.is_locked(name)])
-        self.knob.setCurrentText("optimizer.lr")
-        self.knob.setAccessibleName("Knob to change")
-        self.knob.setAccessibleDescription("Every knob but the locked ones; what it is set to is covered")
-        self.knob.setToolTip("Every knob but the locked ones; what it is set to is covered")
+        self.changes.name_parts(
+            "Knob to change", "Every knob but the locked ones; what it is set to is covered",
+            "The knobs that the next try changes",
+        )  # fmt: skip
         side = QVBoxLayout()
         side.setSpacing(6)
-        row, both = QHBoxLayout(), QHBoxLayout()
-        row.addWidget(self.knob, 1)
-        row.addWidget(self._editor_room, 1)
-        row.setAlignment(self.knob, Qt.AlignmentFlag.AlignTop)
-        both.addWidget(self.add)
-        both.addWidget(self.remove)
         heading = _heading("What the next try changes")
         for part, share in (
             (self.about, 0), (_heading("What is the cause?"), 0), (self.causes, 6), (self.diagnose, 0),
-            (heading, 0), (row, 0), (both, 0), (self.changes, 3), (self.train, 0),
+            (heading, 0), (self.changes, 3), (self.train, 0),
             (_heading("Tries"), 0), (self.tries, 5), (self.hand_in, 0), (self.verdict, 0), (self.budget, 0),
             (self.problem, 0),
         ):  # fmt: skip
-            side.addLayout(part, share) if isinstance(part, QHBoxLayout) else side.addWidget(part, share)
-        self._trying = (heading, self.knob, self._editor_room, self.add, self.remove, self.changes, self.train)
+            side.addWidget(part, share)
+        self._trying = (heading, self.changes, self.train)
         beside = QWidget()
         beside.setLayout(side)
         beside.setFixedWidth(SIDE)
@@ -358,11 +309,10 @@ class ExamDialog(TemporaryDialog):
         self.train.clicked.connect(self._train_try)
         self.diagnose.clicked.connect(self._say_cause)
         self.hand_in.clicked.connect(self._hand_in)
-        self.add.clicked.connect(self._change)
-        self.remove.clicked.connect(self._take_out)
-        self.knob.currentTextChanged.connect(self._choose_knob)
+        self.changes.changed.connect(self._show_state)
+        self.changes.wrong.connect(self.problem.setText)
         self.tries.currentRowChanged.connect(self._look_at)
-        for button in (self.train, self.diagnose, self.hand_in, self.add, self.remove):
+        for button in (self.train, self.diagnose, self.hand_in):
             button.setAutoDefault(False)
 
 

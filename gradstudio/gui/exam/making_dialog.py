@@ -14,6 +14,7 @@ from gradstudio.core.exam import Exam, ExamError
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import Preset
 from gradstudio.gui.exam import whole_runs
+from gradstudio.gui.exam.changes_editor import ChangesEditor
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
@@ -24,6 +25,7 @@ ABOUT = (
     "The run as the knobs are set now, and with a fix, is trained with three seeds: it has to break with each, and the "
     "fix has to hold with each. Then the knobs are packed into a file."
 )
+NO_FIX = "While nothing is listed: as the preset promises, or the first remedy that holds"
 FIRST_FINDING = "As the first finding says"
 LOOK = 100  # ms between two looks how far it is
 
@@ -76,12 +78,18 @@ class MakingDialog(TemporaryDialog):
         super().__init__(context.parent, "Make an exam")
         self._context = context
         self._making: _Making | None = None
-        self.name, self.cause, self.fix = QLineEdit(), QComboBox(), QLineEdit()
+        requested = context.simulator.requested
+        self.name, self.cause = QLineEdit(), QComboBox()
+        self.fix = ChangesEditor(
+            [knob.name for knob, _ in requested.items()], requested.find_knob, requested.__getitem__,
+            requested.with_texts,
+        )  # fmt: skip
         self.changes, self.tries = QSpinBox(), QSpinBox()
         self.about, self.told, self.problem = QLabel(ABOUT), QLabel(), QLabel()
         self.cause.setEditable(True)
         self.cause.addItems([FIRST_FINDING, *causes.CAUSES.values()])
-        self.fix.setPlaceholderText("as the preset promises, or the first remedy that holds")
+        self.fix.name_parts("Knob of the fix", "A knob that heals the run, and its value then", NO_FIX)
+        self.fix_told = QLabel(NO_FIX)
         self.changes.setRange(0, 20)
         self.changes.setSpecialValueText("two more than the fix")
         self.tries.setRange(1, 50)
@@ -92,7 +100,8 @@ class MakingDialog(TemporaryDialog):
         for label, widget, about in (
             ("Title", self.name, "The title of the exam; it should not tell the cause"),
             ("Cause", self.cause, "The right diagnosis: one of the list, or your own words"),
-            ("Fix", self.fix, "Knobs that heal the run, such as clipping.kind=norm"),
+            ("Fix", self.fix, "Knobs that heal the run, and their values then"),
+            ("", self.fix_told, NO_FIX),
             ("Knobs a fix may change", self.changes, "The most knobs that a try may change"),
             ("Tries", self.tries, "The most runs besides the first"),
         ):
@@ -100,7 +109,7 @@ class MakingDialog(TemporaryDialog):
             widget.setAccessibleDescription(about)
             widget.setToolTip(about)
             form.addRow(label, widget)
-        for label, role in ((self.about, "dim"), (self.told, "dim"), (self.problem, "error")):
+        for label, role in ((self.about, "dim"), (self.fix_told, "dim"), (self.told, "dim"), (self.problem, "error")):
             label.setWordWrap(True)
             label.setProperty("role", role)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
@@ -111,6 +120,8 @@ class MakingDialog(TemporaryDialog):
             column.addLayout(part) if isinstance(part, QFormLayout) else column.addWidget(part)
         buttons.accepted.connect(self.accept)
         buttons.rejected.connect(self.reject)
+        self.fix.wrong.connect(self.problem.setText)
+        self.fix.changed.connect(lambda: self.fix_told.setVisible(not self.fix.texts))
         self.setMinimumWidth(520)
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._look)
@@ -127,7 +138,7 @@ class MakingDialog(TemporaryDialog):
         names = {words: name for name, words in causes.CAUSES.items()}
         cause = "" if text == FIRST_FINDING else names.get(text, text)
         self._making = _Making(
-            Path(path), preset, self.name.text().strip(), cause, self.fix.text().split(), self.changes.value(),
+            Path(path), preset, self.name.text().strip(), cause, self.fix.texts, self.changes.value(),
             self.tries.value(),
         )  # fmt: skip
         self.problem.setText("")

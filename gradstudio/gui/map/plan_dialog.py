@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -18,9 +19,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gradstudio.core.knobs import KnobError, format_value
+from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import MOST_CELLS, Preset
 from gradstudio.core.text import plural
+from gradstudio.gui.map.panel_values import PanelValues
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
 from gradstudio.session.map.plan import MOST_SEEDS, Plan, read_plan
@@ -94,7 +96,7 @@ class PlanDialog(TemporaryDialog):
             for name, text in (("x", first.x), ("y", first.y))
         )
         third, _, values = first.by.partition("=")
-        self.third, self.values = QComboBox(), QLineEdit(values)
+        self.third, self.values = QComboBox(), PanelValues()
         self.third.addItems([NO_THIRD, *(knob.name for knob, _ in self._experiment.items())])
         self.third.setCurrentText(third or NO_THIRD)
         self.cells, self.seeds = _number(first.cells, 2, MOST_CELLS), _number(1, 1, MOST_SEEDS)
@@ -110,8 +112,8 @@ class PlanDialog(TemporaryDialog):
             axis.log.toggled.connect(self._show_size)
             for end in (axis.low, axis.high):
                 end.textChanged.connect(self._show_size)
-        self.values.textChanged.connect(self._show_size)
-        self._show_third(self.third.currentText())
+        self.values.changed.connect(self._show_size)
+        self._show_third(self.third.currentText(), values)
 
     def accept(self) -> None:
         try:
@@ -128,28 +130,24 @@ class PlanDialog(TemporaryDialog):
             update={"experiment": self._experiment.with_value("run.steps", self.steps.value())}
         )
         name = self.third.currentText()
-        by = "" if name == NO_THIRD else f"{name}={self.values.text().strip()}"
+        by = "" if name == NO_THIRD else f"{name}={self.values.text}"
         return read_plan(
             preset, self.across.text, self.up.text, self.cells.value(), by, self.seeds.value(),
             full=self.full.isChecked(), before="",
         )  # fmt: skip
 
-    def _show_third(self, name: str) -> None:
-        there = name != NO_THIRD
-        self.values.setEnabled(there)
-        if there:
-            knob = self._experiment.find_knob(name)
-            allowed = ",".join(knob.choices) or f"{format_value(self._experiment[name])},…"
-            self.values.setPlaceholderText(allowed)
+    def _show_third(self, name: str, values: str = "") -> None:
+        if name == NO_THIRD:
+            self.values.show_knob(None, False)
         else:
-            self.values.setPlaceholderText("")
+            self.values.show_knob(self._experiment.find_knob(name), self._experiment[name], values)
         self._show_size()
 
     def _show_size(self) -> None:
         try:
             cells = self._plan().cells  # an axis of whole numbers may have fewer than were asked for
         except KnobError:  # which is said where a person asks for the map
-            panels = 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text().split(",")), 1)
+            panels = 1 if self.third.currentText() == NO_THIRD else max(len(self.values.text.split(",")), 1)
             cells = self.cells.value() ** 2 * panels
         each = plural(self.seeds.value(), "run", "runs")
         self.told.setText(f"{cells:,} cells, each {each} of {plural(self.steps.value(), 'step', 'steps')}.")
@@ -162,7 +160,6 @@ class PlanDialog(TemporaryDialog):
             label.setProperty("role", role)
         for widget, text in (
             (self.third, "A third knob: the map has a panel for each of its values"),
-            (self.values, "The values of the third knob, with commas between them"),
             (self.cells, "The number of cells of each axis"),
             (self.steps, "The number of steps of each run"),
             (self.seeds, "The number of seeds with which each cell is trained"),
@@ -171,7 +168,7 @@ class PlanDialog(TemporaryDialog):
             widget.setAccessibleName(text)
             widget.setToolTip(text)
         third, counts = QHBoxLayout(), QHBoxLayout()
-        third.addWidget(self.third, 2)
+        third.addWidget(self.third, 2, Qt.AlignmentFlag.AlignTop)
         third.addWidget(self.values, 3)
         for name, number in (("Cells of an axis", self.cells), ("Steps", self.steps), ("Seeds", self.seeds)):
             counts.addWidget(QLabel(name))
