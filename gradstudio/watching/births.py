@@ -72,11 +72,16 @@ class Births:
         self._begun.clear()
 
     def before_backward(
-        self, roots: Sequence[Tensor], *, scaled: bool = False, losses: Sequence[Tensor | None] = ()
+        self,
+        roots: Sequence[Tensor],
+        *,
+        scaled: bool = False,
+        losses: Sequence[Tensor | None] = (),
+        number: float | None = None,
     ) -> Provenance | None:
         """Hear that a backward pass begins. Where its loss is not finite, return where that was born; None else, or
         where it is unknown. The Inf of a loss that a scaler has `scaled` may be that of the scale; `losses` are what it
-        was given, None where that is not known."""
+        was given, None where that is not known. `number` is the loss itself, where that was read already."""
         if self._busy:
             return None
         self._before = len(self._roots), self._told, self.unknown
@@ -84,7 +89,7 @@ class Births:
             self._roots.clear()
             self.unknown = f"the step has more than {MOST_PASSES:,} backward passes"
         self._roots += [node for root in roots if (node := root.grad_fn) is not None]
-        if len(roots) == 1 and not scaled and (not losses or losses[0] is None) and is_finite(roots[0]):
+        if number is not None and math.isfinite(number):
             return None
         given = losses or (None,) * len(roots)
         broken = (
@@ -213,37 +218,34 @@ class Births:
         self._begun.clear()  # of passes that ended with an exception
         self._states.after(module, kept.state)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
-        for place, tensor in enumerate([each for each in given if each.requires_grad]):
-            kept.given.append((tensor.detach(), version(tensor)))
-            kept.gradients.append(None)
-            keep = self._keeper(kept, place)
-            kept.held_by.append(weakref.ref(keep))
-            torch_internals.hear_gradient(tensor, keep)
-            node: Any = tensor.grad_fn
-            if node is not None:
-                node.metadata[self.mark] = kept
+        for tensor in given:
+            if tensor.requires_grad:
+                keep = _Keeper(self, kept, len(kept.given))
+                kept.given.append((tensor.detach(), version(tensor)))
+                kept.gradients.append(None)
+                kept.held_by.append(weakref.ref(keep))
+                torch_internals.hear_gradient(tensor, keep)
+                node: Any = tensor.grad_fn
+                if node is not None:
+                    node.metadata[self.mark] = kept
         self._latest = kept, module
 
-    def _keeper(self, kept: KeptPass, place: int) -> Callable[[Tensor], None]:
-        """Return the hook of an output. The graph holds it, so a pass without a backward pass is forgotten."""
-
-        def keep(gradient: Tensor) -> None:
-            if self._busy:
-                return
-            if gradient.requires_grad or kept.gradients[place] is not None:
-                self.unknown = "more than one backward pass went through the same forward pass"
-            kept.gradients[place] = gradient.detach()
-            if self._latest is not None and self._latest[0] is kept:
-                self._latest = None
-            if kept not in self._back:
-                self._passes += 1
-                if self._passes > MOST_PASSES:
-                    self._back.clear()
-                    self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
-                else:
-                    self._back[kept] = None
-
-        return unserializable_hook(keep)  # else torch warns where an output is saved
+    def came_back(self, kept: KeptPass, place: int, gradient: Tensor) -> None:
+        """Hear that a gradient has come back to an output of a pass."""
+        if self._busy:
+            return
+        if gradient.requires_grad or kept.gradients[place] is not None:
+            self.unknown = "more than one backward pass went through the same forward pass"
+        kept.gradients[place] = gradient.detach()
+        if self._latest is not None and self._latest[0] is kept:
+            self._latest = None
+        if kept not in self._back:
+            self._passes += 1
+            if self._passes > MOST_PASSES:
+                self._back.clear()
+                self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
+            else:
+                self._back[kept] = None
 
     # ---- the search
 
@@ -323,6 +325,19 @@ def _is_nan(root: Tensor) -> bool:
 
 def _all_finite(tensors: Sequence[Tensor | None]) -> bool:
     return all(tensor is None or values_of(tensor).finite for tensor in tensors)
+
+
+@unserializable_hook  # else torch warns where an output is saved
+class _Keeper:
+    """The hook of an output. The graph holds it, so a pass without a backward pass is forgotten."""
+
+    __slots__ = ("__weakref__", "_births", "_kept", "_place")
+
+    def __init__(self, births: Births, kept: KeptPass, place: int) -> None:
+        self._births, self._kept, self._place = births, kept, place
+
+    def __call__(self, gradient: Tensor) -> None:
+        self._births.came_back(self._kept, self._place, gradient)
 
 
 class _Hook:

@@ -21,6 +21,17 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradstudio.engine import torch_internals
 from gradstudio.watching.guard import guarded
 
+_forks = 0  # times that this process was forked off the one before it
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_count_fork)  # to ask for the number of the process is a call of the system
+
 
 @dataclass(slots=True)
 class Roots:
@@ -31,6 +42,23 @@ class Roots:
     gradients: tuple[Tensor | None, ...]
     scale: float
     unscaled: tuple[Tensor | None, ...]
+    _number: float | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one tensor of one number, without any factor on it: the loss itself."""
+        tensors = self.tensors
+        return (
+            len(tensors) == 1 and self.scale == 1 and self.gradients[0] is None and self.unscaled[0] is None
+            and tensors[0].numel() == 1
+        )  # fmt: skip
+
+    @property
+    def number(self) -> float:
+        """The number of a plain root. It is read once."""
+        if self._number is None:
+            self._number = self.tensors[0].item()
+        return self._number
 
 
 class Listener(Protocol):
@@ -56,7 +84,7 @@ class Hooks:
 
     def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
-        self._process = os.getpid()
+        self._forks = _forks
         self._depth = threading.local()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
@@ -92,7 +120,7 @@ class Hooks:
     @property
     def _deaf(self) -> bool:
         """True once removed, and in a process that was forked off this one."""
-        return not self._active or os.getpid() != self._process
+        return not self._active or self._forks != _forks
 
     # ---- one part of torch each
 
@@ -121,10 +149,13 @@ class Hooks:
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         tensors = _several(arguments[0] if arguments else named.get("tensors"))
         gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
-        of_thread = self._of_thread
-        unscaled = tuple([of_thread.scaled.get(id(root)) for root in tensors])
-        roots = Roots(tensors, gradients or (None,) * len(tensors), of_thread.scale, unscaled)
-        of_thread.scaled.clear()
+        of_thread, without = self._of_thread, (None,) * len(tensors)
+        if scaled := of_thread.scaled:
+            unscaled = tuple([scaled.get(id(root)) for root in tensors])
+            roots = Roots(tensors, gradients or without, of_thread.scale, unscaled)
+            scaled.clear()
+        else:
+            roots = Roots(tensors, gradients or without, of_thread.scale, without)
         of_thread.scale = 1.0
         self._listener.before_backward(roots)
         return roots
@@ -233,6 +264,6 @@ class _OfThread(threading.local):
 
 def _several(tensors: Any) -> tuple[Any, ...]:
     """Return one tensor or several as a tuple; () for None."""
-    if tensors is None:
-        return ()
-    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+    if isinstance(tensors, Tensor):
+        return (tensors,)
+    return () if tensors is None else tuple(tensors)

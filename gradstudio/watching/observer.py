@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,9 +71,7 @@ class Observer:
         self.gone = False  # True once there is nothing left that could be trained
         self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
-        self._seen: tuple[list[int], list[bool]] | None = (
-            None  # ids of all held by then, and which of them were trained
-        )
+        self._seen: tuple[list[Tensor], list[bool]] = [], []  # all held by then, and which of them were trained
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.dtype: torch.dtype | None = None
@@ -161,14 +160,13 @@ class Observer:
             self._guarded_last()  # while its parameters are still held
             if self._trained is not None:
                 self.parameters.tensors.clear()
-            self._trained = None
+            self._trained, self._seen = None, ([], [])
 
     def bind(self) -> bool:
         """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
         there are any."""
         held = self.held()
-        seen = list(map(id, held)), [tensor.requires_grad for tensor in held]
-        if seen == self._seen and self._trained is not None:
+        if self._trained is not None and self._are_as_seen(held):
             return True
         trained = [tensor for tensor in held if tensor.requires_grad]
         ids = tuple(map(id, trained))
@@ -183,20 +181,33 @@ class Observer:
         try:
             self.parameters = Parameters(ordered)
         except NotMeasurable as fault:
-            self._trained, self._refused = None, ids
+            self._trained, self._seen, self._refused = None, ([], []), ids
             self._sink.refuse(self, str(fault))
             return False
+        seen = held, [tensor.requires_grad for tensor in held]
         self._trained, self._seen, self._rows, self._loop = ids, seen, 0, HeardLoop()
         self._sink.begin(self, layers.described(model, named))
         self._anew()
         return True
+
+    def _are_as_seen(self, held: list[Tensor]) -> bool:
+        """Return whether these are the tensors that the run began with, and the same of them are trained."""
+        before, trained = self._seen
+        return (
+            len(held) == len(before)
+            and all(map(is_, held, before))
+            and [tensor.requires_grad for tensor in held] == trained
+        )
 
     def _has_grown(self) -> bool:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen."""
         assert self._trained is not None
         if (optimizer := self.optimizer) is None:
             return False
-        now = [id(tensor) for tensor in layers.of_optimizer(optimizer) if tensor.requires_grad]
+        held = layers.of_optimizer(optimizer)
+        if self._are_as_seen(held):
+            return False
+        now = [id(tensor) for tensor in held if tensor.requires_grad]
         return len(now) > len(self._trained) and set(now) > set(self._trained)
 
     def has(self, gradient: Tensor) -> bool:
@@ -232,7 +243,10 @@ class Observer:
         if self.schedules:
             self._look_at_schedules()
         if self.births is not None:
-            found = self.births.before_backward(roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled)
+            found = self.births.before_backward(
+                roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,
+                number=roots.number if roots.is_plain else None,
+            )  # fmt: skip
             self._born_before, self._born = self._born, self._born or found
 
     def _throw_away(self) -> Provenance | None:
@@ -460,7 +474,8 @@ class Observer:
             self._settings.read(optimizer, self.clipping, self.dtype, self.parameters.tensors),
             None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
         )  # fmt: skip
-        self._tell_passed_over(finite=not made.went_nonfinite)
+        if self._passed or (self.births is not None and self.births.has_suspects):
+            self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
         if self._born is not None:
             self._sink.explain(self, self._born, "")

@@ -37,6 +37,9 @@ class PassState(NamedTuple):
         return PassState({each: each.value for each in self.variables}, None, None)
 
 
+_PLAIN_STATE = PassState({}, None, None)
+
+
 class PassStates:
     """Keeps the state of each pass. A model that changes nothing of the kind costs nothing after the first passes."""
 
@@ -53,6 +56,8 @@ class PassStates:
             self._note_changes(self._began, found)  # such as by a hook of the backward pass
             self._began = found
             return PassState(found, random.getstate(), np.random.get_state())
+        if not (self._changed or self._python or self._numpy):
+            return _PLAIN_STATE
         return PassState(
             {each: each.value for each in self._changed},
             random.getstate() if self._python else None,

@@ -22,8 +22,8 @@ _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
 
 def loss_of(roots: Roots) -> float:
     """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN where that is no number."""
-    if len(roots.tensors) == 1 and roots.scale == 1 and roots.gradients[0] is None and roots.unscaled[0] is None:
-        return roots.tensors[0].item() if roots.tensors[0].numel() == 1 else UNKNOWN
+    if roots.is_plain:
+        return roots.number
     total = 0.0
     for root, gradient, unscaled in zip(roots.tensors, roots.gradients, roots.unscaled, strict=False):
         if root.numel() != 1:

@@ -41,7 +41,8 @@ class Remote:
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Let the step have another learning rate, of which the script and its scheduler see nothing."""
-        self.after_step(optimizer)  # the step before may have ended with an exception
+        if self._rates:
+            self.after_step(optimizer)  # the step before ended with an exception
         if self.factor != 1:
             self._rates = [group.get("lr") for group in optimizer.param_groups]
             for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
@@ -50,6 +51,8 @@ class Remote:
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Give the groups their own learning rates back."""
+        if not self._rates:
+            return
         for group, rate in zip(optimizer.param_groups, self._rates, strict=False):
             if rate is not None:
                 group["lr"] = rate

@@ -140,7 +140,9 @@ class Watcher:
     def _of_this_thread(self) -> list[Observer]:
         """Return the observers whose gradients may be looked at here: torch crashes where one thread reads a gradient
         while the backward pass of another writes it."""
-        here = threading.get_ident()
+        here, observers = threading.get_ident(), self._observers
+        if len(observers) == 1 and (only := observers[0]).thread == here and not only.gone:
+            return [only]
         return [observer for observer in self._present() if observer.thread == here]
 
     def _claim_reached(self, roots: Roots) -> None:
