@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine import torch_internals
 from gradstudio.engine.gauges import scattered
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.passes.flat import Layout
@@ -189,7 +190,7 @@ class Parameters:
                     where = [0 if tensor is None else next(found_there) for tensor in tensors]
         if where and where == before[0]:
             return before
-        if where and _are_readable(there):
+        if where and torch_internals.are_plain_floats(there):
             return where, np.array(where, np.int64)
         found = [
             0 if tensor is None else tensor.data_ptr() if _is_readable(tensor) else self._copied(index, tensor, what)
@@ -215,32 +216,24 @@ class Spare:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape, self._next = shape, 0
+        self._references = 0  # to an array that nobody else holds, as this version of Python counts them
         self._arrays: list[np.ndarray] = []
 
     def take(self) -> np.ndarray:
         """Return an array that nobody else holds, with anything in it."""
-        arrays, place = self._arrays, self._next
-        if place == len(arrays):
-            if place < MOST_SPARE:
-                arrays.append(np.empty(self._shape))
-            else:
-                place = 0
+        arrays, place = self._arrays, self._next % MOST_SPARE
         self._next = place + 1
+        if fresh := place == len(arrays):
+            arrays.append(np.empty(self._shape))
         found = arrays[place]
-        if getrefcount(found) > 3:  # the list, `found` and the argument
+        references = getrefcount(found)
+        if fresh:
+            self._references = references
+        elif references > self._references:
             found = arrays[place] = np.empty(self._shape)
         return found
 
 
 def _is_readable(tensor: Tensor) -> bool:
     """Return whether the compiled loops can read a tensor where it lies."""
-    return tensor.layout is torch.strided and tensor.is_contiguous() and _are_readable([tensor])
-
-
-def _are_readable(tensors: Sequence[Tensor]) -> bool:
-    """Return whether the compiled loops can read these tensors, which are contiguous, where they lie: float32, on the
-    host, strided, and not to be negated as they are read."""
-    return all(map(_is_plain, tensors))
-
-
-_is_plain = torch.FloatTensor.__instancecheck__  # all of it in one call; asked one by one it takes six times as long
+    return tensor.layout is torch.strided and tensor.is_contiguous() and torch_internals.are_plain_floats([tensor])

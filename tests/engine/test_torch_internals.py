@@ -167,6 +167,7 @@ WAYS: dict[str, list[Take]] = {
         # dropped without a word
         lambda monkeypatch: monkeypatch.setattr(torch_internals, "OrderedDict", lambda hooks: OrderedDict()),
     ],
+    "torch.FloatTensor": [gone(torch, "FloatTensor"), gives(torch, "FloatTensor", list)],
     "torch.nn.utils.clip_grad": [unwrapping("_clip_grads_with_norm_"), unwrapping("clip_grad_value_")],
     "torch.segment_reduce": [gone(torch, "segment_reduce"), raises(torch, "segment_reduce")],
     "torch.utils.deterministic.fill_uninitialized_memory": [
