@@ -201,9 +201,7 @@ def _report_fault(fault: Exception) -> int:
     from_typer = getattr(fault, "format_message", None)  # a mistake in the command line itself
     message = " ".join((from_typer() if from_typer else str(fault)).split()) or type(fault).__name__
     if message.startswith("No such command"):
-        message += (
-            " To open a file: gradstudio --preset FILE.toml; to train it without a window: gradstudio run FILE.toml"
-        )
+        message += " To open a preset or studio file: gradstudio --preset FILE; to train it: gradstudio run FILE"
     if from_typer or isinstance(
         fault,
         (

@@ -169,7 +169,7 @@ def test_a_critical_finding_is_exit_code_4(gradstudio: Callable) -> None:
         (["run", "{small}", "--bogus"], "No such option: --bogus"),
         (["run", "{small}", "--out"], "--out"),
         (["bogus"], "No such command 'bogus'"),
-        (["my.toml"], "gradstudio --preset FILE.toml"),
+        (["my.toml"], "gradstudio --preset FILE;"),
         (["--preset", "x", "devices"], "--preset opens the app"),
     ],
 )

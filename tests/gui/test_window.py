@@ -37,6 +37,7 @@ from gradstudio.gui.shell import first_paint
 from gradstudio.gui.shell.first_paint import after_first_paint
 from gradstudio.gui.shell.side_panel import SidePanel
 from gradstudio.gui.shell.top_bar import TopBar
+from gradstudio.gui.shell.window_columns import LEAST
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window, first_size
 
@@ -635,3 +636,15 @@ def test_a_window_that_nobody_sees_is_made_whole_unless_it_was_closed(
     else:
         qtbot.waitUntil(lambda: bool(done), timeout=LONG)
     assert done == ([] if closed else [1])
+
+
+def test_knobs_that_are_shown_again_are_as_wide_as_they_were(qtbot: QtBot, window: Window) -> None:
+    window.resize(1440, 900)
+    window.show()
+    before = window.columns.sizes()[0]
+    window.columns.toggle_knobs()
+    window.columns.show_page("code")
+    window.columns.show_page("diagnosis")
+    window.columns.toggle_knobs()
+    qtbot.waitUntil(lambda: window.columns.sizes()[0] > 0, timeout=LONG)
+    assert window.columns.sizes()[0] == before > LEAST[0]

@@ -102,7 +102,8 @@ class MessageBar(QFrame):
         layout = self.layout()
         if self._over is None or layout is None:
             return
-        place = self._over.geometry() if self.parentWidget() is not self._instead else self.parentWidget().rect()
+        page = self._instead if self.parentWidget() is self._instead else None
+        place = self._over.geometry() if page is None else page.rect()
         height = layout.totalHeightForWidth(place.width())
         if 0 < place.height() - height < TITLE * theme.zoom:
             height = place.height()

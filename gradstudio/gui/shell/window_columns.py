@@ -40,6 +40,7 @@ class Columns(QSplitter):
         super().__init__()
         self._knobs = knobs
         self._page: Page = "diagnosis"  # at first
+        self._knobs_width = WIDTHS[0]  # px, when they were hidden
         self._widths: dict[Page, int] = {}  # px of the right column, as a person left each page
         self.setHandleWidth(1)
         self.setChildrenCollapsible(False)
@@ -65,6 +66,8 @@ class Columns(QSplitter):
         return _Handle(self.orientation(), self)
 
     def toggle_knobs(self) -> None:
+        if self._knobs.isVisible():
+            self._knobs_width = self.sizes()[0]
         self._knobs.setVisible(not self._knobs.isVisible())
 
     def toggle_page(self, page: Page) -> None:
@@ -83,6 +86,8 @@ class Columns(QSplitter):
         self._widths[self._right.page] = right
         self._right.show_page(page)
         width = self._widths.get(page) or max(WIDTHS[2], round(SHARES.get(page, 0) * self.width()))
+        if not self._knobs.isVisible():  # Qt would keep that as their width, and show them in the least
+            left = self._knobs_width
         self.setSizes([left, max(middle + right - width, LEAST[1]), width])
 
     def project(self) -> Callable[[], None]:
