@@ -21,8 +21,8 @@ from benchmarks.table import Figure
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import Preset, to_toml
 from gradstudio.session.map import grid as grids
+from gradstudio.session.map.map_plan import Job, Plan, Spot, read_plan
 from gradstudio.session.map.mapper import Mapper
-from gradstudio.session.map.plan import Job, Plan, Spot, read_plan
 from gradstudio.session.script import script
 
 CELLS = 64

@@ -1,5 +1,6 @@
 """GradStudio: a flight simulator for training stability. `gradstudio.watch(model, optimizer)` watches a training of
-your own; torch is imported with its first use."""
+your own; torch is imported with its first use.
+Who may import what: gui -> session -> engine -> core, with commands and watching beside gui."""
 
 from __future__ import annotations
 

@@ -7,8 +7,10 @@ types."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -230,6 +232,19 @@ def test_every_room_imports_only_what_stands_before_it() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert circles(PACKAGE) == []
+
+
+def test_a_file_name_has_one_meaning() -> None:
+    """A newcomer goes by names. These stand twice, and mean the same in both places."""
+    same = {"__init__", "exam", "memory", "initialization", "subject", "trees", "formula"}
+    names = Counter(path.stem for path in PACKAGE.rglob("*.py"))
+    assert {name for name, count in names.items() if count > 1} == same
+
+
+def test_every_folder_says_what_lives_there_and_what_it_may_use() -> None:
+    for path in PACKAGE.rglob("__init__.py"):
+        told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert "\n" in told and re.search(r"\b[Mm]ay\s(use|import)", told), path
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from gradstudio.core.text import duration
 if TYPE_CHECKING:
     from gradstudio.core.files import Content
     from gradstudio.session.map.journal import Stored
+    from gradstudio.session.map.map_plan import Plan
     from gradstudio.session.map.mapper import Mapper
-    from gradstudio.session.map.plan import Plan
 
 HELP = """Draw where training holds, over two knobs: each cell is a run. `gradstudio map show FILE.map` tells what a map
 holds. Exit code: 0 every cell has an outcome, 1 cells failed, 2 wrong request, 130 interrupted; --resume goes on."""
@@ -69,9 +69,9 @@ class Files(NamedTuple):
 
         contents: dict[Path, Content] = {}
         if self.picture:
-            from gradstudio.session.map import picture
+            from gradstudio.session.map import picture_file
 
-            contents[self.picture] = picture.drawn(stored, self.picture.suffix.removeprefix("."))
+            contents[self.picture] = picture_file.drawn(stored, self.picture.suffix.removeprefix("."))
         if self.csv:
             contents[self.csv] = lambda file: tables.write_csv(stored, file)
         if self.npz:
@@ -117,7 +117,7 @@ def map_(
         raise WrongRequest("--out is missing: gradstudio map SOURCE --out FILE.map")
     if workers and on:
         raise WrongRequest("--workers and --on do not go together: a cluster has its own workers")
-    from gradstudio.session.map.plan import read_plan
+    from gradstudio.session.map.map_plan import read_plan
 
     request = requested(
         source, library, assignments, changes, {"run.steps": steps, "run.seed": seed, "run.device": device},
@@ -186,7 +186,7 @@ def _code(stored: Stored) -> int:
 
 def _say(stored: Stored, path: Path, *, as_json: bool, quiet: bool) -> None:
     from gradstudio.session.map import tables
-    from gradstudio.session.map.summary import in_words
+    from gradstudio.session.map.map_texts import in_words
 
     if as_json:
         say_json(tables.as_json(stored, path))

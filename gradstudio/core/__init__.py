@@ -1,4 +1,4 @@
 """Plain data: knobs, experiments, presets, the record of a run, and the rules that diagnose it.
-Knows no torch, no Qt and no training: numpy, numba, pydantic and the standard library only.
-May be used by every other layer; uses none of them.
+Knows no training. Every other layer uses it.
+May use numpy, numba, pydantic, tomli_w, platformdirs and the standard library; never torch or Qt, or another layer.
 """

@@ -217,9 +217,9 @@ class Trainer:
         """Make one optimizer step, and return the rows that are due."""
         reading.begin()
         self.observer.calls.clear()
-        batches = self.next_batches()
+        knobs, batches = self.experiment, self.next_batches()
         checks = self._checks(batches)
-        origin = self._climb(batches, reading) if self.experiment.optimizer.sam_rho > 0 else None
+        origin = self._climb(batches, reading) if knobs.optimizer.sam_rho > 0 else None
         if checks is not NO_CHECKS:
             self._measure_gradients(batches, checks)
 
@@ -230,8 +230,7 @@ class Trainer:
         self._finish_gradient(reading, checks, scaling, scale, unclipped)
         lr, skipped = self._update(reading, scaling)
 
-        clips = self.experiment.clipping.kind != "none"
-        loop = Loop(tuple(self.observer.calls), len(batches), clips, scaling, skipped)
+        loop = Loop(tuple(self.observer.calls), len(batches), knobs.clipping.kind != "none", scaling, skipped)
         number, self.step = self.step, self.step + 1
         judged = self.subject.judged
         unused = None if self._reached is None else self._reached.unused()

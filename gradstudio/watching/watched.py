@@ -18,7 +18,7 @@ from gradstudio.watching.watched_run import Script, WatchedRun, running_script
 from gradstudio.watching.watcher import OnNonfinite, Watcher
 
 if TYPE_CHECKING:
-    from gradstudio.watching.observer import Observer
+    from gradstudio.watching.heard_steps import Observer
 
 _watcher: Watcher | None = None
 

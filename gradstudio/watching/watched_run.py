@@ -30,12 +30,12 @@ from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.birth_lines import place_and_cause
 from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.passed_over import PassedOver
-from gradstudio.watching.reading import experiment_of
 from gradstudio.watching.remote import Remote
+from gradstudio.watching.script_facts import experiment_of
 from gradstudio.watching.script_names import module_called, name_of
 
 if TYPE_CHECKING:
-    from gradstudio.watching.observer import Observer
+    from gradstudio.watching.heard_steps import Observer
 
 MOST_WAITING = 64  # rows that wait to be recorded; the library's thread records them whenever it looks
 LONGEST_ID = 40  # characters of the script's name in the id of a run

@@ -22,14 +22,14 @@ from gradstudio.core.history import Layer, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
-from gradstudio.watching import layers
+from gradstudio.watching import model_layers
 from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, skipped_lines, unknown_lines
 from gradstudio.watching.closing_lines import tell
 from gradstudio.watching.guard import Stop, guarded, say
+from gradstudio.watching.heard_steps import Observer
 from gradstudio.watching.hooks import Hooks, Roots
 from gradstudio.watching.leaves import reached
 from gradstudio.watching.measured_step import MeasuredStep
-from gradstudio.watching.observer import Observer
 from gradstudio.watching.parameters import prepare
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.watched_run import Script, WatchedRun
@@ -77,7 +77,7 @@ class Watcher:
         observer = Observer(self, optimizer, model, self._guard, name, every=self.script.every)
         observer.find_model()
         if optimizer is not None and not self._making:  # schedulers that were made before the watch was asked for
-            observer.schedules += map(weakref.ref, layers.schedules_of(optimizer))
+            observer.schedules += map(weakref.ref, model_layers.schedules_of(optimizer))
         self._observers.append(observer)
         return observer
 
@@ -177,7 +177,7 @@ class Watcher:
         found = [tensor for tensor in reached(roots.tensors) if id(tensor) not in held]
         if not found:
             return
-        model = layers.module_with(found)
+        model = model_layers.module_with(found)
         if model is not None:
             observer = self.watch(model, None)
         else:

@@ -22,7 +22,7 @@ from gradstudio.gui.map.plan_dialog import NO_THIRD, PlanDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.window import Window
 from gradstudio.session.map import journal, mapper
-from gradstudio.session.map.plan import Job, Plan, Spot, read_plan
+from gradstudio.session.map.map_plan import Job, Plan, Spot, read_plan
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.watched_script import WatchedScript
 

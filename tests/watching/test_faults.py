@@ -10,7 +10,7 @@ import pytest
 import torch
 from watching.conftest import runs_of, small_net, square_loss
 
-from gradstudio.watching.observer import Observer
+from gradstudio.watching.heard_steps import Observer
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.watched import Watched
 from gradstudio.watching.watched_run import WatchedRun

@@ -6,7 +6,7 @@ import gc
 
 from torch import nn
 
-from gradstudio.watching.layers import module_with
+from gradstudio.watching.model_layers import module_with
 
 
 def test_a_container_is_not_the_model() -> None:

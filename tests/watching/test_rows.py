@@ -22,7 +22,7 @@ from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.watching import births
 from gradstudio.watching.parameters import MOST_SPARE, Spare
-from gradstudio.watching.reading import settings_of
+from gradstudio.watching.script_facts import settings_of
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]

@@ -162,7 +162,8 @@ class PlainLoop:
             nn.utils.clip_grad_value_(self._parameters, limits.clip_value)
         elif limits.kind != "none":
             named = [(name, parameter) for name, parameter in self._apart.named if parameter.grad is not None]
-            clipping.CLIPPING[limits.kind](SimpleNamespace(named=named, grads=grads), limits)  # pyright: ignore[reportArgumentType]
+            clipped: Any = SimpleNamespace(named=named, grads=grads)
+            clipping.CLIPPING[limits.kind](clipped, limits)
 
     def _mark_gradients(self) -> None:
         self._marks([parameter.grad for parameter in self._parameters if parameter.grad is not None], "gradients")

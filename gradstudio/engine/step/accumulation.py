@@ -1,4 +1,5 @@
-"""Micro-batches: their gradients add up in .grad over several backward passes. This reads and checks the sum."""
+"""Micro-batches: their gradients add up in .grad over several backward passes. Here are what the sum ought to be, and
+how far one gradient is from another. When *Compare with large batch* asks for that: checks.py."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ from gradstudio.gui.widgets.change_watch import ChangeWatch
 from gradstudio.session import own_model
 from gradstudio.session.map import journal
 from gradstudio.session.map.journal import JournalError, Stored
+from gradstudio.session.map.map_plan import Job, Plan, Spot
+from gradstudio.session.map.map_texts import progress_in_words
 from gradstudio.session.map.mapper import Mapper
 from gradstudio.session.map.place import differing, knobs_place, place_in_words, spot_of
-from gradstudio.session.map.plan import Job, Plan, Spot
 from gradstudio.session.map.proposal import done_with_proposal
-from gradstudio.session.map.summary import progress_in_words
 from gradstudio.session.map.view import View, view_of
 from gradstudio.session.record.run import Run
 
@@ -296,10 +296,10 @@ def _new_file(plan: Plan) -> Path:
 
 def _file(stored: Stored, kind: str) -> files.Content:
     """Return one of a map's files. It takes long: matplotlib draws the pictures."""
-    from gradstudio.session.map import picture, tables
+    from gradstudio.session.map import picture_file, tables
 
     if kind in ("png", "svg"):
-        return picture.drawn(stored, kind)
+        return picture_file.drawn(stored, kind)
     return partial(tables.write_csv if kind == "csv" else tables.write_npz, stored)
 
 

@@ -11,7 +11,7 @@ from gradstudio.gui.theme import theme
 from gradstudio.gui.widgets.picture import Picture
 from gradstudio.session.map.drawing import UNKNOWN, Drawing, named, ticks
 from gradstudio.session.map.grid import UNTRAINED
-from gradstudio.session.map.plan import Spot
+from gradstudio.session.map.map_plan import Spot
 
 Place = tuple[int, float, float]  # a panel, and column and row in parts of cells
 

@@ -25,7 +25,7 @@ from gradstudio.core.text import plural
 from gradstudio.gui.map.panel_values import PanelValues
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
-from gradstudio.session.map.plan import MOST_SEEDS, Plan, read_plan
+from gradstudio.session.map.map_plan import MOST_SEEDS, Plan, read_plan
 from gradstudio.session.map.proposal import axes, axis_text, proposal
 
 ABOUT = (

@@ -14,8 +14,8 @@ from gradstudio.session.map import grid as grids
 from gradstudio.session.map.axis import Axis
 from gradstudio.session.map.grid import UNTRAINED, Grid
 from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.map_plan import Plan
 from gradstudio.session.map.outcome import OUTCOMES
-from gradstudio.session.map.plan import Plan
 
 # From the lowest loss to the highest; the lightness falls evenly, so that it reads in grey too.
 LEARNED = ("#e3d94a", "#58b883", "#2c7d8e", "#3d4f8a", "#3b1d5c")

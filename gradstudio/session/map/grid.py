@@ -11,8 +11,8 @@ import numpy as np
 
 from gradstudio.core.task_measures import loss_of_guessing
 from gradstudio.session.map import refine
+from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.outcome import OUTCOMES, Trained
-from gradstudio.session.map.plan import Job, Plan, Spot
 
 UNTRAINED = -1
 LEAST = 1e-3  # share of the loss of guessing below which a run has learned all there is: no loss differs there

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from gradstudio.core import files
-from gradstudio.session.map import plan as plans
+from gradstudio.session.map import map_plan as plans
+from gradstudio.session.map.map_plan import Job, Plan, PlanError, Spot
 from gradstudio.session.map.outcome import OUTCOMES, Trained
-from gradstudio.session.map.plan import Job, Plan, PlanError, Spot
 
 FORMAT = 1
 APPLICATION = 0x47534D50  # "GSMP", in the head of the file

@@ -15,8 +15,8 @@ from gradstudio.session.map import grid as grids
 from gradstudio.session.map import workers
 from gradstudio.session.map.cluster import Cluster
 from gradstudio.session.map.journal import Journal, JournalError
+from gradstudio.session.map.map_plan import Job, Plan
 from gradstudio.session.map.outcome import Trained
-from gradstudio.session.map.plan import Job, Plan
 from gradstudio.session.map.workers import CrewError, Pool
 
 Status = Literal["planned", "running", "paused", "finished", "stopped", "failed"]

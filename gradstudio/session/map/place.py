@@ -7,8 +7,8 @@ from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.text import number
 from gradstudio.session.map.axis import Axis
 from gradstudio.session.map.journal import Stored
-from gradstudio.session.map.plan import Job, Plan, Spot
-from gradstudio.session.map.summary import ENDED
+from gradstudio.session.map.map_plan import Job, Plan, Spot
+from gradstudio.session.map.map_texts import ENDED
 from gradstudio.session.record.run import Run
 
 

@@ -8,7 +8,7 @@ import contextlib
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value
 from gradstudio.core.presets import MapProposal, Preset
-from gradstudio.session.map import plan
+from gradstudio.session.map import map_plan
 from gradstudio.session.map.journal import Stored
 from gradstudio.session.map.place import differing, job_of
 from gradstudio.session.record.run import Run
@@ -30,7 +30,7 @@ def proposal(preset: Preset, experiment: Experiment) -> MapProposal:
     if (asked := preset.map) is not None:
         with contextlib.suppress(KnobError):  # knobs may have been set with which an axis has no effect
             changed = preset.model_copy(update={"experiment": experiment})
-            plan.read_plan(changed, asked.x, asked.y, asked.cells, asked.by, 1, full=False)
+            map_plan.read_plan(changed, asked.x, asked.y, asked.cells, asked.by, 1, full=False)
             return asked
     second = next(name for name in (*SECOND, *axes(experiment)) if name != FIRST and experiment.applies(name))
     return MapProposal(x=axis_text(experiment, FIRST), y=axis_text(experiment, second))

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from gradstudio.session.files.report.blocks import Plot, Prose, Section
-from gradstudio.session.map import picture
+from gradstudio.session.map import picture_file
 from gradstudio.session.map.drawing import Drawing, drawing_of
 from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.map_texts import in_words
 from gradstudio.session.map.place import place_in_words, spot_of
-from gradstudio.session.map.summary import in_words
 from gradstudio.session.record.run import Run
 
 HEIGHT = 3.4  # inches of a panel
@@ -34,11 +34,11 @@ def of(run: Run, stored: Stored) -> Section:
 
 def _draw(axes: Any, made: Drawing, colours: Any, *, panel: int, place: tuple[int, float, float] | None) -> None:
     """Draw a panel with a key beside it, and the run as a cross."""
-    picture.draw(axes, made, panel)
+    picture_file.draw(axes, made, panel)
     left, bottom, width, height = axes.get_position().bounds
     axes.set_position((left, bottom + 0.06, width * (1 - KEY_WIDTH), height - 0.06))
     axes.legend(
-        handles=picture.key(made),
+        handles=picture_file.key(made),
         loc="upper left",
         bbox_to_anchor=(1.01, 1.0),
         frameon=False,

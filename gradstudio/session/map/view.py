@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.drawing import Drawing, drawing_of
 from gradstudio.session.map.journal import Stored
-from gradstudio.session.map.plan import Spot
-from gradstudio.session.map.summary import cell_in_words, in_words
+from gradstudio.session.map.map_plan import Spot
+from gradstudio.session.map.map_texts import cell_in_words, in_words
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from typing import Protocol
 
 from gradstudio.core.knobs import KnobError
 from gradstudio.session.map import train_cell
+from gradstudio.session.map.map_plan import Job, Plan
 from gradstudio.session.map.outcome import Trained
-from gradstudio.session.map.plan import Job, Plan
 from gradstudio.session.map.train_cell import Order
 
 LOOK = 0.2  # seconds between two looks at what a person asks for

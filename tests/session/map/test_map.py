@@ -17,8 +17,8 @@ from gradstudio.session.map import grid as grids
 from gradstudio.session.map import journal as journals
 from gradstudio.session.map import refine
 from gradstudio.session.map.journal import Journal, JournalError, Stored
+from gradstudio.session.map.map_plan import Job, Plan, Spot, difference, read_plan
 from gradstudio.session.map.outcome import OUTCOMES, Trained
-from gradstudio.session.map.plan import Job, Plan, Spot, difference, read_plan
 from gradstudio.session.map.proposal import done_with_proposal
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.record.run import Run

@@ -22,8 +22,8 @@ from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.session.map import journal, mapper
+from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.mapper import Mapper
-from gradstudio.session.map.plan import Job, Plan, Spot
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.map.workers import LOST, Pool
 

@@ -20,14 +20,14 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.watching import layers
+from gradstudio.watching import model_layers
 from gradstudio.watching.births import Births
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters
 from gradstudio.watching.passed_over import PassedOver
-from gradstudio.watching.reading import SettingsReader, loss_of
+from gradstudio.watching.script_facts import SettingsReader, loss_of
 
 
 class Sink(Protocol):
@@ -118,7 +118,7 @@ class Observer:
         """Return every parameter that may come to be trained."""
         optimizer, model = self.optimizer, self.model
         if optimizer is not None:
-            return layers.of_optimizer(optimizer)
+            return model_layers.of_optimizer(optimizer)
         return list(model.parameters()) if model is not None else self._tensors
 
     def find_model(self) -> None:
@@ -128,9 +128,9 @@ class Observer:
             return
         if model is not None and {id(tensor) for tensor in held} <= {id(tensor) for tensor in model.parameters()}:
             return
-        found = layers.module_with(held)  # may have a length of 0, or none
+        found = model_layers.module_with(held)  # may have a length of 0, or none
         if found is None:
-            found = layers.module_with([tensor for tensor in held if tensor.requires_grad])
+            found = model_layers.module_with([tensor for tensor in held if tensor.requires_grad])
         if self.births is not None and found is not model:
             self.births.remove()
         if found is not None and found is not model:
@@ -174,8 +174,8 @@ class Observer:
             return bool(ids) and ids != self._refused
         self.find_model()
         model, optimizer = self.model, self.optimizer
-        ordered = layers.in_forward_order(model, list(dict.fromkeys(trained)))
-        names = layers.names(model, optimizer)
+        ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
+        names = model_layers.names(model, optimizer)
         self._layer_names = [names.get(id(tensor), f"parameter{place}") for place, tensor in enumerate(ordered)]
         named = list(zip(self._layer_names, ordered, strict=True))
         try:
@@ -186,7 +186,7 @@ class Observer:
             return False
         seen = held, [tensor.requires_grad for tensor in held]
         self._trained, self._seen, self._rows, self._loop = ids, seen, 0, HeardLoop()
-        self._sink.begin(self, layers.described(model, named))
+        self._sink.begin(self, model_layers.described(model, named))
         self._anew()
         return True
 
@@ -204,7 +204,7 @@ class Observer:
         assert self._trained is not None
         if (optimizer := self.optimizer) is None:
             return False
-        held = layers.of_optimizer(optimizer)
+        held = model_layers.of_optimizer(optimizer)
         if self._are_as_seen(held):
             return False
         now = [id(tensor) for tensor in held if tensor.requires_grad]

@@ -9,9 +9,9 @@ from gradstudio.core.text import duration, number, one_line, plural
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map.grid import UNTRAINED, Grid
 from gradstudio.session.map.journal import Stored
+from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.mapper import Progress
 from gradstudio.session.map.outcome import OUTCOMES, last_steps
-from gradstudio.session.map.plan import Job, Plan, Spot
 
 ENDED = {"learned": "learned", "stuck": "stayed at guessing", "diverged": "diverged", "failed": "failed"}
 
