@@ -91,7 +91,7 @@ def take(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The exam.")],
     name: Annotated[str, typer.Option(metavar="NAME", help="Whose answer sheet it is.")] = "",
     out: Annotated[
-        Path | None, typer.Option(metavar="SHEET", help="The answer sheet; one that is there is gone on with.")
+        Path | None, typer.Option(metavar="SHEET", help="The answer sheet; one that is there is continued.")
     ] = None,
 ) -> None:
     """Take an exam. It reads one command after the other, such as `try optimizer.lr=0.1`; `help` tells them all."""

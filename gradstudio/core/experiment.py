@@ -142,8 +142,8 @@ class Optimizer(Section):
     )
     discriminator_factor: float = knob(
         1.0,
-        "Factor on the learning rate of the discriminator. Above 1 it keeps up with the generator, as two time scales "
-        "ask for (Heusel 2017).",
+        "Factor on the learning rate of the discriminator. Above 1 it keeps up with the generator: two time scales "
+        "(Heusel 2017).",
         ge=0, le=1e6, slider=(0.1, 10.0), logarithmic=True, when={"model.kind": ("gan",)},
     )  # fmt: skip
     momentum: float = knob(
@@ -223,7 +223,7 @@ class Loss(Section):
     z_loss: float = knob(
         0.0,
         "Factor on the mean square of log Z, which is added to the loss of classes. log Z is the log of the sum of "
-        "exp(outputs) of an answer; drawn to 0 it keeps the outputs from drifting off (PaLM: 1e-4, Chowdhery 2022).",
+        "exp(outputs) of an answer; drawn to 0, it keeps them from drifting off (PaLM: 1e-4, Chowdhery 2022).",
         ge=0, le=1e6, slider=(1e-6, 1.0), logarithmic=True,
         when={"problem.task": combinations.CLASSES, "loss.kind": ("auto",), "loss.class_weights": ("none",)},
     )  # fmt: skip
@@ -286,7 +286,7 @@ class Model(Section):
         "standard",
         "How learning rates and the head depend on the width. mup: as in Yang 2021, table 3, so that the best rate at "
         "base_width is right at any width. Adam: the rate of the hidden weights and the head is x base_width / width. "
-        "sgd: that of the head so, that of the first layer and the biases x width / base_width. The head is drawn "
+        "sgd: the head likewise, that of the first layer and the biases x width / base_width. The head is drawn "
         "smaller, and attention divides by the width of a head in place of its root.",
         live=False, when={"model.kind": ("mlp", "rnn", "lstm", "gru", "cnn", "transformer", "policy")},
     )  # fmt: skip
@@ -534,8 +534,8 @@ class Distributed(Section):
     )  # fmt: skip
     uneven_every: int = knob(
         0,
-        "One step in so many has uneven shares, as the last of an epoch may have: rank 0 takes three quarters of each "
-        "micro-batch, and the other ranks share the rest. 0: never.",
+        "One step in this many has uneven shares, as the last of an epoch may have: rank 0 takes three quarters of "
+        "each micro-batch, and the other ranks share the rest. 0: never.",
         live=False, ge=0, le=100_000, unit="steps", when=_WITH_RANKS,
     )  # fmt: skip
     weigh_shares: bool = knob(

@@ -210,7 +210,7 @@ def _course(context: Context) -> tuple[Command, ...]:
                 help="Opens a run whose cause is hidden: find it, and heal it; not beside a run",
                 enabled=lambda: not exams().goes_on(context)),
         Command("make_exam", "Make an exam…", lambda: exams().make_exam(context),
-                help="Makes an exam of the knobs as they are set, once it was tried that they break and can be healed",
+                help="Makes an exam of the knobs as they are set, once trials show that the run breaks and a fix holds",
                 enabled=lambda: context.controls.led_here and not exams().goes_on(context)),
     )  # fmt: skip
 
@@ -305,7 +305,7 @@ def _plots(plots: Callable[[], PlotStack]) -> tuple[Command, ...]:
             "Show plots over time",
             lambda: plots().choose_axis("steps" if plots().timed else "time"),
             "Ctrl+Shift+X",
-            "Lets all plots stand over the time that training took, or over steps again",
+            "Draws all plots over the time that training took, or over steps again",
             checked=lambda: plots().timed,
         ),
         Command(
@@ -387,7 +387,7 @@ def _projector(projector: ProjectorView, show_plots: Callable[[], object]) -> tu
 
     return (
         Command("projector", "Show or leave projector", toggle, "F9",
-                "Shows only the plots and one card, in large type and high contrast; leaves as it came"),
+                "Shows only the plots and one card, in large type and high contrast; leaving it changes nothing"),
         Command("projector_card", "Change projector card", change_card, "Shift+F9",
                 "Shows the findings in place of the lesson on the projector, or the lesson again",
                 lambda: projector.on),

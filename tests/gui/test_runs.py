@@ -421,7 +421,7 @@ def test_compare_shows_the_knob_that_differs(qtbot: QtBot, three: tuple[Window, 
     dialog = window.findChildren(ComparisonDialog)[0]
     rows = {label: cells for label, cells, _ in dialog.model.rows}
     assert rows["optimizer.lr"] == ["0.002", "0.5", f"{Experiment().optimizer.lr:g}"] and "model.width" not in rows
-    assert rows["loss as the first run's"][1].startswith("other from step 1")
+    assert rows["loss as the first run's"][1].startswith("different from step 1")
     qtbot.mouseClick(dialog.copy, LEFT)
     assert "optimizer.lr\t0.002\t0.5" in dialog.model.text()
     qtbot.waitUntil(lambda: dialog.table.model() is dialog.model, timeout=LONG)

@@ -91,7 +91,7 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
     forged: dict[str, tuple[AnswerSheet, str]] = {
         "edited": (sheet.model_copy(update={"diagnosis": wrong}), "changed by another program"),
         "better": (resealed(sheet, accuracy=1.0), "accuracy is not that of its rows"),
-        "rows": (resealed(sheet, digest="0" * 64), "its rows are others"),
+        "rows": (resealed(sheet, digest="0" * 64), "its rows are different"),
         "locked": (resealed(sheet, knobs={"problem.task": "pole"}), "problem.task is locked"),
         "many": (resealed(sheet, knobs={"a.b": 1}), "unknown knob"),
         "tries": (sheet.model_copy(update={"tries": [*sheet.tries] * 10}).sealed(), "19 tries were made; allowed: 6"),

@@ -125,10 +125,10 @@ def test_texts_of_a_student_are_texts_and_nothing_else(handed_in: Path) -> None:
     ("forge", "why"),
     [
         (lambda table: table["answers"].update(q1="13"), "changed after it was handed in"),
-        (lambda table: table.update(seed=table["seed"] + 1), "its rows are others"),
+        (lambda table: table.update(seed=table["seed"] + 1), "its rows are different"),
         (lambda table: table["handed_in"]["run"][0].update(final_loss=0.01), "final_loss is not that of its rows"),
-        (lambda table: table["handed_in"]["run"][0].update(digest="0" * 64), "its rows are others"),
-        (lambda table: table["handed_in"]["run"][1]["changes"][0].update(step=6), "its rows are others"),
+        (lambda table: table["handed_in"]["run"][0].update(digest="0" * 64), "its rows are different"),
+        (lambda table: table["handed_in"]["run"][1]["changes"][0].update(step=6), "its rows are different"),
         (lambda table: table["handed_in"]["run"][1]["changes"][0].update(value=0.4), "changed otherwise"),
         (lambda table: table["handed_in"]["run"][0].update(changes=[{"step": 1, "knob": "optimizer.lr", "value": 1.0}]),
          "changed otherwise"),

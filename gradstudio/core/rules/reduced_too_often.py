@@ -27,6 +27,6 @@ class ReducedTooOften(Looking):
             f"Step {steps[-1]:,} had {count} all-reduces, of {int(size):,} bytes together.",
             f"One is enough: the mean over the ranks of a sum is the sum of the means. So the numbers are right, and "
                 f"{count} times as much is sent. Forward and backward pass of all micro-batches but the last belong "
-                "into no_sync().",
+                "in no_sync().",
             ("distributed.no_sync=true", "distributed.forward_outside_no_sync=false"), first=start,
         )  # fmt: skip

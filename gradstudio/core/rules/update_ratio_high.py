@@ -93,7 +93,7 @@ class UpdateRatioHigh(Looking):
             f"the update of step {self._peak_step:,} was {number(self._peak)} times as large. About 0.001 is usual.",
             (decayed or self._too_high(history)) + fell
             if blamed
-            else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run broke."
+            else f"The last of them was {plural(self._broke - self._latest, 'step', 'steps')} before the run diverged."
             if state.broken
             else "The run learns in spite of them."
             if state.well

@@ -25,7 +25,7 @@ def search(trainer: RankTrainer) -> Provenance | str:
             if trainer.weights_are_finite():  # otherwise an update before this step broke them
                 trainer.alone_with = kept
                 return explain(trainer) or "the step stays finite where it is made again alone"
-        return f"the weights broke before the latest {KEPT} steps, and no earlier one is kept"
+        return f"the run diverged before the latest {KEPT} steps, and no earlier one is kept"
     except ProvenanceUnknown as why:
         return str(why)
     except Exception as fault:  # it is no fault of the run

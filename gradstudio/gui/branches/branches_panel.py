@@ -140,7 +140,7 @@ class BranchesPanel(QWidget):
     def _build_buttons(self) -> None:
         self.go = list_button(
             "Go to",
-            f"Shows the chosen branch in the plots and stops a run that goes ({key('open')}, double click)",
+            f"Shows the chosen branch in the plots and stops a run that is training ({key('open')}, double click)",
             self._go,
         )
         self.rename = list_button("Rename", f"Gives the chosen branch a name ({key('rename')})", self._rename)

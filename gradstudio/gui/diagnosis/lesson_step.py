@@ -28,7 +28,7 @@ SAID = {
     "skipped": "Left out",
 }  # fmt: skip
 TOO_LATE = "This run has begun. Press Restart to answer first, or leave the question out."
-NOT_YET = "To answer, let the run end that this is about."
+NOT_YET = "To answer, let the run that this is about come to its end."
 WAITING = "Now press Run, and see."
 
 
@@ -45,7 +45,7 @@ class LessonStepRow(QWidget):
         self.text = _label(step.text)
         self.note, self.fault = _label(""), _label("")
         self.hint_text, self.hint = _label(step.hint), _flat("Hint", "Shows a hint")
-        self.skip = _flat("Leave out", "Goes on without an answer, and tells it where it is known")
+        self.skip = _flat("Leave out", "Goes on without an answer, and shows the right one where it is known")
         self.formula = FormulaPicture(step.formula, formulas) if step.formula else None
         self.paper = _label("")
         self.paper.setTextFormat(Qt.TextFormat.RichText)  # a link; its parts are escaped

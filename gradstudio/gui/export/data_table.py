@@ -24,7 +24,7 @@ from gradstudio.session.record.run import Run
 
 BLOCK = 256  # rows read at once
 WIDE = 176  # px of a column: a float to its last digit
-MOST_COPIED = 2_000_000  # cells on the clipboard; more belong into a file
+MOST_COPIED = 2_000_000  # cells on the clipboard; more belong in a file
 COPIED = "Copied"
 
 Index = QModelIndex | QPersistentModelIndex

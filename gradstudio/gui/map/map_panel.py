@@ -127,9 +127,9 @@ class MapPanel(Page):
         for button, asked, about in (
             (self.new, self.new_asked, NEW),
             (self.open, self.open_asked, "Opens a map that was made before"),
-            (self.pause, self.pause_asked, "Gives out no more cells; those under way are finished and kept"),
-            (self.go_on, self.go_on_asked, "Goes on where the map stands"),
-            (self.cancel, self.cancel_asked, "Ends the work; what is finished stays, and the map can be gone on with"),
+            (self.pause, self.pause_asked, "Begins no more cells; those under way are finished and kept"),
+            (self.go_on, self.go_on_asked, "Continues where the map stopped"),
+            (self.cancel, self.cancel_asked, "Ends the work; what is finished stays, and the map can be continued"),
         ):
             button.clicked.connect(asked)
             button.setToolTip(about)

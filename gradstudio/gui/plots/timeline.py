@@ -29,8 +29,8 @@ class Timeline(StepPlot):
     title = "Timeline"
     left_values = False
     help = (
-        "How far the run is, the changes of its knobs (circles) and its first non-finite step (cross). Drag to rewind "
-        "to a step: the later steps are kept, and a changed knob then starts a branch."
+        "How far the run is, the changes of its knobs (circles) and the step at which it diverged (cross). Drag to "
+        "rewind to a step: the later steps are kept, and a changed knob then starts a branch."
     )
     box_kind = RewindBox
 
@@ -178,7 +178,7 @@ class Timeline(StepPlot):
         texts = [f"{change.knob} = {format_value(change.value)} since step {change.step:,}" for change in changes]
         diverged = run.first_nonfinite_step
         if diverged is not None and abs(places.of(diverged) - here) <= near:
-            texts.append(f"first non-finite step {diverged:,}")
+            texts.append(f"diverged at step {diverged:,}")
         return " · ".join(texts[-3:]) or "no change here"
 
     def spoken(self, run: Run) -> str:
@@ -188,7 +188,7 @@ class Timeline(StepPlot):
             last = changes[-1]
             told.append(f"The last is {last.knob} = {format_value(last.value)} at step {last.step:,}.")
         if diverged is not None:
-            told.append(f"First non-finite step: {diverged:,}.")
+            told.append(f"It diverged at step {diverged:,}.")
         return " ".join(told)
 
     def _drag(self, step: int, released: bool) -> None:

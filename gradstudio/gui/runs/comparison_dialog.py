@@ -35,7 +35,7 @@ _SECTIONS = ("KNOBS THAT DIFFER", "WHAT CAME OF IT", "WHERE IT RAN")
 _ROLES = {  # of a cell; Qt asks for others as often
     Role.DisplayRole, Role.ToolTipRole, Role.FontRole, Role.ForegroundRole, Role.AccessibleTextRole,
 }  # fmt: skip
-_SAME = "no knob: they were asked for the same"
+_SAME = "no knob: their experiments are the same"
 
 
 class ComparisonTable(QAbstractTableModel):
@@ -199,5 +199,5 @@ def _alike(found: Comparison, place: int) -> str:
     if not place:
         return "–"
     if member.differs_at is not None:
-        return f"other from step {member.differs_at:,} on"
+        return f"different from step {member.differs_at:,} on"
     return f"the same in all {member.shared_steps:,} shared steps" if member.shared_steps else "no step in common"

@@ -30,7 +30,7 @@ class SeveralRuns(QObject):
         """Ask which tags to add to the runs, and which to take away."""
         dialog = popups.input_dialog(
             self._context.parent, f"Tags of {plural(len(entries), 'run', 'runs')}",
-            "Tags to add, with commas between them; one with a minus before it is taken away",
+            "Tags to add, with commas between them; a tag with a minus before it is removed",
         )  # fmt: skip
         dialog.textValueSelected.connect(partial(self.tag, list(entries)))
         dialog.open()

@@ -66,7 +66,7 @@ def fill_runs(menu: QMenu, context: Context) -> None:
         run: _add(menu, place, title or run, partial(context.controls.open_asked.emit, run))
         for place, (run, title) in enumerate(known(RUNS))
     }
-    _end(menu, RUNS, "No run was open yet")
+    _end(menu, RUNS, "No run was opened yet")
 
     def compare(entries: list[Entry]) -> None:
         there = {entry.id for entry in entries}

@@ -131,7 +131,7 @@ def why_not_repeated(told: Evidence, here: Evidence, *, exact: bool, alike: bool
         wrong = [name for name in claims if getattr(told, name) != getattr(here, name)]
         return f"{wrong[0]} is not that of its rows" if wrong else ""
     if alike:
-        return "trained again on the same processor and torch, its rows are others"
+        return "trained again on the same processor and torch, its rows are different"
     if told.knobs != here.knobs:
         return "its knobs are not those of the exercise"
     if told.outcome != here.outcome:

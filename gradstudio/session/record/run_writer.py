@@ -104,7 +104,7 @@ class RunWriter:
             case "stopped":
                 self.note("stopped", "stopped")
             case "nonfinite" if run.first_nonfinite_step == len(run.history) - 1:
-                self.note("finished", "ended by the first non-finite step")
+                self.note("finished", "ended, as the run diverged")
             case _:
                 self.note("finished", "finished")
         self._values["status"] = status
