@@ -17,6 +17,7 @@ from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.core.task_measures import measure
 from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running import slow_step
 from gradstudio.session.words.knob_hints import Hint, advised_max_norm, applies_to, hint, share_over
 from gradstudio.session.words.lesson_check_marks import is_done
@@ -64,6 +65,23 @@ def test_a_step_that_takes_far_longer_than_those_before_it_is_told(
     assert describe(run).headline == told
     RunWriter(run).set_status("paused")
     assert describe(run).headline == "Paused after 100 steps"
+
+
+def test_a_script_that_another_program_trains_has_made_no_step_since_its_latest_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched, clock = WatchedScript("train.py", (), "", 1, ()), [1000.0]
+    shown, later = (replace(run_of([1.0] * count), watched=watched) for count in (40, 60))
+    monkeypatch.setattr(slow_step.time, "monotonic", lambda: clock[0])
+    for read, seconds, told in (
+        (shown, 7.0, "No step for 7 s"),
+        (later, 0.0, "Training"),
+        (later, 8.0, "No step for 8 s"),
+    ):
+        RunWriter(shown).catch_up(read)
+        clock[0] += seconds
+        assert describe(shown).headline.startswith(told)
+    assert describe(shown).text.startswith("The script has made no step after the 60 rows that are there; the longest")
 
 
 def test_a_nan_is_said_with_its_step() -> None:
