@@ -169,6 +169,12 @@ def hooks_of(module: nn.Module) -> list[Callable[..., Any]]:
     return [*ours, *others]
 
 
+def buffers(module: nn.Module) -> dict[str, Tensor | None]:
+    """Return a module's own buffers by their names, None where one has no tensor yet; none in a version of torch that
+    keeps them elsewhere."""
+    return vars(module).get("_buffers") or {}
+
+
 def version_of(tensor: Tensor) -> int:
     """Return a number that changes whenever torch writes to a tensor."""
     return tensor._version

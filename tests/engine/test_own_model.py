@@ -216,6 +216,10 @@ BAD = {
         "    return F.cross", "    model.first.weight = nn.Parameter(torch.ones(hidden := 8, 2))\n    return F.cross",
         "line 38: first.weight is another parameter than the one that was built",
     ),
+    "a buffer that comes with the first batch": (
+        "    return F.cross", "    model.register_buffer('mean', torch.zeros(2))\n    return F.cross",
+        "line 38: the model has 4 buffers now, and 3 when it was built; wanted: each one registered as a tensor",
+    ),
     "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
 }  # fmt: skip
 
@@ -289,6 +293,7 @@ def test_the_steps_after_which_rules_look_tell_what_the_loss_does_not_use(tmp_pa
         ("model.first = nn.Linear(2, 8)", "first.weight is another parameter than the one that was built, which"),
         ("model.more = nn.Linear(2, 2)", "more.weight came to be a parameter that requires a gradient, and no optim"),
         ("model.frozen.requires_grad_(True)", "frozen.weight came to be a parameter that requires a gradient"),
+        ("model.register_buffer('mean', torch.zeros(2))", "the model has 4 buffers now, and 3 when it was built"),
         ("del model.unused", "unused is no parameter of the model any more, and the optimizer still holds it"),
         ("model.again, model.first = model.first, model.first.requires_grad_(False)", ""),
     ],
@@ -299,7 +304,9 @@ def test_a_parameter_that_comes_in_mid_run_ends_it_with_a_line(tmp_path: Path, w
     )
     made = trainer(tmp_path, text=text)
     if told:
-        with pytest.raises(StudioFileError, match=rf"points\.py, line 41: {told}.*; wanted: the parameters that build"):
+        with pytest.raises(
+            StudioFileError, match=rf"points\.py, line 41: {told}.*; wanted: (the parameters that|each one )"
+        ):
             losses(made)
     else:
         losses(made)  # another name for the same parameters, which are frozen

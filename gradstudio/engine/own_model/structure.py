@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from gradstudio.engine.torch_internals import registered
+from gradstudio.core.text import plural
+from gradstudio.engine.torch_internals import buffers, registered
 
 _WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
 
@@ -19,6 +20,7 @@ class Structure:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._built = {id(weight): name for name, weight in _trained(model)}
+        self._buffers = _buffers_of(model)
         self._remember()
 
     def _remember(self) -> None:
@@ -29,7 +31,13 @@ class Structure:
         self._require = [weight.requires_grad for weight in self._weights]
 
     def changed(self) -> str:
-        """Return what became of the parameters, in words; "" while all are those that were built."""
+        """Return what became of the parameters, or of the number of buffers, which a rewind brings back one by one, in
+        words; "" while all are those that were built."""
+        if (now := _buffers_of(self._model)) != self._buffers:
+            return (
+                f"the model has {plural(now, 'buffer', 'buffers')} now, and {self._buffers} when it was built; wanted: "
+                "each one registered as a tensor in build_model"
+            )
         if self._require == [weight.requires_grad for weight in self._weights] and all(map(_holds, self._held)):
             return ""
         now = _trained(self._model)
@@ -44,6 +52,11 @@ class Structure:
             return f"{gone} is no parameter of the model any more, and the optimizer still holds it; {_WANTED}"
         self._remember()  # other names for the same parameters, or one that was frozen
         return ""
+
+
+def _buffers_of(model: nn.Module) -> int:
+    tables = [buffers(module) for module in nn.Module.modules(model)]
+    return sum(value is not None for table in tables for value in table.values())
 
 
 def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
