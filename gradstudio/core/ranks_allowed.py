@@ -21,7 +21,11 @@ SEVERAL = tuple(range(2, MOST + 1))
 NOT_WITH_RANKS: Mapping[str, tuple[tuple[Value, ...], str]] = {
     "problem.task": (("ring", "pole"), "a rank takes its share of a batch that has one label an example"),
     "loss.kind": (("naive_sqrt",), "it compares the examples of a batch, and a rank has only its share of them"),
-    "loss.class_weights": (("balanced",), "the weight of a whole batch would have to be summed over the ranks"),
+    "loss.class_weights": (
+        ("balanced",),
+        "cross_entropy divides by the weights of a rank's share, and those of the whole batch would have to be summed "
+        "over the ranks",
+    ),
     "mistakes.clip_each_micro_batch": ((True,), "DistributedDataParallel reduces what is in the gradients by then"),
     "mistakes.unscale_twice": ((True,), "each rank would fail by itself"),
     "mistakes.never_update_scaler": ((True,), "each rank would fail by itself"),

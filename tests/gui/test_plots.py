@@ -609,6 +609,13 @@ def test_the_ranks_have_rows_of_their_own_where_there_are_several(shown: tuple[P
     assert 10 ** np.array(plot._levels) == pytest.approx([1, 2])
     assert plot.image.image[0, 0] == 0 and plot.image.image[1, 0] == TOP
     assert plot.legend() == "49.4 % of the time in communication · drift 0.0029 · log colour"
+    shorter, label = "49.4 % of the time in communication · log colour", plot.legend_label
+    whole = label.size()
+    label.resize(label.fontMetrics().horizontalAdvance(shorter) + 12, label.height())
+    assert plot.legend() == shorter
+    label.resize(label.width() // 2, label.height())
+    assert plot.legend() == "log colour"
+    label.resize(whole)
     assert plot.reading(run, 7) == "rank 0 1 · rank 1 NaN"
     plot.choice.setCurrentIndex(1)
     assert plot.image.image[:, 0].tolist() == pytest.approx([TOP / 4, 3 * TOP / 4], abs=1)

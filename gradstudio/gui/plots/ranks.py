@@ -63,7 +63,8 @@ class RanksPlot(HeatmapPlot):
         communication, whole = rows[:, :, 1].sum(), rows[:, :, 1:3].sum()
         told = f"{percent(float(communication / whole))} of the time in communication" if whole else ""
         drift = f"drift {number(float(rows[-1, :, 3].max()))}"
-        return " · ".join(part for part in (told, drift, kind) if part)
+        ways = ((told, drift, kind), (told, kind), (kind,))
+        return self.header.first_that_fits(*(" · ".join(filter(None, parts)) for parts in ways))
 
     def reading(self, run: Run, step: int) -> str:
         if step >= self.rows(run):
