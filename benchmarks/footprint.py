@@ -72,6 +72,12 @@ def figures() -> Iterator[Figure]:
                 f"the same, {len(hidden)} with workspaces that nobody sees", off(worst), "%",
                 most=CLOSE_WITH_WORKSPACE, note=worst["case"],
             )  # fmt: skip
+        if beside := [each for each in found if each["cuda"] is not None]:
+            worst = max(beside, key=lambda each: abs(each["cuda"] / each["estimate"] - 1))
+            yield Figure(
+                f"on a GPU, {len(beside)} {title}: torch.cuda.max_memory_allocated / estimate, most off",
+                worst["cuda"] / worst["estimate"], note=worst["case"],
+            )  # fmt: skip
         seconds = [each["seconds"] for each in found]
         yield Figure(f"working one out, {title}: at most", max(seconds), "s CPU", note=f"mean {_mean(seconds):.2f} s")
 
@@ -122,8 +128,31 @@ def _compare(case: str) -> dict[str, Any]:
         scratch = 0
     return {
         "case": case, "estimate": found.peak, "allocator": most, "scratch": scratch, "seconds": seconds,
-        "phase": found.phase, "workspace": any(text in WITH_WORKSPACE for text in texts),
+        "cuda": _allocated_on_cuda(experiment), "phase": found.phase, "workspace": any(text in WITH_WORKSPACE for text in texts),
     }  # fmt: skip
+
+
+def _allocated_on_cuda(experiment: Experiment) -> int | None:
+    """Return the most bytes that the second step of the plain loop takes on a GPU; None where there is none. The data
+    set is not counted, as in the estimate."""
+    import torch
+
+    from gradstudio.engine.footprint.plain_loop import PlainLoop, parts
+    from gradstudio.engine.subject import BuiltIn
+
+    if not torch.cuda.is_available():
+        return None
+    subject, count = BuiltIn(experiment, "cuda"), experiment.accumulation.steps
+    before = torch.cuda.memory_allocated()
+    model = subject.network(experiment).to("cuda")
+    loop = PlainLoop(
+        experiment, subject, model,
+        lambda: parts(subject.task.next_batch(model, count), count, experiment.problem.batch_size),
+    )  # fmt: skip
+    loop.prepare()
+    torch.cuda.reset_peak_memory_stats()
+    loop.step()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def allocated(experiment: Experiment) -> tuple[int, int]:
