@@ -19,7 +19,7 @@ from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, 
 LONGEST = 12  # operations of a chain that are kept
 MOST_BYTES = 1 << 30  # that the results of a watched step may take: all of them are held until it is over
 MOST_OPERATIONS = 400_000  # of a watched step; each takes some 1.5 kB and a tenth of a millisecond
-# Operations that make an Inf on purpose, such as a mask: nothing is born there.
+# Operations that make an Inf on purpose, such as a mask: nothing is born there, unless it is NaN.
 FILLS = {
     "masked_fill",
     "masked_fill_",
@@ -59,7 +59,7 @@ class Watched(NamedTuple):
     """An operation, with its tensors as they were then. `sources` are the numbers of the operations that wrote those
     inputs of it that are not finite, `origins` the names of those that were not finite from the start, `into` the
     named tensors that it wrote to, `place` its line of code as the watcher's `where` gave it, `number` a Python number
-    that it was given and that is not finite, 0 without one."""
+    that it was given and that is not finite, or by which it divides if that is 0; None without one."""
 
     name: str
     phase: Phase
@@ -73,7 +73,7 @@ class Watched(NamedTuple):
     origins: tuple[str, ...]
     into: set[str]
     place: Any
-    number: float = 0.0
+    number: float | None = None
 
     @property
     def kind(self) -> str:
@@ -135,7 +135,7 @@ class Watcher(SeesOperations):
                 tuple(self._named[storage] for storage in broken if storage in self._named),
                 {self._named[place] for place in places if place in self._named},
                 self._where(node),
-                next((each for each in args if isinstance(each, float) and not math.isfinite(each)), 0.0),
+                _odd_number(str(function), args),
             )
         )
         for tensor in given:
@@ -191,6 +191,14 @@ class Watcher(SeesOperations):
                 hook.remove()
 
 
+def _odd_number(name: str, args: tuple[Any, ...]) -> float | None:
+    """Return the first Python number among the arguments of an operation by which its result may not be finite."""
+    for each in args:
+        if isinstance(each, (int, float)) and (not math.isfinite(each) or (each == 0 and name.startswith("aten.div"))):
+            return float(each)
+    return None
+
+
 def values_of(tensor: Tensor) -> Values:
     """Return what a tensor holds; a tensor of integers counts as finite."""
     if not tensor.is_floating_point() or not tensor.numel():
@@ -234,10 +242,14 @@ def chain_to(operations: list[Watched], sink: int) -> list[int]:
     chain = [sink]
     while True:
         sources = [source for source in operations[chain[-1]].sources if not operations[source].given.finite]
-        sources = [source for source in sources if source < chain[-1] and operations[source].kind not in FILLS]
+        sources = [source for source in sources if source < chain[-1] and not _is_fill(operations[source])]
         if not sources:
             return chain[::-1]
         chain.append(min(sources, key=lambda source: (operations[source].given.nan == 0, source)))
+
+
+def _is_fill(made: Watched) -> bool:
+    return made.kind in FILLS and not made.given.nan
 
 
 def told(made: Watched) -> Operation:
@@ -254,13 +266,19 @@ def cause_of(born: Watched) -> str:
     taken, dtype = together(born.taken), str(born.dtype).removeprefix("torch.")
     most = torch.finfo(born.dtype).max if born.dtype.is_floating_point else math.inf
     where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
+    if born.node.endswith("AccumulateGrad"):
+        where = " where the gradient of a weight arrives"
     first = born.taken[0] if born.taken else _NOTHING
     if born.kind in _SOFTMAX and taken.inf and not taken.nan:
         return f"it was given {taken.inf:,} Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
     if not taken.finite:
         return f"it was given {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite{where}"
     match born.kind:
-        case "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "pow" if born.number:
+        case "div" | "div_" if born.number == 0:
+            return f"a division by the number 0{where}"
+        case "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "pow" | "fill" | "fill_" if (
+            born.number
+        ):
             return f"it was given the number {number(born.number)}{where}"
         case "log" | "log2" | "log10" if first.low < 0:
             return f"the logarithm of a negative number, {number(first.low)}, is NaN"

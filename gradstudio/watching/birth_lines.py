@@ -59,7 +59,7 @@ def _where(found: Provenance) -> str:
     if came_with_the_data(found):
         return "the data: the model was given it" if found.operation == "input" else "the data: the loss was given it"
     of = found.chain[0].of if found.chain else ""
-    derivative = f", the derivative of {_plain(of)}" if of and of != found.operation else ""
+    derivative = f", the derivative of {_plain(of)}" if of and of != found.operation and _is_node(of) else ""
     in_loss_code = found.phase == "loss" or (found.phase == "backward" and _is_node(found.operation))
     where = f"module {found.module}" if found.module else "the script" if in_loss_code else "the model itself"
     return f"{where}, {_PHASES[found.phase]}: {_plain(found.operation)}{derivative}"

@@ -281,13 +281,15 @@ class Births:
             raise ProvenanceUnknown("no forward pass of the model was seen")
         for number, kept in enumerate(self._back):
             behind = _all_finite(kept.results) and not _all_finite(kept.gradients)
+            # a loss of several passes has one backward pass, and none of them is a micro-batch
+            place, of = (0, 1) if 0 < len(self._roots) < len(self._back) else (number, len(self._back))
             # of several outputs one may have been computed from another, as the output of a VAE from its mean, and the
             # gradient of that one comes from within the model too
             several = sum(gradient is not None for gradient in kept.gradients) > 1
-            if (several or not behind) and (found := self._made_again(kept, number, len(self._back))):
+            if (several or not behind) and (found := self._made_again(kept, place, of)):
                 return found
             if behind:
-                return loss_code.born_behind(self._roots, self.mark, self._inner(), number, len(self._back))
+                return loss_code.born_behind(self._roots, self.mark, self._inner(), place, of)
         raise ProvenanceUnknown("all was finite when the step was made again")
 
     def _made_again(self, kept: KeptPass, number: int, of: int) -> Provenance | None:

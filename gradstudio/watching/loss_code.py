@@ -50,6 +50,8 @@ _STEEP = ("sqrt", "rsqrt", "pow", "div", "log", "log2", "log10", "log1p", "recip
     "linalg_vector_norm", "atan2", "std", "prod", "cumprod", "mul")  # fmt: skip
 _VIEWS = {"t", "transpose", "view", "reshape", "permute", "expand", "to_copy", "unsafe_view", "squeeze", "unsqueeze"}
 _RESULTS = {"result", "result0", "result1"}
+_LABELLED = ("nll_loss", "nll_loss2d")  # losses that leave some labels out
+_MEAN = 1  # as torch numbers the reductions of its losses
 _EXPONENT = "exponent"  # a number, where all else is a tensor
 
 
@@ -77,6 +79,10 @@ class _Node(NamedTuple):
         """The result, where it was saved or can be computed again."""
         for name in _RESULTS & self.saved.keys():
             return self.saved[name]
+        if self.operation in _LABELLED and getattr(self.node, "_saved_reduction", None) == _MEAN:
+            return (
+                self.saved["self"].new_zeros(()) / self.saved["total_weight"]
+            )  # finite, unless it is that of no label
         again = _AGAIN.get(self.operation)
         try:
             with torch.no_grad():
@@ -265,6 +271,8 @@ def _why(each: _Node, given: Values) -> str:
         meets, why = _WHY[each.operation]
         count = int(meets(operand).sum())
         return f"{why}; {plural(count, 'value', 'values')} of {operand.numel():,} {'is' if count == 1 else 'are'} such"
+    if each.operation in _LABELLED:
+        return "the mean over no label at all is 0 / 0: every label is the one that is left out, or has a weight of 0"
     if each.operation == "div" and (other := each.saved.get("other")) is not None and bool((other == 0).any()):
         return f"a division by 0: {plural(int((other == 0).sum()), 'zero', 'zeros')} of {other.numel():,}"
     taken = together([values_of(tensor) for tensor in each.taken.values()])

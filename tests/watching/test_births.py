@@ -648,6 +648,60 @@ def test_checkpoints_are_explained(reentrant: bool) -> None:
     assert all(one is parameter.grad for one, parameter in zip(before, model.parameters(), strict=True))
 
 
+class Blank(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor) -> Tensor:
+        return inputs * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.fill_(math.nan)
+
+
+def test_nan_that_is_filled_in_is_born_there_as_no_mask_is() -> None:
+    found = known(Odd(Blank.apply), torch.randn(3, 4))
+    assert (found.phase, found.operation, found.cause) == (
+        "backward", "aten.fill_.Scalar", "it was given the number NaN in the derivative of Blank",
+    )  # fmt: skip
+    assert found.source.endswith("return gradient.fill_(math.nan)")
+    spoiled = known(Odd(lambda hidden: (-1 - hidden.abs()).log().masked_fill(hidden > 9, 0.0)), torch.randn(3, 4))
+    assert spoiled.operation == "aten.log.default"
+
+
+def test_a_hook_of_a_weight_is_told_as_that() -> None:
+    model = Odd(torch.tanh)
+    model.first.weight.register_hook(lambda gradient: gradient / 0)
+    found = known(model, torch.randn(3, 4))
+    assert place_and_cause(found).startswith(
+        "module first, backward pass: div, because a division by the number 0 where the gradient of a weight arrives"
+    )
+
+
+def test_passes_of_one_loss_are_no_micro_batches() -> None:
+    model = nn.Linear(4, 2)
+    found = known(model, torch.randn(3, 4), lambda given: (given * 0 * model(given @ torch.ones(2, 4))).sqrt().sum())
+    assert (found.micro_batch, found.micro_batches) == (0, 1)
+    remedies = of_birth(found) or ()
+    assert len(remedies) == 1 and "torch.sqrt" in remedies[0]  # of "mul or sqrt"
+
+
+def test_a_mean_over_no_label_is_told() -> None:
+    labels = torch.full((3,), -100)
+    found = known(nn.Linear(4, 2), torch.randn(3, 4), lambda given: functional.cross_entropy(given, labels))
+    assert (found.phase, found.operation) == ("loss", "NllLossBackward0") and "mean over no label" in found.cause
+    assert "every label is `ignore_index`" in (of_birth(found) or ("",))[0]
+
+
+def test_the_remedy_tells_who_spoiled_the_gradients() -> None:
+    model = nn.Linear(4, 2)
+    model.weight.data[0, 0] = math.nan
+    found = known(model, torch.randn(3, 4))
+    assert (of_birth(found, math.nan) or ("",))[0].startswith(
+        "`torch.isfinite(p.grad).all()` for every `p` right before"
+    )
+    assert (of_birth(found, 3.0) or ("",))[0].startswith("`print(optimizer.param_groups") and of_birth(found) is None
+
+
 # ---- nothing is changed
 
 

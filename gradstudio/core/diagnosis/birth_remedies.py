@@ -4,9 +4,11 @@ large; it heals neither the data nor a loss that is not defined for the finite v
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from gradstudio.core.diagnosis.cause_ranking import undefined_for
+from gradstudio.core.diagnosis.cause_ranking import NOT_UNDEFINED, undefined_for
 from gradstudio.core.provenance import Provenance
+from gradstudio.core.unknown import UNKNOWN, is_known
 
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
 # By what the name of an operation has in it. The first that fits counts.
@@ -23,6 +25,11 @@ _DEFINED: dict[str, str] = {
     "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
 }
+# The same for operations that are undefined for what is no number.
+_ALWAYS = {
+    "ctc": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
+    "nllloss": "no step for a batch of which every label is `ignore_index`: the mean over none of them is 0 / 0",
+}
 _OF_A_SOFTMAX = (
     "`assert torch.isfinite(x).any(-1).all()` before the softmax, or a mask that leaves each row one entry: a row of "
     "nothing but -Inf has no softmax",
@@ -37,7 +44,15 @@ _OF_THE_OPTIMIZER = (
 )
 
 
+# Where the gradients were finite after the backward pass, and no longer when the optimizer got them.
+_OF_THE_LOOP = (
+    "`torch.isfinite(p.grad).all()` for every `p` right before `{optimizer}.step()`: the backward pass gave finite "
+    "gradients, so clipping them by hand or another change of the script made them NaN or Inf",
+)
+
+
 # Where the loss code gave a gradient that none of its operations makes.
+_HOOK = "a hook of the script changed it"  # in a cause
 _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one may have changed the gradient",)
 
 
@@ -47,22 +62,42 @@ def came_with_the_data(found: Provenance) -> bool:
     return born is not None and not born.produced and (found.operation == "input" or found.phase == "loss")
 
 
-def of_birth(found: Provenance, gradient: float = math.nan, optimizer: str = "optimizer") -> tuple[str, ...] | None:
+def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "optimizer") -> tuple[str, ...] | None:
     """Return what to change in the script; None where the usual remedies fit. `gradient`: the norm that the optimizer
     was given at the step before; `optimizer`: its name in the script."""
     if found.phase == "update" and gradient < _OVERFLOWS:
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER)
+    if found.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
+        return tuple(line.format(optimizer=optimizer) for line in _OF_THE_LOOP)
     if came_with_the_data(found):
         return _OF_THE_DATA
     if _is_softmax_of_inf(found):
         return _OF_A_SOFTMAX
-    if not undefined_for(found):
-        return _OF_A_HOOK if found.phase == "backward" and not found.module else None
-    born = found.chain[0]
-    for name in (born.of.lower(), born.name.lower()):  # the derivative of a root has a division, which nobody wrote
-        if line := next((line for part, line in _DEFINED.items() if part in name), ""):
-            return (line,)
-    return ()
+    if _HOOK in found.cause:
+        return _OF_A_HOOK
+    if lines := _of_operations(found):
+        return lines
+    return () if undefined_for(found) else None
+
+
+def _of_operations(found: Provenance) -> tuple[str, ...]:
+    """Return a line for each operation of the loss code of which one made the value, or for the one that did."""
+    born = found.chain[0] if found.chain else None
+    if born is None or not born.produced:
+        return ()
+    several = born.name.split(" or ")
+    if len(several) == 1 and not undefined_for(found) and not _of_name(born.name, _ALWAYS):
+        return ()
+    # the derivative of a root has a division, which nobody wrote
+    lines = (_of_name(born.of) or _of_name(born.name),) if len(several) == 1 else map(_of_name, several)
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+def _of_name(name: str, among: Mapping[str, str] | None = None) -> str:
+    name = NOT_UNDEFINED.sub("", name.lower())
+    return next(
+        (line for part, line in ({**_ALWAYS, **_DEFINED} if among is None else among).items() if part in name), ""
+    )
 
 
 def _is_softmax_of_inf(found: Provenance) -> bool:

@@ -39,7 +39,8 @@ _EXACT = (
     "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
-_LAYERS_OF_NORM = re.compile("(layer|batch|group|instance|rms)_?norm")  # defined wherever they do not overflow
+# Names that have one of these in them, of operations that are defined wherever they do not overflow.
+NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax")
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
 APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
@@ -210,5 +211,5 @@ def undefined_for(provenance: Provenance) -> bool:
         return False
     # where it may have been one of several, each of them has to be such
     of = "" if born.of == born.name else born.of
-    names = [_LAYERS_OF_NORM.sub("", f"{name} {of}".lower()) for name in born.name.split(" or ")]
+    names = [NOT_UNDEFINED.sub("", f"{name} {of}".lower()) for name in born.name.split(" or ")]
     return all(any(part in name for part in _UNDEFINED) for name in names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from gradstudio.core.diagnosis import cause_ranking
@@ -11,6 +10,7 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.remedies_as_code import as_code
 from gradstudio.core.provenance import PHASES
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.run import Run
 
 
@@ -42,7 +42,7 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     lines = as_code((*loop, *_usable(found, run)), optimizer, scaled=scaled, variables=variables)
     if finding.rule.startswith("nonfinite") and run.provenance is not None:
         before = run.provenance.step - 1
-        gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else math.nan
+        gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else UNKNOWN
         of_its_birth = of_birth(run.provenance, gradient, variables.get("optimizer", "optimizer"))
         lines = lines if of_its_birth is None else of_its_birth
     return replace(found, remedies=lines)
