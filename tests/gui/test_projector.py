@@ -46,6 +46,7 @@ def test_it_shows_one_card_in_large_type_and_leaves_as_it_came(qtbot: QtBot, win
     assert not any(part.isVisible() for part in (window.knobs, window.figures, findings, window.top.preset))
     assert [row.isVisible() for row in lesson.steps] == [True, False]  # the step that is to be done now
     assert window.menuBar().height() == 0 and "zoom" not in QSettings().allKeys()
+    assert max(window.minimumWidth(), window.minimumSizeHint().width()) <= 1024  # as many projectors have
     call["larger_text"].call()
     assert theme.zoom > 1.6 and "zoom" not in QSettings().allKeys()
     window.setFocus()
@@ -60,6 +61,7 @@ def test_it_shows_one_card_in_large_type_and_leaves_as_it_came(qtbot: QtBot, win
     call["projector"].call()
     qtbot.waitUntil(lambda: theme.settled, timeout=WAIT)
     assert not window.isFullScreen() and (theme.zoom, theme.colors) == (zoom, colors)
+    assert window.minimumWidth() > 1024
     assert window.side.page == "runs" and window.columns.sizes() == sizes
     assert all(part.isVisible() for part in (window.knobs, window.figures, window.top.preset, window.side.segments))
     window.columns.show_page("diagnosis")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, QSize, Qt
 from PySide6.QtWidgets import QMainWindow
 
 from gradstudio.gui.shell.figures_bar import FiguresBar
@@ -44,13 +44,14 @@ class ProjectorView(QObject):
             return
         window, state = self._window, self._window.windowState()
         self._back = [
+            partial(self._put_back, state, window.size(), window.minimumSize()),  # first: the columns need the room
             partial(theme.project, False),
             self._show_bars,
             self._plots.project(),
             self._columns.project(),
             partial(self._diagnosis.show_only, None),
-            partial(window.setWindowState, state),
         ]
+        window.setMinimumSize(1, 1)  # a projector of 1024 x 768 is narrower than the window may be otherwise
         window.menuBar().setMaximumHeight(0)  # a hidden one takes its keys with it
         self._top.show_state_alone(True)
         self._figures.hide()
@@ -72,6 +73,12 @@ class ProjectorView(QObject):
         back, self._back = self._back, []
         for each in back:
             each()
+
+    def _put_back(self, state: Qt.WindowState, size: QSize, least: QSize) -> None:
+        self._window.setWindowState(state)
+        self._window.setMinimumSize(least)
+        if not state & (Qt.WindowState.WindowFullScreen | Qt.WindowState.WindowMaximized):
+            self._window.resize(size)  # as the screen may be smaller than the window
 
     def _show_bars(self) -> None:
         self._window.menuBar().setMaximumHeight(QWIDGETSIZE_MAX)
