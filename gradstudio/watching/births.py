@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.utils.hooks import unserializable_hook
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
@@ -187,7 +189,8 @@ class Births:
     def clear(self) -> None:
         """Begin with a new step."""
         self._forget()
-        self.attach()  # after torch.save or torch.jit.script has raised
+        if not self._hooks:
+            self.attach()  # after torch.save or torch.jit.script has raised
 
     def _forget(self) -> None:
         self._back.clear()
@@ -220,12 +223,12 @@ class Births:
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
             if tensor.requires_grad:
+                node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
                 keep = _Keeper(self, kept, len(kept.given))
                 kept.given.append((tensor.detach(), version(tensor)))
                 kept.gradients.append(None)
                 kept.held_by.append(weakref.ref(keep))
                 torch_internals.hear_gradient(tensor, keep)
-                node: Any = tensor.grad_fn
                 if node is not None:
                     node.metadata[self.mark] = kept
         self._latest = kept, module
@@ -349,7 +352,7 @@ class _Hook:
         self._call = call
 
     def __call__(self, *arguments: Any) -> None:
-        if not torch.compiler.is_compiling() and not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        if not is_compiling() and not is_tracing():
             self._call(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:

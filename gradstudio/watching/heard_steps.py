@@ -244,9 +244,8 @@ class Observer:
             self._look_at_schedules()
         if self.births is not None:
             found = self.births.before_backward(
-                roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled,
-                number=roots.number if roots.is_plain else None,
-            )  # fmt: skip
+                roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled, number=roots.loss
+            )
             self._born_before, self._born = self._born, self._born or found
 
     def _throw_away(self) -> Provenance | None:
@@ -465,7 +464,8 @@ class Observer:
         optimizer = self.optimizer
         self.clipping = self._heard
         loop = None if optimizer is None else self._loop.stepped(
-            self.micro_batches, scale=self.scale, around=self._around_the_scaler(gradient), skipped=skipped,
+            self.micro_batches, scale=self.scale, around=self.scale != 1 and self._around_the_scaler(gradient),
+            skipped=skipped,
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
         made = MeasuredStep(

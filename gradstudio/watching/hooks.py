@@ -42,23 +42,19 @@ class Roots:
     gradients: tuple[Tensor | None, ...]
     scale: float
     unscaled: tuple[Tensor | None, ...]
-    _number: float | None = None
+    _loss: float | None = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether there is one tensor of one number, without any factor on it: the loss itself."""
+    def loss(self) -> float | None:
+        """The loss, where it is the one number that the pass began from, without any factor on it. It is read once."""
         tensors = self.tensors
-        return (
-            len(tensors) == 1 and self.scale == 1 and self.gradients[0] is None and self.unscaled[0] is None
+        if (
+            self._loss is None
+            and len(tensors) == 1 and self.scale == 1 and self.gradients[0] is None and self.unscaled[0] is None
             and tensors[0].numel() == 1
-        )  # fmt: skip
-
-    @property
-    def number(self) -> float:
-        """The number of a plain root. It is read once."""
-        if self._number is None:
-            self._number = self.tensors[0].item()
-        return self._number
+        ):  # fmt: skip
+            self._loss = tensors[0].item()
+        return self._loss
 
 
 class Listener(Protocol):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import repeat
 from operator import is_
 from sys import getrefcount
 from typing import Any, NamedTuple
@@ -83,6 +85,9 @@ class Parameters:
         self._measure, self._copy = scattered.measure.compile(), scattered.copy.compile()
         self._copy_and_norm, self._change = scattered.copy_and_norm.compile(), scattered.change.compile()
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
+        self._room = {what: np.zeros(len(self.sizes), np.int64) for what in self._at}
+        # five times as fast as an array that is made of a list
+        self._write = struct.Struct(f"{len(self.sizes)}q").pack_into
         self._nowhere = np.zeros(len(self.sizes), np.int64)
         self._no_marks = [-1] * len(self.tensors)
         self._layers = Spare((len(LAYER_METRICS), len(self.tensors)))
@@ -92,7 +97,7 @@ class Parameters:
     def marks(self) -> list[int]:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
         found = [tensor.grad for tensor in self.tensors]
-        if not any([grad is not None for grad in found]):  # as after zero_grad
+        if all(map(is_, found, repeat(None))):  # as after zero_grad
             return self._no_marks
         return [-1 if grad is None else version_of(grad) for grad in found]
 
@@ -191,7 +196,9 @@ class Parameters:
         if where and where == before[0]:
             return before
         if where and torch_internals.are_plain_floats(there):
-            return where, np.array(where, np.int64)
+            room = self._room[what]
+            self._write(room.data, 0, *where)
+            return where, room
         found = [
             0 if tensor is None else tensor.data_ptr() if _is_readable(tensor) else self._copied(index, tensor, what)
             for index, tensor in enumerate(tensors)

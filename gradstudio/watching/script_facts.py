@@ -22,8 +22,8 @@ _DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16",
 
 def loss_of(roots: Roots) -> float:
     """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN where that is no number."""
-    if roots.is_plain:
-        return roots.number
+    if (loss := roots.loss) is not None:
+        return loss
     total = 0.0
     for root, gradient, unscaled in zip(roots.tensors, roots.gradients, roots.unscaled, strict=False):
         if root.numel() != 1:
