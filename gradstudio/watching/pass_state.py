@@ -4,6 +4,7 @@ pass itself changes, such as `self.calls += 1`, and the random numbers of Python
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,13 @@ class PassStates:
 
     def before(self, model: nn.Module) -> PassState:
         """Return the state in which a pass begins."""
+        try:
+            return self._before(model)
+        except Exception:  # of somebody's objects, which may do anything when they are looked at
+            self._looks, self._changed, self._python, self._numpy = 0, {}, False, False
+            return PassState({}, None, None)
+
+    def _before(self, model: nn.Module) -> PassState:
         if self._looks:
             found = {each: each.value for each in variables_of(model)}
             self._note_changes(self._began, found)  # such as by a hook of the backward pass
@@ -69,7 +77,8 @@ class PassStates:
         if not self._looks:
             return
         self._looks -= 1
-        self._note_changes(began.variables, {each: each.value for each in variables_of(model)})
+        with suppress(Exception):
+            self._note_changes(began.variables, {each: each.value for each in variables_of(model)})
         self._python = self._python or random.getstate() != began.python
         self._numpy = self._numpy or not all(map(np.array_equal, np.random.get_state(), began.numpy))
         if not self._looks:

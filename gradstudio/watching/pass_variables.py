@@ -157,13 +157,14 @@ def _of_variable(variable: Variable, seen: set[int]) -> Iterator[Variable]:
 
 def _within(value: Any, seen: set[int]) -> Iterator[Variable]:
     """Yield what may be counted in the object that a variable holds."""
-    if isinstance(value, (FunctionType, MethodType)):
-        function = value.__func__ if isinstance(value, MethodType) else value
-        if isinstance(function, FunctionType) and is_own(function.__code__.co_filename):
+    kind = type(value)  # not isinstance, which asks a stand-in for the class of what it stands for
+    if kind in (FunctionType, MethodType):
+        function = value.__func__ if kind is MethodType else value
+        if type(function) is FunctionType and is_own(function.__code__.co_filename):
             yield from _of_callable(value, seen)
-    elif id(value) not in seen and not isinstance(value, (ModuleType, nn.Module, Tensor)):
-        of = value if isinstance(value, type) else type(value)
-        if not of.__module__.startswith(_NOT_OWN):
+    elif id(value) not in seen and not issubclass(kind, (ModuleType, nn.Module, Tensor)):
+        of = value if issubclass(kind, type) else kind
+        if not str(of.__module__).startswith(_NOT_OWN):
             seen.add(id(value))
             yield from _of_object(value)
 

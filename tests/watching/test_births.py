@@ -337,6 +337,22 @@ def test_a_hook_that_counts_its_calls_counts_the_same_again(kept: str, monkeypat
     assert calls == 7  # the pass that was made again is not counted
 
 
+def test_objects_that_cannot_be_looked_at_do_no_harm() -> None:
+    class Stand:
+        @property
+        def __class__(self) -> Any:
+            raise AssertionError("asked what it stands for")
+
+    class Jealous:
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError("not yours")
+
+    model, stand, jealous = nn.Linear(4, 2), Stand(), Jealous()
+    model.register_forward_hook(lambda module, inputs, outputs: outputs if stand is not jealous else None)
+    found = known(model, torch.randn(3, 4), lambda given: (given * 0).log().sum())
+    assert (found.phase, found.operation) == ("loss", "LogBackward0")
+
+
 def test_a_record_of_the_training_is_neither_kept_nor_shortened() -> None:
     model, record = nn.Linear(4, 2), list(range(MOST_ITEMS))
     model.register_forward_hook(lambda module, inputs, outputs: record.append(0))
