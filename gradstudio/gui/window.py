@@ -87,6 +87,7 @@ class Window(QMainWindow):
         self._library_problem = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
         self._state, self._asked = ChangeWatch(), ChangeWatch()
+        self._page = ChangeWatch()  # at the side: a page that was hidden is behind
         self._shown: Run | None = None
         self._figures_due, self._texts_due = Every(0.2), Every(1.0)
         self._devices_shown = False
@@ -201,8 +202,10 @@ class Window(QMainWindow):
             self._leave_gallery_for_a_run(run)
         drawable = not compiled.busy()  # the window does not wait for a function that is being compiled
         new = self._state.changed(run, run.status, len(run.findings)) or whole
+        turned = self._page.changed(self.side.page if self.side.isVisible() else None)
         if (
             new
+            or turned
             or self.knobs.stale
             or self._asked.changed(run.in_force, self.simulator.requested)
             or self._figures_due.at(now)
@@ -215,7 +218,7 @@ class Window(QMainWindow):
         if drawable:
             yield from self.plots.refreshing(self.simulator)
         run = self.simulator.run  # another one may have begun in the meantime
-        if new or self._texts_due.at(now):
+        if new or turned or self._texts_due.at(now):
             self._texts_due.restart(now)
             self._refresh_texts(run, new)
         if run is not self._shown:
