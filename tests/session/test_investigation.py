@@ -154,8 +154,8 @@ def test_twins_go_in_lockstep_and_share_every_change_but_that_of_their_knob() ->
     until(lambda: twins.one.in_force.clipping.kind == "value")
     until(lambda: twins.other.in_force.optimizer.lr == 0.02)
     assert twins.one.in_force.optimizer.lr == 0.02 and twins.other.in_force.clipping.kind == "norm"
-    one.step()
     count = len(twins.one.history) + 1
+    one.step()
     until(lambda: len(twins.one.history) == len(twins.other.history) == count)
     one.rewind(5)
     until(lambda: one.run.status == "paused" and len(one.run.history) == 5)

@@ -291,7 +291,6 @@ def test_a_step_after_a_stop_does_nothing(simulator: Callable[..., Simulator]) -
     until(lambda: one.run.over)
     rows = len(one.run.history)
     one.step()
-    one.play()
     assert one.close(PATIENCE) and len(one.run.history) == rows
 
 

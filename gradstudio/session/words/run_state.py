@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from gradstudio.core.diagnosis.finding import Finding
+from gradstudio.core.history import LOOK_EVERY
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session import own_model
@@ -53,7 +54,9 @@ def _in_a_slow_step(run: Run) -> State | None:
     else:
         told = f"Step {step:,} has not ended yet"
     at = own_model.line_now(run.experiment, thread_of(run))
-    before = f"; the longest of the steps before it took {number(longest)} s" if longest else ""
+    count = min(LOOK_EVERY, len(run.history))
+    which = f"longest of the latest {count} steps" if count > 1 else "latest step"
+    before = f"; the {which} took {number(longest)} s" if longest else ""
     return State("warning", f"No step for {seconds:,.0f} s", f"{told}{before}.{at}")
 
 
