@@ -55,7 +55,7 @@ def _in_a_slow_step(run: Run) -> State | None:
         told = f"Step {step:,} has not ended yet"
     at = own_model.line_now(run.experiment, thread_of(run))
     count = min(LOOK_EVERY, len(run.history))
-    which = f"longest of the latest {count} steps" if count > 1 else "latest step"
+    which = f"longest of the latest {count} rows" if count > 1 else "latest row"
     before = f"; the {which} took {number(longest)} s" if longest else ""
     return State("warning", f"No step for {seconds:,.0f} s", f"{told}{before}.{at}")
 
