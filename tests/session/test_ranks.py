@@ -395,7 +395,7 @@ def test_who_ends_or_hangs_is_named_and_no_process_is_left(
 
 def test_one_that_is_stopped_within_a_call_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """There it counts as one that waits for the others."""
-    monkeypatch.setattr(crew, "STILL", 1.0)
+    monkeypatch.setattr(crew, "STILL", 3.0)
     trainer = RankedTrainer(SMALL.with_texts(["distributed.ranks=3", "problem.batch_size=15", "run.steps=100000"]))
     places, process = trainer._crew._places, trainer._crew._processes[2].pid or 0
 
@@ -409,7 +409,7 @@ def test_one_that_is_stopped_within_a_call_is_named(monkeypatch: pytest.MonkeyPa
 
     stopper = threading.Thread(target=until, args=(stop,))
     stopper.start()
-    with pytest.raises(RankFailure, match=r"^Rank 2 of 3 hangs in step \d+: for 1 s its process has stood still"):
+    with pytest.raises(RankFailure, match=r"^Rank 2 of 3 hangs in step \d+: for 3 s its process has stood still"):
         while True:
             trainer.advance()
     stopper.join()

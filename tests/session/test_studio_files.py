@@ -484,7 +484,8 @@ def test_a_step_without_end_is_left_behind_and_the_next_run_trains(
     until(lambda: slow_step(run, 0.05) is not None)
     monkeypatch.setattr(slow_step, "__defaults__", (0.05,))
     assert re.fullmatch(
-        r"Step 4 has not ended yet; the (longest|latest) .* took .* s\. points\.py is at line 4[12]\.", describe(run).text
+        r"Step 4 has not ended yet; the (longest|latest) .* took .* s\. points\.py is at line 4[12]\.",
+        describe(run).text,
     )
     simulator.stop()
     until(lambda: simulator.leave_stuck() or run.over)
