@@ -249,7 +249,8 @@ def chain_to(operations: list[Watched], sink: int) -> list[int]:
 
 
 def _is_fill(made: Watched) -> bool:
-    return made.kind in FILLS and not made.given.nan
+    """Return whether an operation only puts in what somebody chose. A NaN in a batch is the batch's."""
+    return made.kind in FILLS and (made.phase == "data" or not made.given.nan)
 
 
 def told(made: Watched) -> Operation:

@@ -148,18 +148,24 @@ class Crew:
     def _lost(self, rank: int, why: str = "") -> RankFailure:
         """Return what to say of a rank that ended or failed. Where another one has ended, that one is to blame."""
         end = time.monotonic() + GOING
+        unknown: list[int] = []
         while time.monotonic() < end:
-            if all(process.exitcode == _UNKNOWN for process in self._processes):
+            unknown = [other for other, process in enumerate(self._processes) if process.exitcode == _UNKNOWN]
+            if len(unknown) == self.size:
                 return RankFailure(
                     f"The server that began the {self.size} ranks has ended in step {self.step:,}, and they with it."
                 )
             for other, process in enumerate(self._processes):
-                if process.exitcode is not None and (process.exitcode != 0 or other == rank):
-                    how = _ended(process.exitcode)
-                    if process.exitcode != 0 or not why:
-                        return RankFailure(f"Rank {other} of {self.size} ended in step {self.step:,}: {how}.")
+                code = process.exitcode
+                if code not in (None, _UNKNOWN) and (code != 0 or (other == rank and not why)):
+                    return self._ended_in_step(other, code)
             time.sleep(0.01)
+        if unknown:  # it was a rank's own code, as the server still tells of the others
+            return self._ended_in_step(unknown[0], _UNKNOWN)
         return RankFailure(f"Rank {rank} of {self.size} failed in step {self.step:,}: {why or 'it does not answer'}.")
+
+    def _ended_in_step(self, rank: int, code: int) -> RankFailure:
+        return RankFailure(f"Rank {rank} of {self.size} ended in step {self.step:,}: {_ended(code)}.")
 
     def _check_hanging(self, waiting: set[int], began: float, now: float) -> None:
         """Raise RankFailure where some ranks have waited far too long for others that do not come. `waiting`: those

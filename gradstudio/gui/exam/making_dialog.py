@@ -88,7 +88,7 @@ class MakingDialog(TemporaryDialog):
         self.about, self.told, self.problem = QLabel(ABOUT), QLabel(), QLabel()
         self.cause.setEditable(True)
         self.cause.addItems([FIRST_FINDING, *causes.CAUSES.values()])
-        self.fix.name_parts("Knob of the fix", "A knob that heals the run, and its value then", NO_FIX)
+        self.fix.name_parts("Knob of the fix", "Knob of the fix: it heals the run, with the value beside it", NO_FIX)
         self.fix_told = QLabel(NO_FIX)
         self.changes.setRange(0, 20)
         self.changes.setSpecialValueText("two more than the fix")
