@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 
 GLOBAL = threading.RLock()  # held by whoever draws from them
-_left: set[int] = set()  # threads that were left behind within a step
+_left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # left behind within a step
 
 
-def leave(thread: int) -> None:
+def leave(thread: threading.Thread) -> None:
     """Let others draw though this thread, which was left behind, holds the generators and never lets go of them. It
     does not bring them back to where they were, either."""
     global GLOBAL
@@ -42,5 +43,5 @@ def kept(device: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if threading.get_ident() not in _left:
+            if threading.current_thread() not in _left:
                 put(before, device)

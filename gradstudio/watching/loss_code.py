@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
 from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import Values, together, values_of
@@ -189,7 +190,7 @@ def born_behind(roots: Sequence[Any], mark: str, model: nn.Module, micro_batch: 
     if not steep:
         cause = (
             f"the gradient that the loss code gave the model is not finite, though {which} has a finite derivative of "
-            "finite values: it grew too large, or a hook of the script changed it"
+            f"finite values: it grew too large, or {CHANGED_BY_A_HOOK}"
         )
     return _provenance("backward", steep or nodes, [], cause, None, model, micro_batch, micro_batches)
 

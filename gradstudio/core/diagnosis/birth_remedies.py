@@ -52,7 +52,7 @@ _OF_THE_LOOP = (
 
 
 # Where the loss code gave a gradient that none of its operations makes.
-_HOOK = "a hook of the script changed it"  # in a cause
+CHANGED_BY_A_HOOK = "a hook of the script changed it"  # how a cause says so
 _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one may have changed the gradient",)
 
 
@@ -73,7 +73,7 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
         return _OF_THE_DATA
     if _is_softmax_of_inf(found):
         return _OF_A_SOFTMAX
-    if _HOOK in found.cause:
+    if CHANGED_BY_A_HOOK in found.cause:
         return _OF_A_HOOK
     if lines := _of_operations(found):
         return lines

@@ -19,4 +19,4 @@ def end(thread: threading.Thread) -> None:
     number = ctypes.c_ulong(thread.ident)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(LeftBehind))
     if (chance := sys.modules.get("gradstudio.engine.chance")) is not None:
-        chance.leave(thread.ident)
+        chance.leave(thread)
