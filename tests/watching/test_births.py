@@ -172,13 +172,17 @@ class Counting(nn.Module):
         return spoiled
 
 
-def seventh_pass(model: Counting) -> Provenance:
-    births, inputs = Births(model), torch.randn(3, 4)
+def six_passes(births: Births, model: nn.Module, inputs: Tensor) -> None:
     for _ in range(6):
         loss = model(inputs).sum()
         assert births.before_backward([loss]) is None
         loss.backward()
         births.clear()
+
+
+def seventh_pass(model: Counting) -> Provenance:
+    births, inputs = Births(model), torch.randn(3, 4)
+    six_passes(births, model, inputs)
     model.spoiled = True
     found = births.before_backward([model(inputs).sum()])
     assert found is not None, births.unknown
@@ -325,11 +329,7 @@ def test_a_hook_that_counts_its_calls_counts_the_same_again(kept: str, monkeypat
     model[0].register_forward_hook(counting_hook(kept))
     model[0].register_forward_pre_hook(count)
     births, inputs = Births(model), torch.randn(3, 4)
-    for _ in range(6):
-        loss = model(inputs).sum()
-        assert births.before_backward([loss]) is None
-        loss.backward()
-        births.clear()
+    six_passes(births, model, inputs)
     found = births.before_backward([model(inputs).sum()])
     assert found is not None, births.unknown
     assert (found.phase, found.module, found.operation) == ("forward", "0", "aten.log.default")
