@@ -186,8 +186,8 @@ class History:
         self._count += 1
 
     def extend(self, columns: np.ndarray, layers: np.ndarray) -> None:
-        """Add rows that were measured before: float64, (rows, columns), and float32, (metrics, rows, layers). Columns
-        that they end without are UNKNOWN. Only the one writer may call this."""
+        """Add rows that were measured before: (rows, columns) and (metrics, rows, layers). Columns that are not given
+        are UNKNOWN. Only the one writer may call this."""
         taken, given = 0, columns.shape[1]
         while taken < len(columns):
             line = self._count % BLOCK
@@ -199,6 +199,13 @@ class History:
             self._filling[:, line : line + count] = layers[:, taken : taken + count]
             self._count += count
             taken += count
+
+    def extend_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
+        """Add rows that have just been measured, as `extend` does, all of them finite and with nothing beside their
+        columns and layers."""
+        with np.errstate(over="ignore"):
+            self.extend(columns, layers)
+        self.due, self.broken = self._count % LOOK_EVERY == 0, False
 
     def catch_up(self, later: History) -> None:
         """Add the rows and the notes that a later reading of the same history has. Only the one writer may call

@@ -20,12 +20,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
+from gradstudio.engine.gauges.addresses import Addresses
 from gradstudio.watching import model_layers
 from gradstudio.watching.births import Births
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.measured_step import MeasuredStep
-from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters
+from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters, asked_in_loops
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.script_facts import SettingsReader, loss_of
 
@@ -71,7 +72,9 @@ class Observer:
         self.gone = False  # True once there is nothing left that could be trained
         self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
-        self._seen: tuple[list[Tensor], list[bool]] = [], []  # all held by then, and which of them were trained
+        self._seen: list[Tensor] = []  # all that were held by then
+        self._seen_trained: list[bool] = []  # which of them were trained
+        self._seen_asked: Addresses | None = None
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.dtype: torch.dtype | None = None
@@ -159,15 +162,16 @@ class Observer:
             self.gone = True
             self._guarded_last()  # while its parameters are still held
             if self._trained is not None:
-                self.parameters.tensors.clear()
-            self._trained, self._seen = None, ([], [])
+                self.parameters.forget()
+            self._trained = None
+            self._see([])
 
     def bind(self) -> bool:
         """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
         there are any."""
-        held = self.held()
-        if self._trained is not None and self._are_as_seen(held):
+        if self._trained is not None and self._are_as_seen():
             return True
+        held = self.held()
         trained = [tensor for tensor in held if tensor.requires_grad]
         ids = tuple(map(id, trained))
         if ids in (self._trained, self._refused) or not ids:
@@ -178,35 +182,47 @@ class Observer:
         names = model_layers.names(model, optimizer)
         self._layer_names = [names.get(id(tensor), f"parameter{place}") for place, tensor in enumerate(ordered)]
         named = list(zip(self._layer_names, ordered, strict=True))
+        if self._trained is not None:
+            self.parameters.forget()
         try:
             self.parameters = Parameters(ordered)
         except NotMeasurable as fault:
-            self._trained, self._seen, self._refused = None, ([], []), ids
+            self._trained, self._refused = None, ids
+            self._see([])
             self._sink.refuse(self, str(fault))
             return False
-        seen = held, [tensor.requires_grad for tensor in held]
-        self._trained, self._seen, self._rows, self._loop = ids, seen, 0, HeardLoop()
+        self._see(held)
+        self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._sink.begin(self, model_layers.described(model, named))
         self._anew()
         return True
 
-    def _are_as_seen(self, held: list[Tensor]) -> bool:
-        """Return whether these are the tensors that the run began with, and the same of them are trained."""
-        before, trained = self._seen
-        return (
-            len(held) == len(before)
-            and all(map(is_, held, before))
-            and [tensor.requires_grad for tensor in held] == trained
-        )
+    def _are_as_seen(self) -> bool:
+        """Return whether the same tensors are held as when the run began, and the same of them are trained."""
+        optimizer, before = self.optimizer, self._seen
+        if optimizer is not None and len(groups := optimizer.param_groups) == 1:
+            held = groups[0]["params"]
+        else:
+            held = self.held()
+        if not (len(held) == len(before) and all(map(is_, held, before))):
+            return False
+        if self._seen_asked is not None:
+            return self._seen_asked.are_as_trained
+        return [tensor.requires_grad for tensor in held] == self._seen_trained
+
+    def _see(self, held: list[Tensor]) -> None:
+        """Keep what the run begins with."""
+        self._seen, self._seen_trained = held, [tensor.requires_grad for tensor in held]
+        self._seen_asked = asked_in_loops(held)
 
     def _has_grown(self) -> bool:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen."""
         assert self._trained is not None
         if (optimizer := self.optimizer) is None:
             return False
-        held = model_layers.of_optimizer(optimizer)
-        if self._are_as_seen(held):
+        if self._are_as_seen():
             return False
+        held = model_layers.of_optimizer(optimizer)
         now = [id(tensor) for tensor in held if tensor.requires_grad]
         return len(now) > len(self._trained) and set(now) > set(self._trained)
 

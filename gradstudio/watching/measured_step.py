@@ -3,8 +3,9 @@ steps: a row that is made alone, with caches full of somebody's training, takes 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from gradstudio.core.columns import COLUMNS
 from gradstudio.core.history import Row, Settings, loss_broke
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.unknown import UNKNOWN, is_known
@@ -38,18 +39,27 @@ class MeasuredStep(NamedTuple):
         """As of a Row."""
         return (self.gradient.nonfinite > 0 and not self.skipped) or loss_broke(self.loss)
 
+    @property
+    def brings_news(self) -> bool:
+        """Whether an event or a call is to be told of the step."""
+        return self.skipped or self.loop is not None or self.went_nonfinite
+
+    def figures(self) -> tuple[float, ...]:
+        """Return the columns of the step, in the order of COLUMNS as far as a script's step has them."""
+        gradient, change, clipped = self.gradient, self.change, self.clipped_norm
+        norm = gradient.norm
+        if self.clipping == "none" and abs(clipped - norm) <= ROUNDING * norm:
+            clipped = norm
+        coef = coefficient(norm, clipped) if is_known(clipped) else UNKNOWN
+        no_cosine = self.by_hand or not is_known(change.along_gradient)
+        return (
+            self.step, self.loss, norm, clipped, coef, self.rate, self.scale, self.skipped, gradient.nonfinite,
+            change.update_ratio, change.weight_norm, UNKNOWN, self.seconds, UNKNOWN, UNKNOWN,
+            1.0 if coef == 1 or self.clipping == "norm" else UNKNOWN,
+            UNKNOWN if no_cosine else cosine(-change.along_gradient, clipped, change.norm),
+        )  # fmt: skip
+
     def row(self) -> Row:
         """Return the row of the step."""
-        gradient, change, clipped, loss = self.gradient, self.change, self.clipped_norm, self.loss
-        if self.clipping == "none" and abs(clipped - gradient.norm) <= ROUNDING * gradient.norm:
-            clipped = gradient.norm
-        coef = coefficient(gradient.norm, clipped) if is_known(clipped) else UNKNOWN
-        return Row(
-            step=self.step, loss=loss, grad_norm=gradient.norm, clipped_norm=clipped, clip_coef=coef, lr=self.rate,
-            scale=self.scale, skipped=self.skipped, nonfinite=gradient.nonfinite, update_ratio=change.update_ratio,
-            weight_norm=change.weight_norm, accuracy=UNKNOWN, step_seconds=self.seconds, layers=gradient.layers,
-            loop=self.loop, settings=self.settings,
-            clip_cosine=1.0 if coef == 1 or self.clipping == "norm" else UNKNOWN,
-            update_cosine=UNKNOWN if self.by_hand else cosine(-change.along_gradient, clipped, change.norm),
-            unused=self.unused,
-        )  # fmt: skip
+        columns: Any = dict(zip(COLUMNS, self.figures(), strict=False))
+        return Row(**columns, layers=self.gradient.layers, loop=self.loop, settings=self.settings, unused=self.unused)

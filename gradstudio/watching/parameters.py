@@ -18,7 +18,8 @@ from torch import Tensor
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine import torch_internals
-from gradstudio.engine.gauges import scattered
+from gradstudio.engine.gauges import addresses, scattered
+from gradstudio.engine.gauges.addresses import Addresses
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.passes.flat import Layout
 from gradstudio.engine.torch_internals import version_of
@@ -31,7 +32,8 @@ class NotMeasurable(Exception):
 
 def prepare() -> None:
     """Compile the loops that measure, so that no step waits for them."""
-    for loop in (scattered.measure, scattered.copy_and_norm, scattered.all_zero, scattered.copy, scattered.change):
+    measuring = scattered.measure, scattered.copy_and_norm, scattered.all_zero, scattered.copy, scattered.change
+    for loop in (*measuring, *addresses.LOOPS):
         loop.compile()
 
 
@@ -46,7 +48,7 @@ class Gradient(NamedTuple):
 
 class Change(NamedTuple):
     """The weights before an update and what it did to them. `along_gradient` is the inner product of the change and the
-    gradient that the optimizer got."""
+    gradient that the optimizer got, UNKNOWN where the update has taken that away."""
 
     weight_norm: float
     norm: float
@@ -92,12 +94,17 @@ class Parameters:
         self._no_marks = [-1] * len(self.tensors)
         self._layers = Spare((len(LAYER_METRICS), len(self.tensors)))
         self._held: list[Tensor | None] = []
+        self._asked = asked_in_loops(self.tensors)
+        # A loop cannot ask whether one is to be negated as it is read; only of one entry does autograd give such.
+        self._single = [tensor for tensor in self.tensors if tensor.numel() == 1]
         self._copies: dict[tuple[int, str], Tensor] = {}
 
     def marks(self) -> list[int]:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
+        if self._asked is not None and self._asked.have_no_gradients:  # as after zero_grad
+            return self._no_marks
         found = [tensor.grad for tensor in self.tensors]
-        if all(map(is_, found, repeat(None))):  # as after zero_grad
+        if all(map(is_, found, repeat(None))):
             return self._no_marks
         return [-1 if grad is None else version_of(grad) for grad in found]
 
@@ -152,22 +159,34 @@ class Parameters:
         """Hold the gradients no longer."""
         self._held = []
 
+    def forget(self) -> None:
+        """Hold neither parameters nor gradients any longer. Nothing can be measured after that."""
+        self.let_go()
+        self._asked = None
+        self.tensors.clear()
+        self._single.clear()
+
     def measure_change(self, layers: np.ndarray) -> Change:
         """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
         measured last. Write their rows of `layers`."""
-        where, weights = self._at["weight"]
-        if (
-            not where or list(map(Tensor.data_ptr, self.tensors)) != where
-        ):  # an update makes no tensor contiguous or not
-            weights = self._weights()
-        return Change(*self._change(self._before, weights, self._at["gradient"][1], self._starts, self.sizes, layers))
+        weights, gradients = self._weights(), self._at["gradient"][1]
+        if self._held or self._asked is None or self._asked.gradients_are_there:
+            return Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
+        found = Change(*self._change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
+        return found._replace(along_gradient=UNKNOWN)
 
     def _weights(self) -> np.ndarray:
+        if self._asked is not None and (asked := self._asked.of_tensors()) is not None:
+            return asked
         self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
         return found[1]
 
     def _gradients(self) -> np.ndarray:
-        """Return where the gradients lie. They are held, so that they lie there until they are asked for again."""
+        """Return where the gradients lie. Those that Python had to look for are held, so that they lie there until they
+        are asked for again."""
+        if self._asked is not None and (found := self._asked.of_gradients()) is not None and not self._negated():
+            self._at["gradient"], self._held = ([], found), []
+            return found
         now, held, at = [tensor.grad for tensor in self.tensors], self._held, self._at["gradient"]
         if len(held) == len(now) and all(map(is_, now, held)) and at[0] and 0 not in at[0]:
             there: Any = now
@@ -176,6 +195,9 @@ class Parameters:
         self._held = now
         self._at["gradient"] = found = self._addresses(now, at, "gradient")
         return found[1]
+
+    def _negated(self) -> bool:
+        return any((gradient := tensor.grad) is not None and gradient.is_neg() for tensor in self._single)
 
     def _addresses(
         self, tensors: Sequence[Tensor | None], before: tuple[list[int], np.ndarray], what: str
@@ -215,6 +237,13 @@ class Parameters:
         with torch.no_grad():
             copy.copy_(tensor.detach())
         return copy.data_ptr()
+
+
+def asked_in_loops(tensors: Sequence[Tensor]) -> Addresses | None:
+    """Return what asks where these lie; None where this version of torch cannot be asked in compiled loops. The caller
+    keeps the tensors alive."""
+    entry = torch_internals.entry_points()
+    return None if entry is None else Addresses(tensors, entry)
 
 
 class Spare:

@@ -123,6 +123,9 @@ class Watcher:
         self._making = False
 
     def before_backward(self, roots: Roots) -> None:
+        if (alone := self._alone()) is not None:
+            alone.before_backward(roots)
+            return
         if self._every_optimizer and (self._unclaimed or not self._present()):
             self._look_for_weights(roots)
         self._claim_reached(roots)
@@ -130,6 +133,13 @@ class Watcher:
             observer.before_backward(roots)
 
     def after_backward(self, roots: Roots) -> None:
+        if (alone := self._alone()) is not None:
+            self._passes += 1
+            if alone.after_backward(roots):
+                alone.latest = self._passes
+            else:
+                self._unclaimed = True
+            return
         present = self._of_this_thread()
         trained = [observer.after_backward(roots) for observer in present]
         self._passes += 1
@@ -139,6 +149,14 @@ class Watcher:
                 observer.latest = self._passes
                 if not observer.claimed:
                     self._claim(observer)
+
+    def _alone(self) -> Observer | None:
+        """Return the only observer, where nothing but its own training is going on: mostly, and quickly."""
+        observers = self._observers
+        if len(observers) != 1 or self._unclaimed:
+            return None
+        only = observers[0]
+        return only if only.claimed and only.thread == threading.get_ident() and not only.gone else None
 
     def _of_this_thread(self) -> list[Observer]:
         """Return the observers whose gradients may be looked at here: torch crashes where one thread reads a gradient

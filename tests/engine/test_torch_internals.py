@@ -23,7 +23,7 @@ from gradstudio.engine import notices, torch_internals
 from gradstudio.engine.passes import watching
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.step import reading
-from gradstudio.engine.torch_internals import INTERNALS
+from gradstudio.engine.torch_internals import INTERNALS, EntryPoint
 from gradstudio.session.machine import doctor
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
@@ -84,6 +84,16 @@ def unwrapping(of: str) -> Take:
             return wrong() if getattr(function, "__name__", "") == of else unwrap(function, **options)
 
         monkeypatch.setattr(inspect, "unwrap", unwrap_others)
+
+    return put
+
+
+def exported_as(point: EntryPoint, name: str) -> Take:
+    """torch's library has nothing of this name, or a function that answers something else."""
+
+    def put(monkeypatch: pytest.MonkeyPatch) -> None:
+        library, _ = torch_internals._EXPORTED[point]
+        monkeypatch.setitem(torch_internals._EXPORTED, point, (library, name))
 
     return put
 
@@ -168,6 +178,12 @@ WAYS: dict[str, list[Take]] = {
         lambda monkeypatch: monkeypatch.setattr(torch_internals, "OrderedDict", lambda hooks: OrderedDict()),
     ],
     "torch.FloatTensor": [gone(torch, "FloatTensor"), gives(torch, "FloatTensor", list)],
+    "libtorch's aoti_torch_get_data_ptr": [
+        exported_as(EntryPoint.GRADIENT, "gone"),
+        exported_as(EntryPoint.DATA, "gone"),
+        exported_as(EntryPoint.LENGTH, "aoti_torch_get_dim"),
+        exported_as(EntryPoint.CONTIGUOUS, "aoti_torch_get_layout"),
+    ],
     "torch.nn.utils.clip_grad": [unwrapping("_clip_grads_with_norm_"), unwrapping("clip_grad_value_")],
     "torch.segment_reduce": [gone(torch, "segment_reduce"), raises(torch, "segment_reduce")],
     "torch.utils.deterministic.fill_uninitialized_memory": [

@@ -7,6 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
+from gradstudio.core.columns import COLUMNS
 from gradstudio.core.diagnosis.diagnosis import Diagnosis
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event, Kind
@@ -27,6 +30,7 @@ _GROWN = (
     "name", "message", "refused", "environment", "differs_at", "seconds", "events", "timeline", "refusals", "compared",
     "not_compared", "findings", "first_nonfinite_step", "provenance", "accuracy", "in_force",
 )  # fmt: skip
+_SECONDS = list(COLUMNS).index("step_seconds")
 _BY_STEPS: frozenset[Kind] = frozenset({"step_skipped", "outlier", "nan_batch"})
 
 
@@ -216,11 +220,18 @@ class RunWriter:
         told = row.skipped or run.history.broken or row.joined_difference is not None or row.joined_problem
         run.rule_watch.unseen.append(row if told else None)
 
+    def append_finite(self, columns: np.ndarray, layers: np.ndarray) -> None:
+        """Add the rows of several steps that bring no news: (rows, columns) and (metrics, rows, layers)."""
+        run = self.run
+        run.history.extend_finite(columns, layers)
+        self._values["seconds"] += float(columns[:, _SECONDS].sum())
+        run.rule_watch.unseen.extend([None] * len(columns))
+
     def look(self) -> None:
         """Tell the news of the rows since the last look, and show each of them to the rules as if it were the
         latest."""
         watch = self.run.rule_watch
-        seen, unseen = watch.seen, watch.unseen
+        seen, unseen, problem = watch.seen, watch.unseen, self.run.in_force.problem
         while unseen:
             row, step, stretches = unseen.popleft(), len(seen), len(seen.loops)
             seen.grow(self.run.history, row is not None and row.went_nonfinite)
@@ -230,7 +241,6 @@ class RunWriter:
                 self.note("loop", in_words(calls), step)
             if row is not None:
                 self._tell(row)
-            problem = self.run.in_force.problem
             batch = step + problem.skip_batches
             if problem.outlier_every and batch and batch % problem.outlier_every == 0:
                 self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", step)
