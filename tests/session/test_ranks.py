@@ -185,6 +185,7 @@ CASES = (
     "distributed.own_order=true distributed.find_unused=true accumulation.steps=1",
     "distributed.uneven_every=2 distributed.weigh_shares=true distributed.fault_rank=1 distributed.fault_step=9",
     "distributed.sync_batch_norm=true model.norm=batch",
+    "distributed.sync_batch_norm=true model.norm=batch precision.dtype=bf16",
     "distributed.clip_shards=true optimizer.kind=adamw",
     "distributed.runs_out_at=2 distributed.join=true model.norm=batch",
     "distributed.runs_out_at=2 distributed.join=true distributed.no_sync=false",

@@ -64,6 +64,7 @@ class _Synced:
         norm, link = self._norm, self._link
         if not (norm.training and link.on):
             return self._alone(input)
+        dtype, input = input.dtype, input.float()  # as torch's own: its statistics are fp32 in bf16 and fp16 too
         over = [0, *range(2, input.ndim)]
         shape = (1, -1, *[1] * (input.ndim - 2))
         mean = link.mean(input.mean(over))
@@ -71,7 +72,7 @@ class _Synced:
         variance = link.mean(centered.square().mean(over))
         self._keep(mean, variance, input.numel() // input.shape[1] * link.world)
         scale = norm.weight * torch.rsqrt(variance + norm.eps)
-        return centered * scale.view(shape) + norm.bias.view(shape)
+        return (centered * scale.view(shape) + norm.bias.view(shape)).to(dtype)
 
     @torch.no_grad()
     def _keep(self, mean: Tensor, variance: Tensor, count: int) -> None:

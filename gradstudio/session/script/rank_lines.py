@@ -39,12 +39,13 @@ SYNCED = '''def synced(norm):
     """Return the forward pass of a batch norm over the examples of all ranks; torch's SyncBatchNorm needs GPUs."""
 
     def forward(inputs):
+        dtype, inputs = inputs.dtype, inputs.float()
         over, shape = [0, *range(2, inputs.ndim)], (1, -1, *[1] * (inputs.ndim - 2))
         mean = all_reduce(inputs.mean(over)) / world
         centered = inputs - mean.view(shape)
         variance = all_reduce(centered.square().mean(over)) / world
         scale = norm.weight * torch.rsqrt(variance + norm.eps)
-        return centered * scale.view(shape) + norm.bias.view(shape)
+        return (centered * scale.view(shape) + norm.bias.view(shape)).to(dtype)
 
     return forward
 
