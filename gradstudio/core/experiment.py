@@ -486,7 +486,8 @@ class Distributed(Section):
     ranks: int = knob(
         1,
         "Number of processes that train together, each on its share of every batch, in torch's "
-        "DistributedDataParallel on the CPU. 1: no other process is started.",
+        "DistributedDataParallel: on a GPU each where run.device finds as many, else on the CPU. 1: no other process "
+        "is started.",
         live=False, ge=1, le=ranks_allowed.MOST, unit="ranks",
     )  # fmt: skip
     no_sync: bool = knob(

@@ -68,8 +68,8 @@ def check(knobs: Values, *, with_file: bool) -> None:
     for name, (values, why) in NOT_WITH_RANKS.items():
         if knobs[name] in values:
             _refuse(name, knobs, why)
-    if knobs["run.device"] not in ("auto", "cpu"):
-        _refuse("run.device", knobs, "the ranks train on the CPU")
+    if knobs["run.device"] == "mps":
+        _refuse("run.device", knobs, "torch has no collective calls for it; allowed: auto, cpu, cuda, cuda:N")
     if knobs["optimizer.sam_rho"]:
         _refuse("optimizer.sam_rho", knobs, "the gradient that it moves along is never reduced; allowed: 0")
     if knobs["run.memory_budget"]:

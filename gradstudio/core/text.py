@@ -108,7 +108,7 @@ def plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def listed(numbers: Iterable[int]) -> str:
+def listed(numbers: Iterable[int | str]) -> str:
     """Return '2', '0 and 2' or '0, 1 and 2'."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}" if most else last

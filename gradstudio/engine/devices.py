@@ -46,6 +46,11 @@ def resolve(choice: str) -> str:
     return wanted
 
 
+def nccl() -> bool:
+    """Return whether this build of torch has NCCL, without which no GPU trains with another."""
+    return torch.distributed.is_available() and torch.distributed.is_nccl_available()
+
+
 def placed(tensor: Tensor, device: str) -> Tensor:
     """Return a tensor of the CPU on a device."""
     # CUDA copies only pinned memory without waiting for the device, and torch keeps that memory until it is copied.

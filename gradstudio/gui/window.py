@@ -268,7 +268,8 @@ class Window(QMainWindow):
             self.heartbeat.settle()  # torch is loaded
             if self.machine.problem:
                 self.message.show_error(self.machine.problem)
-        self.top.show_device(str(self.simulator.requested.run.device), self.machine.automatic)
+        requested = self.simulator.requested
+        self.top.show_device(requested.run.device, self.machine.automatic(requested.distributed.ranks))
 
     # ---- inside
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.rank_placement import Placement
 from gradstudio.core.ranks_allowed import RankFailure
 from gradstudio.core.text import listed, signal_name
 from gradstudio.engine.ranks import rank_process
@@ -46,8 +47,8 @@ class Stopped(Exception):
 class Crew:
     """The ranks of one experiment. Only one thread may ask; `close` may come from any."""
 
-    def __init__(self, experiment: Experiment, stopped: Callable[[], bool]) -> None:
-        """Start the processes. RankFailure where they do not come up."""
+    def __init__(self, experiment: Experiment, stopped: Callable[[], bool], placement: Placement) -> None:
+        """Start the processes. KnobError where they refuse, RankFailure where they do not come up."""
         self.size, self.step, self.stopped = experiment.distributed.ranks, 0, stopped
         self._folder = Path(tempfile.mkdtemp(prefix="gradstudio-ranks-"))
         shape = rank_process.SHARED, self.size
@@ -58,26 +59,27 @@ class Crew:
         atexit.register(self.close)  # before multiprocessing waits for processes that may be stopped by a signal
         try:
             try:
-                self._start(experiment)
+                self._start(experiment, placement)
             except (EOFError, OSError) as why:
                 raise RankFailure(
                     f"The ranks could not be begun: the server that begins them has ended ({why})."
                 ) from None
             self.about = self._gather(range(self.size), START)[0]
-            self._forget_folder()  # the ranks have met, and what they share stays with those who have it open
+            if not placement.backend:  # a thread of NCCL's looks into the store for as long as a rank lives
+                self._forget_folder()  # the ranks have met, and what they share stays with those who have it open
         except BaseException:
             self.close()
             raise
 
-    def _start(self, experiment: Experiment) -> None:
+    def _start(self, experiment: Experiment, placement: Placement) -> None:
         context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
         if sys.platform != "win32":
             context.set_forkserver_preload(PRELOADED)  # imported once: later ranks are there in a tenth of a second
         for rank in range(self.size):
             own, end = context.Pipe()
             process = context.Process(
-                target=rank_process.main, args=(end, rank, experiment, str(self._folder)), name=f"rank {rank}",
-                daemon=True,
+                target=rank_process.main, args=(end, rank, experiment, str(self._folder), placement),
+                name=f"rank {rank}", daemon=True,
             )  # fmt: skip
             process.start()
             end.close()
@@ -122,6 +124,8 @@ class Crew:
                     waiting.discard(rank)
                     latest = time.monotonic()
                     refused = answers[rank] if word == "refused" else refused
+            if refused and limit:  # others may wait for this one for good, and all are ended
+                raise KnobError(refused)
             now = time.monotonic()
             if limit and now > began + limit:
                 raise RankFailure(f"Rank {min(waiting)} did not come up within {limit:.0f} s.")

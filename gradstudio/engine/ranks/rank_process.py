@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ import numpy as np
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.rank_placement import Placement
 
 STORE, PLACES = "store", "places"  # files in the ranks' folder
 SHARED = 2  # rows of the second: since when each rank waits, and when its heart has beaten last
 BEAT = 0.25  # seconds
-FOREVER = timedelta(days=30)  # for a collective call: who watches over the ranks ends them
 LONGEST = 200  # letters of a fault that are told
 _PARENT_DIES = 1  # PR_SET_PDEATHSIG
 
@@ -35,12 +35,12 @@ class Asked(NamedTuple):
     activations: bool
 
 
-def main(asker: Connection, rank: int, experiment: Experiment, folder: str) -> None:
+def main(asker: Connection, rank: int, experiment: Experiment, folder: str, placement: Placement) -> None:
     """Live as a rank. `folder` is where the ranks find each other."""
     _end_with_the_others()
     _be_silent()
     try:
-        trainer = _join(rank, experiment, Path(folder))
+        trainer = _join(asker, rank, experiment, Path(folder), placement)
         asker.send(("done", (trainer.layers, trainer.environment, trainer.test_interval)))
         while True:
             asker.send(_answer(trainer, *asker.recv()))
@@ -53,16 +53,18 @@ def main(asker: Connection, rank: int, experiment: Experiment, folder: str) -> N
         os._exit(0)  # no goodbye to ranks that may be gone
 
 
-def _join(rank: int, experiment: Experiment, folder: Path) -> Any:
+def _join(asker: Connection, rank: int, experiment: Experiment, folder: Path, placement: Placement) -> Any:
     """Meet the other ranks, and return the trainer."""
     if sys.platform in ("linux", "darwin"):
         os.environ["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
-    import torch.distributed as dist
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", os.environ["GLOO_SOCKET_IFNAME"])
     from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
 
+    from gradstudio.engine.ranks import collectives
     from gradstudio.engine.ranks.rank_trainer import RankTrainer
 
-    world = experiment.distributed.ranks
+    world, device = experiment.distributed.ranks, placement.devices[rank]
+    collectives.open_device(device)  # before the heart beats: it takes seconds in which no thread of Python's runs
     places, beats = np.memmap(folder / PLACES, np.float64, "r+", shape=(SHARED, world))
     threading.Thread(target=_beat, args=(beats, rank), name="heart", daemon=True).start()
 
@@ -72,9 +74,23 @@ def _join(rank: int, experiment: Experiment, folder: Path) -> Any:
     def leaves() -> None:
         places[rank] = -time.monotonic()
 
-    store = FileStore(str(folder / STORE), world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=FOREVER)
-    return RankTrainer(experiment, rank, world, waits, leaves)
+    collectives.meet(FileStore(str(folder / STORE), world), rank, world)
+    why = f"it has not connected the ranks within {collectives.STARTS:.0f} s"
+    with _refusing(asker, collectives.STARTS, collectives.not_started(device, why)):
+        group = collectives.group_of_devices(placement.backend, device)
+    return RankTrainer(experiment, rank, collectives.Collectives(world, device, group, waits), leaves)
+
+
+@contextmanager
+def _refusing(asker: Connection, seconds: float, why: str) -> Iterator[None]:
+    """Tell who asks that this rank refuses, where what is within takes longer. It may never return."""
+    late = threading.Timer(seconds, asker.send, [("refused", why)])
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def _beat(beats: np.ndarray, rank: int) -> None:
@@ -99,7 +115,7 @@ def _answer(trainer: Any, word: str, what: Any) -> tuple[str, Any]:
                 return _fault(fault)
             return "done", trainer.test_interval
         case "check":
-            trainer.check(what.with_value("run.device", "cpu"))
+            trainer.check(what.with_value("run.device", trainer.device))
             return "done", None
         case "evaluate":
             return "done", trainer.evaluate()

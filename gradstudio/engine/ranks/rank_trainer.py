@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -21,6 +20,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LOOK_EVERY, Row
 from gradstudio.core.rank_figures import RankFigures
 from gradstudio.core.unknown import UNKNOWN
+from gradstudio.engine.ranks.collectives import Collectives
 from gradstudio.engine.ranks.kept_step import KEPT, KeptStep
 from gradstudio.engine.ranks.synced_batch_norm import Link, sync
 from gradstudio.engine.snapshot import Snapshot
@@ -34,30 +34,28 @@ ONE_BUCKET = 1 << 20  # MB: all gradients are reduced in one call, so that calls
 class _WithSpare(nn.Module):
     """A model beside a parameter that no forward pass uses."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, device: str) -> None:
         super().__init__()
         self.model = model
-        self.spare = nn.Parameter(torch.zeros(1))
+        self.spare = nn.Parameter(torch.zeros(1, device=device))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.model(inputs)
 
 
 class RankTrainer(Trainer):
-    """Trains as Trainer does, on `rank` of `world`. Every rank must make the same calls in the same order.
+    """Trains as Trainer does, as one rank of all that make the calls of `together`.
 
-    `waits` is called with True before each call that waits for the other ranks, and with False after it; `leaves` where
-    this rank leaves the training loop while others go on. `alone_with`
-    is the step that this rank makes again, without such calls."""
+    `leaves` is called where this rank leaves the training loop while others go on. `alone_with` is the step that this
+    rank makes again, without such calls."""
 
     alone = False
     alone_with: KeptStep | None = None
 
-    def __init__(
-        self, experiment: Experiment, rank: int, world: int, waits: Callable[[bool], None], leaves: Callable[[], None]
-    ) -> None:
-        super().__init__(experiment.with_value("run.device", "cpu"))
-        self.rank, self.world, self._waits, self._leaves = rank, world, waits, leaves
+    def __init__(self, experiment: Experiment, rank: int, together: Collectives, leaves: Callable[[], None]) -> None:
+        super().__init__(experiment.with_value("run.device", together.device))
+        self._late = None  # a GPU's rows are read at once too: the ranks wait for each other in every step anyway
+        self.rank, self.world, self._together, self._leaves = rank, together.world, together, leaves
         self._without_batch = False  # whether this step is made by the others alone
         self.kept: deque[KeptStep] = deque(maxlen=KEPT)  # the latest steps
         self._own = self.flat.new()  # the gradient of this rank alone
@@ -68,14 +66,14 @@ class RankTrainer(Trainer):
         self._seconds, self._looking, self._drift = 0.0, 0.0, UNKNOWN  # looking: seconds of measuring the drift
         self._uneven, self._factor, self._example_weight = False, 1.0, 1.0  # of the share of this step
         made, self._has_buffers = experiment.distributed, any(True for _ in self.model.buffers())
-        self._link = Link(world, waits)
+        self._link = Link(together)
         if made.sync_batch_norm:
             sync(self.model, self._link)
         if made.own_order:
             self.task.order_generator.manual_seed(experiment.run.seed + rank)
         self._parallel = DistributedDataParallel(
-            _WithSpare(self.model) if made.unused_parameter else self.model,
-            bucket_cap_mb=ONE_BUCKET, find_unused_parameters=made.find_unused,
+            _WithSpare(self.model, self.device) if made.unused_parameter else self.model,
+            process_group=together.group, bucket_cap_mb=ONE_BUCKET, find_unused_parameters=made.find_unused,
         )  # fmt: skip
         self._parallel.register_comm_hook(None, self._reduce)
 
@@ -164,11 +162,8 @@ class RankTrainer(Trainer):
 
     def _measure_drift(self) -> float:
         """Return the distance of the weights from those of rank 0, relative to their norm."""
-        first, started = self.flat.weights.data.clone(), time.perf_counter()
-        self._waits(True)
-        dist.broadcast(first, 0)
-        self._waits(False)
-        self._looking = time.perf_counter() - started
+        first = self.flat.weights.data.clone()
+        self._looking = self._together.broadcast(first)
         distance = torch.linalg.vector_norm((self.flat.weights.data - first).double()).item()
         norm = torch.linalg.vector_norm(first.double()).item()
         return distance / norm if norm else distance
@@ -211,11 +206,7 @@ class RankTrainer(Trainer):
     def _meet(self) -> None:
         """Wait for all ranks. DDP takes the buffers of rank 0 in its forward pass, in calls that nobody could see a
         rank wait in."""
-        started = time.perf_counter()
-        self._waits(True)
-        dist.barrier()
-        self._waits(False)
-        self._seconds += time.perf_counter() - started
+        self._seconds += self._together.meet()
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Return the contexts of the forward pass and of the backward pass in it."""
@@ -246,11 +237,7 @@ class RankTrainer(Trainer):
     def _average(self, tensor: Tensor, entries: int) -> None:
         """Average a tensor over the ranks, in place, with the bits of DDP without a hook."""
         tensor.mul_(1 / self.world)
-        started = time.perf_counter()
-        self._waits(True)
-        dist.all_reduce(tensor)
-        self._waits(False)
-        self._seconds += time.perf_counter() - started
+        self._seconds += self._together.all_reduce(tensor)
         self._reductions += 1
         self._bytes += entries * tensor.element_size()
 

@@ -16,7 +16,9 @@ from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.rank_figures import RankFigures
 from gradstudio.core.ranks_allowed import RankFailure
+from gradstudio.core.text import listed
 from gradstudio.core.unknown import UNKNOWN, is_known, known
+from gradstudio.engine.ranks import collectives
 from gradstudio.engine.ranks.crew import Crew, Stopped
 
 NOT_JOINED = "not compared: each rank has only its share of the batch"
@@ -33,13 +35,17 @@ class RankedTrainer:
         self.step = 0
         self.compare_next = self.check_accumulation_next = False
         self.sample_activations_next = self.test_next = False
-        self._crew = Crew(experiment, stopped)
+        placement = collectives.placement(experiment.run.device, experiment.distributed.ranks)
+        self.notice = placement.notice  # of where they train; "" without
+        self._crew = Crew(experiment, stopped, placement)
         self._over = False  # whether the ranks are ended
         self._failure: RankFailure | None = None  # of a rank, while it looked for the first NaN or Inf
         self._broken: tuple[int, ...] = ()  # ranks with a loss or gradient of their own that was not finite, last step
         self._drifts: list[float] = []  # of each rank, as last measured; step 0 measures them
         self.layers, environment, self.test_interval = self._crew.about
         self.environment = {**environment, "ranks": str(experiment.distributed.ranks)}
+        if placement.backend:
+            self.environment["device"] = listed(placement.devices)
 
     def check(self, experiment: Experiment) -> None:
         """Raise KnobError where the ranks cannot train with these values."""

@@ -1,28 +1,28 @@
-"""Batch norm over the examples of all ranks, as torch's SyncBatchNorm does it on GPUs alone."""
+"""Batch norm over the examples of all ranks, as torch's SyncBatchNorm does it, which refuses the CPU and in whose
+calls nobody could see a rank wait."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+
+from gradstudio.engine.ranks.collectives import Collectives
 
 Norm = nn.BatchNorm1d | nn.BatchNorm2d
 
 
 class Link:
-    """What the batch norms of a model share. `on`: whether all ranks make this pass. `waits` is called with True before
-    each call that waits for the other ranks, and with False after it."""
+    """What the batch norms of a model share. `on`: whether all ranks make this pass."""
 
-    def __init__(self, world: int, waits: Callable[[bool], None]) -> None:
-        self.world, self.waits, self.on = world, waits, False
+    def __init__(self, together: Collectives) -> None:
+        self.together, self.on = together, False
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean of a tensor over the ranks, through which gradients flow back to all of them."""
         summed: Any = _Sum.apply(tensor, self)
-        return summed / self.world
+        return summed / self.together.world
 
 
 class _Sum(torch.autograd.Function):
@@ -40,9 +40,7 @@ class _Sum(torch.autograd.Function):
 
 def _summed(tensor: Tensor, link: Link) -> Tensor:
     total = tensor.clone().contiguous()
-    link.waits(True)
-    dist.all_reduce(total)
-    link.waits(False)
+    link.together.all_reduce(total)
     return total
 
 
@@ -70,7 +68,7 @@ class _Synced:
         mean = link.mean(input.mean(over))
         centered = input - mean.view(shape)
         variance = link.mean(centered.square().mean(over))
-        self._keep(mean, variance, input.numel() // input.shape[1] * link.world)
+        self._keep(mean, variance, input.numel() // input.shape[1] * link.together.world)
         scale = norm.weight * torch.rsqrt(variance + norm.eps)
         return (centered * scale.view(shape) + norm.bias.view(shape)).to(dtype)
 

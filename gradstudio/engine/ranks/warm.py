@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
+# Read by whatever asks torch for GPUs. Without it the question alone opens the driver, which the ranks, as copies of
+# this server, could then not use.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+# ruff: isort: split
 import torch
 
 from gradstudio.core import compiled

@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 
 from gradstudio.core import compiled
+from gradstudio.core.rank_placement import place
 from gradstudio.session.machine import preload_torch
 
 
@@ -17,6 +18,7 @@ class Machine:
         self.ready = False
         self.devices: tuple[tuple[str, str], ...] = ()
         self.problem = ""
+        self._nccl = False
         self._thread = threading.Thread(target=self._look, name="loading torch", daemon=True)
 
     def look(self) -> None:
@@ -28,10 +30,15 @@ class Machine:
         """True while the search goes on."""
         return self._thread.is_alive()
 
-    @property
-    def automatic(self) -> str:
-        """The device that run.device = auto means here; "" until that is known."""
-        return self.devices[1 if len(self.devices) > 1 else 0][0] if self.devices else ""
+    def automatic(self, ranks: int = 1) -> str:
+        """Return the device that run.device = auto means here, of several ranks that of the first; "" until that is
+        known."""
+        if not self.devices:
+            return ""
+        if ranks == 1:
+            return self.devices[1 if len(self.devices) > 1 else 0][0]
+        gpus = sum(device.startswith("cuda") for device, _ in self.devices)
+        return place("auto", ranks, gpus, nccl=self._nccl).devices[0]
 
     def _look(self) -> None:
         """Load everything, and note the devices."""
@@ -42,6 +49,7 @@ class Machine:
             # The trainer imports all that training needs, so that it is there when a run begins.
             from gradstudio.engine import devices, trainer  # noqa: F401
 
+            self._nccl = devices.nccl()
             self.devices = tuple((device.id, device.name) for device in devices.available())
             compiling.join()
             compiled.compile_all()

@@ -105,6 +105,8 @@ class RunDriver:
         trainer = self.trainer = self._new_trainer()
         self._check_plan(trainer)
         self.writer.begin(trainer.layers, trainer.environment)
+        if self._ranked and (notice := cast("RankedTrainer", trainer).notice):
+            self.writer.note("notice", notice)
         self._keep_if_due(trainer)
         return True
 
