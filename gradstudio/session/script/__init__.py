@@ -102,7 +102,7 @@ def _setup(experiment: Experiment, threads: str) -> str:
     """Return the settings that come before any computation."""
     lines = _before_all(experiment, threads)
     if several(experiment):
-        return "\n".join([*lines, *rank_lines.meet(), 'device = torch.device("cpu")', f"seed = {experiment.run.seed}"])
+        return "\n".join([*lines, *rank_lines.meet(experiment), f"seed = {experiment.run.seed}"])
     return "\n".join([*lines, _device(experiment), f"seed = {experiment.run.seed}"])
 
 

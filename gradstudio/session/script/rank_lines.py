@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradstudio.core.experiment import Experiment
 from gradstudio.core.ranks_allowed import several
 from gradstudio.session.script import clipping_lines
 from gradstudio.session.script.mistake_lines import MARK, always, switch
@@ -22,7 +23,7 @@ SPARE = '''class WithSpare(nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model = model
-        self.spare = nn.Parameter(torch.zeros(1))
+        self.spare = nn.Parameter(torch.zeros(1, device=device))
 
     def forward(self, inputs):
         return self.model(inputs)
@@ -67,16 +68,43 @@ def mark(lines: Lines, name: str, why: str, depth: int) -> None:
     lines.add(f"{MARK} {name}: {why}", depth)
 
 
-def meet() -> list[str]:
-    """Return the lines in which the ranks find each other."""
-    return ['dist.init_process_group("gloo")', "rank, world = dist.get_rank(), dist.get_world_size()"]
+def meet(experiment: Experiment) -> list[str]:
+    """Return the lines in which the ranks find each other, each with its device."""
+    choice, numbers = experiment.run.device, "rank, world = dist.get_rank(), dist.get_world_size()"
+    if choice == "cpu":
+        return ['dist.init_process_group("gloo")', numbers, 'device = torch.device("cpu")']
+    local_rank = 'local_rank = int(os.environ["LOCAL_RANK"])'
+    if choice == "auto":
+        return [
+            local_rank,
+            "# A GPU for each rank, or the CPU for all of them",
+            'on_gpus = dist.is_nccl_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])',
+            'device = torch.device("cuda", local_rank) if on_gpus else torch.device("cpu")',
+            "if on_gpus:\n    torch.cuda.set_device(device)",
+            'dist.init_process_group("nccl" if on_gpus else "gloo")',
+            numbers,
+        ]
+    first = int(choice.partition(":")[2] or 0)
+    return [
+        local_rank,
+        f'device = torch.device("cuda", {f"{first} + " if first else ""}local_rank)  # each rank has a GPU of its own',
+        "torch.cuda.set_device(device)",
+        'dist.init_process_group("nccl")',
+        numbers,
+    ]
+
+
+def _always_on_gpus(plan: Plan) -> bool:
+    return plan.experiment.run.device.startswith("cuda")
 
 
 def wrap(plan: Plan, lines: Lines) -> None:
     """Add the line that puts DistributedDataParallel around the model."""
     if not ever(plan):
         return
-    if made(plan, "sync_batch_norm"):
+    if made(plan, "sync_batch_norm") and _always_on_gpus(plan):
+        lines.add("model = nn.SyncBatchNorm.convert_sync_batchnorm(model)")
+    elif made(plan, "sync_batch_norm"):
         lines.add("""for norm in model.modules():
     if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)):
         norm.forward = synced(norm)""")
@@ -85,9 +113,8 @@ def wrap(plan: Plan, lines: Lines) -> None:
         mark(lines, "unused_parameter", "its gradient never comes, and DistributedDataParallel waits for it", 0)
         model = "WithSpare(model)"
     if sharded(plan):
-        lines.add(
-            'fully_shard(model, mesh=init_device_mesh("cpu", (world,)))  # each rank holds its rows of each weight'
-        )
+        lines.add("mesh = init_device_mesh(device.type, (world,))")
+        lines.add("fully_shard(model, mesh=mesh)  # each rank holds its rows of each weight")
         return
     found = ", find_unused_parameters=True" if made(plan, "find_unused") else ""
     lines.add(f"parallel = DistributedDataParallel({model}, bucket_cap_mb=1 << 20{found})  # reduced in one call")
@@ -96,7 +123,7 @@ def wrap(plan: Plan, lines: Lines) -> None:
 def function(plan: Plan, lines: Lines) -> None:
     """Add the function that averages by hand, and what stands around the model."""
     for name, text in (("clip_before_all_reduce", FUNCTION), ("unused_parameter", SPARE), ("sync_batch_norm", SYNCED)):
-        if made(plan, name):
+        if made(plan, name) and not (text is SYNCED and _always_on_gpus(plan)):
             lines.add(text)
 
 
@@ -281,7 +308,7 @@ def tell(plan: Plan, lines: Lines, value: str) -> None:
         return
     lines.add("# The mean loss, and the gradient norm of rank 0", 1)
     lines.add(f"told = [{value} / world, grad_norm.item() if rank == 0 else 0.0]", 1)
-    lines.add("told = torch.tensor(told, dtype=torch.float64)", 1)
+    lines.add("told = torch.tensor(told, dtype=torch.float64, device=device)", 1)
     lines.add("dist.all_reduce(told)", 1)
     lines.add("if rank == 0:", 1)
     lines.add('print(step, told[0].item(), f"{told[1]:.9g}")', 2)
