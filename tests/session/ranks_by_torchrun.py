@@ -13,7 +13,8 @@ from pathlib import Path
 import torch.distributed as dist
 
 rank, world, *rest = sys.argv[1:]
-os.environ |= {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1"}
+os.environ |= {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world}
+os.environ["MASTER_ADDR"] = "127.0.0.1"
 for port, program in zip(rest[::2], map(Path, rest[1::2]), strict=True):
     os.environ["MASTER_PORT"] = port
     printed = io.StringIO()
@@ -26,3 +27,4 @@ for port, program in zip(rest[::2], map(Path, rest[1::2]), strict=True):
             dist.destroy_process_group()
     if rank == "0":
         program.with_suffix(".txt").write_text(printed.getvalue(), encoding="utf-8")
+os._exit(0)  # threads of torch's may abort a process that takes its time to end

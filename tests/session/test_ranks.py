@@ -7,17 +7,16 @@ import math
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
+from free_ports import free_ports
 from waiting import until
 
 from gradstudio.core.experiment import KNOBS, Experiment
@@ -194,14 +193,6 @@ CASES = (
 )
 
 
-def _free_ports(count: int) -> list[str]:
-    with ExitStack() as kept:
-        free = [kept.enter_context(socket.socket()) for _ in range(count)]
-        for each in free:
-            each.bind(("127.0.0.1", 0))
-        return [str(each.getsockname()[1]) for each in free]
-
-
 def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
     assert all(
         knob.name in " ".join([*CASES, *SMALL.changed()]) for knob in KNOBS.values() if knob.section == "distributed"
@@ -211,7 +202,7 @@ def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
         programs.append(tmp_path / f"{number}.py")
         experiment = SMALL.with_texts([*case.split(), "run.steps=5"])
         programs[-1].write_text(script(experiment), encoding="utf-8")
-    asked = [word for pair in zip(_free_ports(len(CASES)), map(str, programs), strict=True) for word in pair]
+    asked = [word for pair in zip(free_ports(len(CASES)), map(str, programs), strict=True) for word in pair]
     command = [sys.executable, str(Path(__file__).parent / "ranks_by_torchrun.py")]
     ranks = [
         subprocess.Popen([*command, str(rank), "2", *asked], stderr=subprocess.PIPE, text=True) for rank in range(2)
