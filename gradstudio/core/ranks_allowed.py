@@ -69,7 +69,7 @@ def check(knobs: Values, *, with_file: bool) -> None:
         if knobs[name] in values:
             _refuse(name, knobs, why)
     if knobs["run.device"] == "mps":
-        _refuse("run.device", knobs, "torch has no collective calls for it; allowed: auto, cpu, cuda, cuda:N")
+        _refuse("run.device", knobs, "neither gloo nor NCCL takes its tensors; allowed: auto, cpu, cuda, cuda:N")
     if knobs["optimizer.sam_rho"]:
         _refuse("optimizer.sam_rho", knobs, "the gradient that it moves along is never reduced; allowed: 0")
     if knobs["run.memory_budget"]:
