@@ -30,6 +30,7 @@ from gradstudio.engine.ranks.crew import Crew
 from gradstudio.engine.ranks.rank_process import _refusing
 from gradstudio.engine.ranks.ranked_trainer import RankedTrainer
 from gradstudio.engine.trainer import Trainer
+from gradstudio.session.machine.device_search import Machine
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
 from gradstudio.session.script import script
@@ -133,6 +134,23 @@ def test_why_the_ranks_train_on_the_cpu_is_told_in_each_run(monkeypatch: pytest.
         run = Run(Preset(id="p", title="P", experiment=SMALL), SMALL)
         Worker(run).run()
         assert told.notice in [event.text for event in run.events if event.kind == "notice"]
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "nccl", "alone", "of_two"),
+    [
+        ([], True, "cpu", "cpu"),
+        (["cuda:0"], True, "cuda:0", "cpu"),
+        (["cuda:0", "cuda:1"], True, "cuda:0", "cuda:0"),
+        (["cuda:0", "cuda:1"], False, "cuda:0", "cpu"),
+        (["mps"], False, "mps", "cpu"),
+    ],
+)
+def test_the_window_shows_what_auto_means(accelerators: list[str], nccl: bool, alone: str, of_two: str) -> None:
+    machine = Machine()
+    assert machine.automatic() == machine.automatic(2) == ""
+    machine.devices, machine._nccl = tuple((device, "") for device in ["cpu", *accelerators]), nccl
+    assert (machine.automatic(), machine.automatic(2)) == (alone, of_two)
 
 
 # ---- a group that does not start

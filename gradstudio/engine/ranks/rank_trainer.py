@@ -230,7 +230,7 @@ class RankTrainer(Trainer):
                 self._places[parameter].copy_(grad)
         buffer = bucket.buffer()
         self._average(buffer, buffer.numel())
-        done = torch.futures.Future()
+        done = torch.futures.Future()  # without a device: nothing is under way on it after the call
         done.set_result(buffer)
         return done
 
