@@ -243,15 +243,24 @@ class History:
     def grow(self, whole: History, broke: bool) -> None:
         """Show one more row of the whole history; `broke` is whether that row is not finite."""
         self._count += 1
-        if (
+        if self.lacks_notes_of(whole):
+            self._take_notes(whole, self._count)
+        self.due, self.broken = self._count % LOOK_EVERY == 0 or (broke and not self.broken), broke
+
+    def grow_finite(self) -> None:
+        """Show one more row that is finite, of a whole history whose notes are all here."""
+        self._count = count = self._count + 1
+        self.due, self.broken = count % LOOK_EVERY == 0, False
+
+    def lacks_notes_of(self, whole: History) -> bool:
+        """Return whether the whole history has notes that are not here."""
+        return (
             len(whole.loops) > len(self.loops)
             or len(whole.settings) > len(self.settings)
             or len(whole.accumulated) > len(self.accumulated)
             or len(whole.activations) > len(self.activations)
             or len(whole.unused) > len(self.unused)
-        ):
-            self._take_notes(whole, self._count)
-        self.due, self.broken = self._count % LOOK_EVERY == 0 or (broke and not self.broken), broke
+        )
 
     def went_nonfinite_at(self, step: int) -> bool:
         """Return the same as `Row.went_nonfinite`, for a recorded step."""

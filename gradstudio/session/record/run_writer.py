@@ -230,26 +230,43 @@ class RunWriter:
     def look(self) -> None:
         """Tell the news of the rows since the last look, and show each of them to the rules as if it were the
         latest."""
-        watch = self.run.rule_watch
-        seen, unseen, problem = watch.seen, watch.unseen, self.run.in_force.problem
+        watch, history = self.run.rule_watch, self.run.history
+        seen, unseen, diagnosis = watch.seen, watch.unseen, watch.diagnosis
+        has_bad_batches = bool(self.run.in_force.problem.outlier_every or self.run.in_force.problem.nan_every)
+        lacks_notes = seen.lacks_notes_of(history)
         while unseen:
-            row, step, stretches = unseen.popleft(), len(seen), len(seen.loops)
-            seen.grow(self.run.history, row is not None and row.went_nonfinite)
-            if len(seen.loops) > stretches and (calls := seen.loops[-1][1].calls) != (
-                seen.loops[-2][1].calls if stretches else ()
-            ):
-                self.note("loop", in_words(calls), step)
-            if row is not None:
-                self._tell(row)
-            batch = step + problem.skip_batches
-            if problem.outlier_every and batch and batch % problem.outlier_every == 0:
-                self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", step)
-            if problem.nan_every and batch and batch % problem.nan_every == 0:
-                self.note("nan_batch", "a NaN is in the batch", step)
+            row, step = unseen.popleft(), len(seen)
+            if row is None and not lacks_notes:
+                seen.grow_finite()
+            else:
+                self._grow(seen, row, step)
+                lacks_notes = seen.lacks_notes_of(history)
+            if has_bad_batches:
+                self._tell_batch(step)
             if seen.broken and self.run.first_nonfinite_step is None and row is not None:
                 self._diverge(row, step)
-            for finding in watch.diagnosis.look(seen):
+            for finding in diagnosis.look(seen):
                 self.find(finding)
+
+    def _grow(self, seen: History, row: Row | None, step: int) -> None:
+        """Let the rules see one more row, and tell its news."""
+        stretches = len(seen.loops)
+        seen.grow(self.run.history, row is not None and row.went_nonfinite)
+        if len(seen.loops) > stretches and (calls := seen.loops[-1][1].calls) != (
+            seen.loops[-2][1].calls if stretches else ()
+        ):
+            self.note("loop", in_words(calls), step)
+        if row is not None:
+            self._tell(row)
+
+    def _tell_batch(self, step: int) -> None:
+        """Tell what is done to the batch of a step."""
+        problem = self.run.in_force.problem
+        batch = step + problem.skip_batches
+        if problem.outlier_every and batch and batch % problem.outlier_every == 0:
+            self.note("outlier", f"batch replaced by noise of deviation {problem.outlier_scale:g}", step)
+        if problem.nan_every and batch and batch % problem.nan_every == 0:
+            self.note("nan_batch", "a NaN is in the batch", step)
 
     def find(self, finding: Finding) -> None:
         """Keep a finding as it now stands; it is an event only the first time."""
