@@ -22,6 +22,10 @@ os.environ["QT_QPA_PLATFORM"] = "offscreen"
 os.environ["MPLBACKEND"] = "agg"
 os.environ["GRADSTUDIO_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
+# Where Python is told to keep no bytecode, every program that a test starts compiles all of GradStudio, for seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 _HOME = Path(tempfile.mkdtemp(prefix="gradstudio-tests-"))
 for _name in ("DATA", "CONFIG", "CACHE", "STATE"):
     os.environ[f"XDG_{_name}_HOME"] = str(_HOME / _name.lower())
