@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
-from functools import cache, partial, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -367,6 +367,7 @@ def scripting_possible() -> bool:
     return UNOPTIMIZED.get() is not None and SCRIPT.get() is not None
 
 
+@lru_cache(maxsize=32)  # compiling takes as long as some passes, and a branch or a twin asks for the same text again
 def script(text: str) -> Any:
     """Compile TorchScript. Only where scripting_possible; RuntimeError where torch does not take the text."""
     # torch holds on to all that the calling function knows, so this one knows nothing else.
