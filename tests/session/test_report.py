@@ -21,7 +21,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.session.files import report, run_files
-from gradstudio.session.files.report import figure_data, sections
+from gradstudio.session.files.report import figure_data, pdf_pages, sections
 from gradstudio.session.files.report.figure_axis import log_ticks, power_of_ten
 from gradstudio.session.files.report.sections import SECTIONS, command, timeline
 from gradstudio.session.files.report.typesetting import width, wrap
@@ -42,6 +42,7 @@ HOSTILE = [
     "日本 🙂 \x07",
     "a" * 1500,
 ]
+NOTE = "\n".join([*HOSTILE, "שלום \u202e evil", "nul \x00 escape \x1b[31m"])
 VOID = {"meta", "br", "img", "link", "col", "hr", "input"}
 
 
@@ -79,11 +80,16 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def made(losses: list[float], layers: int = 3, title: str = "Made", name: str = "weight", **more: str) -> Run:
+def made(
+    losses: list[float], layers: int = 3, title: str = "Made", name: str = "weight", names: list[str] | None = None,
+    **more: str,
+) -> Run:  # fmt: skip
+    names = names or [f"{name}.{index}" for index in range(layers)]
+    layers = len(names)
     experiment = Experiment().with_value("run.stop_on_nonfinite", False)
     run = Run(Preset(id="made", title=title, summary=more.get("summary", ""), experiment=experiment), experiment)
     RunWriter(run).begin(
-        tuple(Layer(f"{name}.{index}", "weight", 4) for index in range(layers)),
+        tuple(Layer(each, "weight", 4) for each in names),
         {"device": "cpu", "platform": more.get("platform", "")},
     )
     noise = np.random.default_rng(0)
@@ -175,7 +181,7 @@ def test_the_page_is_one_file_that_loads_nothing(which: str, request: pytest.Fix
 
 def test_a_report_leaves_no_file_open(healthy: Run) -> None:
     before = set(_open_files())  # formulas of lessons keep their fonts
-    report.pdf(healthy)
+    assert report.content(healthy, "PDF").startswith(b"%PDF")
     assert not [path for path in _open_files() if path.endswith((".ttf", ".otf")) and path not in before]
 
 
@@ -215,7 +221,15 @@ def test_a_hostile_name_stays_a_name(title: str) -> None:
     assert not {"img"} & set(page.tags)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert " ".join(title.split()) in page.text
-    assert report.pdf(run).startswith(b"%PDF")
+
+
+def test_hostile_names_and_notes_are_set_on_pages() -> None:
+    """All on the pages of one run, for each PDF takes more than a second to embed its fonts."""
+    together = " ".join(HOSTILE)
+    run = made([2.0, 1.0, math.nan], title=together, names=HOSTILE, summary=together, platform=together)
+    for title in HOSTILE:
+        RunWriter(run).note("finding", title)
+    assert report.pdf(run, NOTE).startswith(b"%PDF")
 
 
 LOSSES = {
@@ -226,15 +240,37 @@ LOSSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_whatever_was_measured_a_report_comes_of_it(name: str) -> None:
+def interrupted() -> Run:
+    run = made([2.0, 1.0])
+    RunWriter(run).set_status("interrupted")
+    return run
+
+
+def measured(name: str) -> Run:
     run = made(LOSSES[name])
     RunWriter(run).end("finished" if name not in ("nan", "inf", "huge", "alone") else "nonfinite", "", math.nan)
-    page = Page(report.html(run))
-    assert report.pdf(run).startswith(b"%PDF")
+    return run
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_whatever_was_measured_a_page_comes_of_it(name: str) -> None:
+    page = Page(report.html(measured(name)))
     for value, word in ((math.nan, "NaN"), (math.inf, "Inf")):
         if value in LOSSES[name] or (value != value and any(loss != loss for loss in LOSSES[name])):
             assert word in page.text
+
+
+SHOWING = {"what-happened", "findings", "curves", "timeline", "environment"}  # sections that differ from run to run
+
+
+def test_whatever_was_measured_is_set_on_pages() -> None:
+    """All sections that show it, of all runs in one document: each PDF takes more than a second to embed its fonts."""
+    runs = [interrupted(), *map(measured, LOSSES)]
+    shown = [section for run in runs for section in sections.document(run).sections if section.id in SHOWING]
+    assert {section.id for section in shown} == SHOWING
+    one = sections.document(runs[0])
+    pages = pdf_pages.render(replace(one, sections=tuple(shown)))
+    assert pages.startswith(b"%PDF") and pages.count(b"/Type /Page\n") + pages.count(b"/Type /Page ") >= len(runs)
 
 
 def test_a_run_that_failed_says_why() -> None:
@@ -375,21 +411,16 @@ def test_many_alike_events_are_counted_only_as_far_as_they_are_kept(monkeypatch:
 
 
 def test_a_run_whose_program_was_killed_says_so() -> None:
-    run = made([2.0, 1.0])
-    RunWriter(run).set_status("interrupted")
-    page = Page(report.html(run)).text
+    page = Page(report.html(interrupted())).text
     assert "interrupted after 2 of 1,000 steps" in page
     assert "The program ended while it trained" in page
-    assert report.pdf(run).startswith(b"%PDF")
 
 
 def test_a_note_stands_in_the_report_as_text(healthy: Run) -> None:
-    text = "\n".join([*HOSTILE, "שלום \u202e evil", "nul \x00 escape \x1b[31m"])
-    page_text = report.html(healthy, text)
+    page_text = report.html(healthy, NOTE)
     page = Page(page_text)
     assert "Note" in page.words and not {"script", "img"} & set(page.tags)
     assert not set("\x00\x07\x1b\u202e") & set(page_text)
-    assert len(report.pdf(healthy, text)) > 1000
 
 
 def test_what_the_test_set_tells_is_drawn_where_it_was_measured() -> None:
@@ -452,7 +483,6 @@ def test_a_map_read_in_blocks_is_that_read_at_once(count: int) -> None:
 
 def test_formats_go_by_their_name(healthy: Run) -> None:
     assert report.content(healthy, "html").startswith("<!DOCTYPE html>")
-    assert report.content(healthy, "PDF").startswith(b"%PDF")
     with pytest.raises(ValueError, match="there are: html, pdf"):
         report.content(healthy, "doc")
 
