@@ -798,5 +798,6 @@ def problems() -> list[str]:
 def forget() -> None:
     """Try every part again at its next use."""
     without_compiler.cache_clear()
+    script.cache_clear()
     for each in INTERNALS:
         each.forget()

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import pty
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -65,6 +66,12 @@ def assert_same(branch: Path, run: Path, step: int) -> None:
 
 def kept(gradstudio: Callable) -> list[dict]:
     return json.loads(gradstudio("runs", "--json").out)
+
+
+@pytest.fixture
+def folder(once: Callable, gradstudio: Callable, small: Path) -> Path:
+    """The folder of a run of 6 steps, which is in the library too. To be read only."""
+    return once("six", lambda folder: gradstudio("run", small, "-q", "--out", folder / "folder")) / "folder"
 
 
 PLANNED = (
@@ -361,10 +368,9 @@ def test_what_was_changed_by_hand_after_it_does_not_come_and_what_was_planned_do
     ],
 )
 def test_a_wrong_request_is_one_line_and_exit_code_2(
-    words: list[str], said: str, gradstudio: Callable, small: Path, tmp_path: Path
+    words: list[str], said: str, gradstudio: Callable, folder: Path
 ) -> None:
-    gradstudio("run", small, "-q", "--out", tmp_path / "folder")
-    answer = gradstudio("branch", *(word.format(folder=tmp_path / "folder") for word in words))
+    answer = gradstudio("branch", *(word.format(folder=folder) for word in words))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: ") and said in answer.err and answer.err.count("\n") == 1
     assert len(kept(gradstudio)) == 1
@@ -389,9 +395,9 @@ def test_a_planned_change_that_does_not_go_with_it_is_named(gradstudio: Callable
     "content", ["", "[]", "{}", '{"run": "x", "steps": true}', '{"run": 3, "steps": 6}', '{"run": "x"}', "[" * 100_000]
 )
 def test_a_folder_whose_run_json_somebody_changed_is_one_line(
-    content: str, gradstudio: Callable, small: Path, tmp_path: Path
+    content: str, gradstudio: Callable, folder: Path, tmp_path: Path
 ) -> None:
-    gradstudio("run", small, "-q", "--out", tmp_path / "folder")
+    shutil.copytree(folder, tmp_path / "folder")
     (tmp_path / "folder" / "run.json").write_text(content)
     answer = gradstudio("branch", tmp_path / "folder", "--step", "2")
     assert answer.code == 2 and "is no folder of a run" in answer.err and answer.err.count("\n") == 1

@@ -49,11 +49,10 @@ def both(build, monkeypatch, *knobs):
 
 
 @pytest.mark.parametrize("knobs", [
-    [], ["model.norm=batch", "model.residual=true"], ["model.norm=layer", "model.norm_position=post"],
-    ["model.checkpointing=true"],
-    ["accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"], ["precision.dtype=bf16"],
-    ["precision.dtype=fp16", "precision.init_scale=1e30"], ["optimizer.lr=1e5", "problem.input_scale=1e4"],
-    ["loss.weight=3", "mistakes.never_zero_grad=true"],
+    [], ["optimizer.lr=1e5", "problem.input_scale=1e4"],
+    ["model.norm=batch", "model.residual=true", "accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"],
+    ["model.norm=layer", "model.norm_position=post", "model.checkpointing=true", "precision.dtype=bf16"],
+    ["precision.dtype=fp16", "precision.init_scale=1e30", "loss.weight=3", "mistakes.never_zero_grad=true"],
 ], ids=" ".join)  # fmt: skip
 @pytest.mark.parametrize("kind", MODELS)
 def test_repeats_autograd_to_the_last_bit(build, monkeypatch, kind, knobs):

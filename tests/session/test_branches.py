@@ -233,16 +233,16 @@ def kinds_of_presets() -> list[Preset]:
 
 @pytest.mark.parametrize("of", kinds_of_presets(), ids=lambda of: of.id)
 def test_every_kind_of_preset_branches(of: Preset) -> None:
-    small = {"run.device": "cpu", "run.steps": 14, "run.memory_budget": 0}
+    small = {"run.device": "cpu", "run.steps": 9, "run.memory_budget": 0}
     of = of.model_copy(update={"experiment": of.experiment.with_values(small)})
     fix = of.promise.fix if of.promise else []
     values = [
         (name, of.experiment.with_texts([text])[name]) for text in fix if KNOBS[name := text.partition("=")[0]].live
     ]
     values = [(name, value) for name, value in values if value != of.experiment[name]] or [("optimizer.lr", 0.003)]
-    snapshots = Often(5)
+    snapshots = Often(3)
     run = trained(of, snapshots=snapshots)
-    step = max(min(8, len(run.history) - 1), 0)
+    step = max(min(5, len(run.history) - 1), 0)
     same(branched(run, step, *values, snapshots=snapshots), trained(of, *(Change(step, *value) for value in values)))
 
 

@@ -16,6 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+from pairs import pairs
 from waiting import PATIENCE
 
 from gradstudio.core import presets
@@ -212,9 +213,8 @@ CASES += [
     f"accumulation.steps=3 clipping.kind=norm clipping.max_norm=0.1 schedule.warmup_steps=9 {around} {switched}".replace(
         "  ", " "
     )
-    for mistake in MISTAKES
-    for around in AROUND_A_MISTAKE
-    for switched in (f"{mistake}=true", f"2:{mistake}=true 4:{mistake}=false")
+    for mistake, around, switch in pairs(MISTAKES, AROUND_A_MISTAKE, ("{0}=true", "2:{0}=true 4:{0}=false"))
+    for switched in [switch.format(mistake)]
 ]
 
 
