@@ -55,6 +55,7 @@ def endless(gradstudio: Callable, small: Path) -> Iterator[subprocess.Popen[str]
     """A `gradstudio run` that is in the library with some steps, and goes on."""
     process = subprocess.Popen([*COMMAND, "run", str(small), *FOREVER, "--json"], stdout=subprocess.PIPE, text=True)
     try:
+        until(files.user_library().exists)  # asking for the list costs more
         until(lambda: any(entry["steps"] for entry in listed(gradstudio)))
         yield process
     finally:
@@ -314,11 +315,19 @@ def test_on_a_terminal_deleting_asks(answer: str, left: int, gradstudio: Callabl
     assert len(listed(gradstudio)) == left
 
 
-def test_a_run_that_is_going_is_listed_so_and_not_deleted(gradstudio: Callable, endless: subprocess.Popen[str]) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_a_run_that_is_going_is_listed_and_not_deleted_and_kept_to_its_last_step_when_told_to_end(
+    gradstudio: Callable, endless: subprocess.Popen[str]
+) -> None:
     assert listed(gradstudio)[0]["outcome"] == "running"
     answer = gradstudio("runs", "delete", "last", "--yes")
     assert answer.code == 2 and "still running" in answer.err
     assert "still training" in gradstudio("runs", "show", "last").out
+    endless.send_signal(signal.SIGTERM)
+    out, _ = endless.communicate(timeout=PATIENCE)
+    assert endless.returncode == 130
+    (entry,) = listed(gradstudio)
+    assert entry["outcome"] == "stopped" and entry["steps"] == json.loads(out)["steps"]
 
 
 # ---- what can go wrong
@@ -340,17 +349,6 @@ def test_a_killed_run_is_interrupted_and_can_be_reported_and_repeated(
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) == entry["steps"] + 1
     again = json.loads(gradstudio("run", "last", "--steps", str(entry["steps"]), "--json").out)
     assert again["final_loss"] == entry["final_loss"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_a_run_that_is_told_to_end_is_kept_to_its_last_step(
-    gradstudio: Callable, endless: subprocess.Popen[str]
-) -> None:
-    endless.send_signal(signal.SIGTERM)
-    out, _ = endless.communicate(timeout=PATIENCE)
-    assert endless.returncode == 130
-    (entry,) = listed(gradstudio)
-    assert entry["outcome"] == "stopped" and entry["steps"] == json.loads(out)["steps"]
 
 
 def test_two_programs_at_once_keep_both_their_runs(gradstudio: Callable, small: Path) -> None:

@@ -78,7 +78,10 @@ def state(trainer: Trainer) -> list[object]:
         *content.generators,
         *(v for v in content.optimizer.values() if isinstance(v, Tensor)),
     ]
-    bits = [(tensor.dtype, tensor.shape, tensor.contiguous().view(-1).view(torch.uint8).tolist()) for tensor in tensors]
+    bits = [
+        (tensor.dtype, tensor.shape, tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        for tensor in tensors
+    ]
     plain = [
         content.step,
         content.experiment,
