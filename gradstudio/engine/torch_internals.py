@@ -564,7 +564,7 @@ def hear_gradient(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
 
 def _find_float_type() -> Callable[[Any], bool]:
     is_one = torch.FloatTensor.__instancecheck__
-    plain = torch.ones(2)
+    plain = torch.ones(2, dtype=torch.float32, device="cpu")
     others = [plain.half(), plain.to_sparse(), torch._neg_view(plain)]
     _check(is_one(plain) and is_one(nn.Parameter(plain)) and not any(map(is_one, others)))
     return is_one
@@ -638,14 +638,15 @@ def _find_entry_points() -> np.ndarray:
     entry = np.zeros(len(EntryPoint), np.int64)
     for point, (library, name) in _EXPORTED.items():
         entry[point] = _exported(library, name)
-    plain, trained = torch.ones(2, 3), nn.Parameter(torch.ones(3))
+    kind: Any = {"dtype": torch.float32, "device": "cpu"}  # a script may have chosen others for all new tensors
+    plain, trained = torch.ones(2, 3, **kind), nn.Parameter(torch.ones(3, **kind))
     within = range(object.__basicsize__, torch._C.TensorBase.__basicsize__, 8)
     word_at = ctypes.c_int64.from_address
     entry[EntryPoint.OFFSET] = offset = next(at for at in within if word_at(id(plain) + at).value == plain._cdata)
     pointer_to = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     gradient_of = pointer_to(int(entry[EntryPoint.GRADIENT]))
     entry[EntryPoint.NO_GRADIENT] = nothing = word_at(gradient_of(trained._cdata)).value
-    trained.grad = torch.ones(3)
+    trained.grad = torch.ones(3, **kind)
     _check(word_at(gradient_of(plain._cdata)).value == nothing != trained.grad._cdata)
     _check(word_at(gradient_of(trained._cdata)).value == trained.grad._cdata)
     is_trained = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.c_int64)(int(entry[EntryPoint.TRAINED]))

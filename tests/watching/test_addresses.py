@@ -100,6 +100,20 @@ def test_what_a_script_changes_is_seen_at_the_next_question() -> None:
     assert kept.shape == (4,)
 
 
+def test_numbers_of_twice_the_width_are_told_apart_where_a_script_makes_them_the_default() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch_internals.forget()
+        wide, plain = torch.ones(3), torch.ones(3, dtype=torch.float32)
+        assert asked([wide]).of_tensors() is None
+        assert (found := asked([plain]).of_tensors()) is not None and found.tolist() == [plain.data_ptr()]
+        assert torch_internals.are_plain_floats([plain]) and not torch_internals.are_plain_floats([wide])
+        assert not torch_internals.FLOAT_TYPE.problem()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch_internals.forget()
+
+
 def test_a_gradient_that_is_negated_as_it_is_read_is_copied() -> None:
     weight = nn.Parameter(torch.ones(1))
     weight.grad = torch._neg_view(torch.full((1,), -3.0))
