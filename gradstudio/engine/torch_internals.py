@@ -791,6 +791,14 @@ INTERNALS = (
 )  # fmt: skip
 
 
+def try_parts_of_a_watch() -> None:
+    """Try what a watch asks of torch at every step. Two of the trials make a backward pass, which a watch that listens
+    already would take for one of the script's."""
+    with torch.enable_grad():
+        for part in (NODE_AT_WORK, HOOK_DICT, FLOAT_TYPE, ENTRY_POINTS):
+            part.get()
+
+
 def problems() -> list[str]:
     """Try every part, and return what is lost, a sentence each."""
     return [problem for each in INTERNALS if (problem := each.problem())]

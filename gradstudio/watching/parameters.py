@@ -31,7 +31,8 @@ class NotMeasurable(Exception):
 
 
 def prepare() -> None:
-    """Compile the loops that measure, so that no step waits for them."""
+    """Compile the loops that measure, so that no step waits for them, and try what they ask of torch."""
+    torch_internals.try_parts_of_a_watch()
     measuring = scattered.measure, scattered.copy_and_norm, scattered.all_zero, scattered.copy, scattered.change
     for loop in (*measuring, *addresses.LOOPS):
         loop.compile()

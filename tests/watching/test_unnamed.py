@@ -16,6 +16,7 @@ from watching.conftest import gradient_norm, near, norm, small_net, square_loss
 
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
+from gradstudio.engine import torch_internals
 from gradstudio.watching import watched
 from gradstudio.watching.watched_run import Script
 from gradstudio.watching.watcher import Watcher
@@ -46,6 +47,22 @@ def test_a_model_that_is_updated_by_hand(watcher: Watcher) -> None:
     assert found.run is not None and found.run.history.column("loss").tolist() == losses
     assert found.run.history.column("grad_norm").tolist() == near(norms)
     assert [layer.name for layer in found.run.history.layers] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+def test_what_the_watch_tries_of_torch_by_itself_is_no_training_of_the_script(tmp_path: Path) -> None:
+    torch_internals.forget()
+    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "explain")
+    model, beside = small_net(), small_net(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        if step == 2:
+            optimizer.add_param_group({"params": beside.parameters()})
+        optimizer.zero_grad()
+        (square_loss(model) + square_loss(beside)).backward()
+        optimizer.step()
+    watcher.close("finished", "")
+    runs = [found.run for found in watcher.runs if found.run is not None]
+    assert [len(run.history) for run in runs] == [2, 2]  # without a third, of `beside` as if it were updated by hand
 
 
 def test_the_last_update_by_hand_counts_though_the_model_is_gone_before_the_end(watcher: Watcher) -> None:
