@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.engine.gauges.addresses import Addresses
+from gradstudio.engine.gauges.addresses import Addresses, sizes
 from gradstudio.watching import model_layers
 from gradstudio.watching.births import Births
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
@@ -74,6 +74,7 @@ class Observer:
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
         self._seen: list[Tensor] = []  # all that were held by then
         self._seen_trained: list[bool] = []  # which of them were trained
+        self._seen_sizes: list[int] = []
         self._seen_asked: Addresses | None = None
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
@@ -174,8 +175,10 @@ class Observer:
         held = self.held()
         trained = [tensor for tensor in held if tensor.requires_grad]
         ids = tuple(map(id, trained))
-        if ids in (self._trained, self._refused) or not ids:
-            return bool(ids) and ids != self._refused
+        if not ids or ids == self._refused:
+            return False
+        if ids == self._trained and not self.parameters.are_resized:
+            return True
         self.find_model()
         model, optimizer = self.model, self.optimizer
         ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
@@ -198,7 +201,8 @@ class Observer:
         return True
 
     def _are_as_seen(self) -> bool:
-        """Return whether the same tensors are held as when the run began, and the same of them are trained."""
+        """Return whether the same tensors are held as when the run began, of the same sizes, and the same of them are
+        trained."""
         optimizer, before = self.optimizer, self._seen
         if optimizer is not None and len(groups := optimizer.param_groups) == 1:
             held = groups[0]["params"]
@@ -207,20 +211,24 @@ class Observer:
         if not (len(held) == len(before) and all(map(is_, held, before))):
             return False
         if self._seen_asked is not None:
-            return self._seen_asked.are_as_trained
-        return [tensor.requires_grad for tensor in held] == self._seen_trained
+            return self._seen_asked.are_as_at_first
+        return [tensor.requires_grad for tensor in held] == self._seen_trained and sizes(held) == self._seen_sizes
 
     def _see(self, held: list[Tensor]) -> None:
         """Keep what the run begins with."""
         self._seen, self._seen_trained = held, [tensor.requires_grad for tensor in held]
+        self._seen_sizes = sizes(held)
         self._seen_asked = asked_in_loops(held)
 
     def _has_grown(self) -> bool:
-        """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen."""
+        """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
+        some have other sizes."""
         assert self._trained is not None
-        if (optimizer := self.optimizer) is None:
-            return False
         if self._are_as_seen():
+            return False
+        if self.parameters.are_resized:
+            return True
+        if (optimizer := self.optimizer) is None:
             return False
         held = model_layers.of_optimizer(optimizer)
         now = [id(tensor) for tensor in held if tensor.requires_grad]

@@ -76,18 +76,22 @@ class Parameters:
                 raise NotMeasurable("The parameters are shared out among processes (DTensor).")
             if not tensor.is_floating_point():
                 raise NotMeasurable("A parameter is not a real number.")
+            if _lacks_memory(tensor):
+                raise NotMeasurable(f"A parameter has no memory of its own ({type(tensor).__name__}).")
         if len(self.tensors) > MOST_LAYERS:
             raise NotMeasurable(
                 f"The model has {len(self.tensors):,} tensors; a run has at most {MOST_LAYERS:,} layers."
             )
         layout = Layout([tensor.numel() for tensor in self.tensors])
         self.sizes = layout.sizes
+        self._numels: list[int] = layout.sizes.tolist()
         self._starts = layout.starts
         self._before = np.zeros(layout.length, np.float32)  # the weights before the update
         # loops, as the machine runs them: a look at each of them costs a step
         self._measure, self._copy = scattered.measure.compile(), scattered.copy.compile()
         self._copy_and_norm, self._change = scattered.copy_and_norm.compile(), scattered.change.compile()
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
+        self._has_kept = False  # whether the weights could be read before the update
         self._room = {what: np.zeros(len(self.sizes), np.int64) for what in self._at}
         # five times as fast as an array that is made of a list
         self._write = struct.Struct(f"{len(self.sizes)}q").pack_into
@@ -108,6 +112,12 @@ class Parameters:
         if all(map(is_, found, repeat(None))):
             return self._no_marks
         return [-1 if grad is None else version_of(grad) for grad in found]
+
+    @property
+    def are_resized(self) -> bool:
+        """Whether a script has given a parameter memory of another size. One that it has emptied may come back."""
+        now = addresses.sizes(self.tensors)
+        return any([size and size != before for size, before in zip(now, self._numels, strict=True)])
 
     def weight_marks(self) -> list[int]:
         """Return a number for each parameter that changes whenever torch writes to it."""
@@ -150,11 +160,16 @@ class Parameters:
 
     def keep_weights(self) -> None:
         """Copy the weights, before an update."""
-        self._copy(self._weights(), self._starts, self.sizes, self._before)
+        self._copy(self._kept_weights(), self._starts, self.sizes, self._before)
 
     def keep_weights_and_norm(self) -> float:
         """Copy the weights, before an update, and return the L2 norm of all gradients as they are now."""
-        return self._copy_and_norm(self._weights(), self._gradients(), self._starts, self.sizes, self._before)
+        return self._copy_and_norm(self._kept_weights(), self._gradients(), self._starts, self.sizes, self._before)
+
+    def _kept_weights(self) -> np.ndarray:
+        weights = self._weights()
+        self._has_kept = weights is not None
+        return self._nowhere if weights is None else weights
 
     def let_go(self) -> None:
         """Hold the gradients no longer."""
@@ -169,18 +184,23 @@ class Parameters:
 
     def measure_change(self, layers: np.ndarray) -> Change:
         """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
-        measured last. Write their rows of `layers`."""
+        measured last. Write their rows of `layers`. Where a script has taken the memory of a weight away, as one does
+        that keeps it elsewhere between two steps, nothing of this is known."""
         weights, gradients = self._weights(), self._at["gradient"][1]
+        if weights is None or not self._has_kept:
+            layers[1:3] = UNKNOWN
+            return NOT_MEASURED
         if self._held or self._asked is None or self._asked.gradients_are_there:
             return Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
         found = Change(*self._change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
         return found._replace(along_gradient=UNKNOWN)
 
-    def _weights(self) -> np.ndarray:
+    def _weights(self) -> np.ndarray | None:
+        """Return where the weights lie; None where one has no memory, or memory of another size."""
         if self._asked is not None and (asked := self._asked.of_tensors()) is not None:
             return asked
         self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
-        return found[1]
+        return found[1] if np.all((found[1] != 0) | (self.sizes == 0)) else None
 
     def _gradients(self) -> np.ndarray:
         """Return where the gradients lie. Those that Python had to look for are held, so that they lie there until they
@@ -203,30 +223,36 @@ class Parameters:
     def _addresses(
         self, tensors: Sequence[Tensor | None], before: tuple[list[int], np.ndarray], what: str
     ) -> tuple[list[int], np.ndarray]:
-        """Return where each tensor lies, or a copy of it. Tensors that lie where they lay `before` are not looked at
-        again, which is most of the time."""
-        there: Any = tensors
-        where: list[int] = []
-        with suppress(RuntimeError):  # a sparse tensor lies in several places
-            try:
-                if all(map(Tensor.is_contiguous, there)):
-                    where = list(map(Tensor.data_ptr, there))
-            except TypeError:  # some are None
-                there = [tensor for tensor in tensors if tensor is not None]
-                if all(map(Tensor.is_contiguous, there)):
-                    found_there = iter(list(map(Tensor.data_ptr, there)))
-                    where = [0 if tensor is None else next(found_there) for tensor in tensors]
+        """Return where each tensor lies, or a copy of it; 0 for one that has no memory, or another number of entries.
+        Tensors that lie where they lay `before` are not looked at again, which is most of the time."""
+        where = self._where(tensors)
         if where and where == before[0]:
             return before
-        if where and torch_internals.are_plain_floats(there):
+        if where and torch_internals.are_plain_floats([tensor for tensor in tensors if tensor is not None]):
             room = self._room[what]
             self._write(room.data, 0, *where)
             return where, room
-        found = [
-            0 if tensor is None else tensor.data_ptr() if _is_readable(tensor) else self._copied(index, tensor, what)
-            for index, tensor in enumerate(tensors)
-        ]
+        found = [0 if tensor is None else self._place(index, tensor, what) for index, tensor in enumerate(tensors)]
         return (where if found == where else []), np.array(found, np.int64)
+
+    def _where(self, tensors: Sequence[Tensor | None]) -> list[int]:
+        """Return where each tensor lies; none where one is not contiguous, or has another number of entries than at
+        first."""
+        there: Any = tensors
+        with suppress(RuntimeError):  # a sparse tensor lies in several places
+            try:
+                if all(map(Tensor.is_contiguous, there)) and list(map(Tensor.numel, there)) == self._numels:
+                    return list(map(Tensor.data_ptr, there))
+            except TypeError:  # some are None
+                pairs = [(each, size) for each, size in zip(there, self._numels, strict=True) if each is not None]
+                if all([each.is_contiguous() and each.numel() == size for each, size in pairs]):
+                    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        return []
+
+    def _place(self, index: int, tensor: Tensor, what: str) -> int:
+        if tensor.numel() != self._numels[index] or _lacks_memory(tensor):
+            return 0
+        return tensor.data_ptr() if _is_readable(tensor) else self._copied(index, tensor, what)
 
     def _copied(self, index: int, tensor: Tensor, what: str) -> int:
         """Return where a copy lies that the loops can read."""
@@ -269,6 +295,16 @@ class Spare:
         elif references > self._references:
             found = arrays[place] = np.empty(self._shape)
         return found
+
+
+def _lacks_memory(tensor: Tensor) -> bool:
+    """Return whether there is nothing that could be read: of a tensor that wraps others, or whose memory is freed."""
+    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "meta") or not tensor.numel():
+        return False
+    try:
+        return not tensor.data_ptr()
+    except RuntimeError:
+        return True
 
 
 def _is_readable(tensor: Tensor) -> bool:

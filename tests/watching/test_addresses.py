@@ -83,7 +83,7 @@ def test_tensors_lie_where_torch_says(kind: str) -> None:
 def test_what_a_script_changes_is_seen_at_the_next_question() -> None:
     one, other = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
     both = asked([one, other])
-    assert both.are_as_trained and both.have_no_gradients
+    assert both.are_as_at_first and both.have_no_gradients
     one.grad = torch.ones(3)
     assert not both.have_no_gradients and (found := both.of_gradients()) is not None
     assert found.tolist() == [one.grad.data_ptr(), 0] and both.gradients_are_there
@@ -94,7 +94,7 @@ def test_what_a_script_changes_is_seen_at_the_next_question() -> None:
     one.data = torch.zeros(4)
     assert both.of_tensors() is None  # of another size than was asked for at first
     other.requires_grad_(False)
-    assert not both.are_as_trained
+    assert not both.are_as_at_first
     torch.utils.swap_tensors(one, kept := nn.Parameter(torch.ones(3)))
     assert (found := both.of_tensors()) is not None and found.tolist() == [one.data_ptr(), other.data_ptr()]
     assert kept.shape == (4,)

@@ -51,12 +51,17 @@ def _typed_at(_context: Any, address: Any) -> Any:
 _at: Any = intrinsic(_typed_at)  # returns the word at an address
 
 
-@compiled("boolean(int64[::1], boolean[::1], int64[::1])")
-def are_trained(objects: np.ndarray, expected: np.ndarray, entry: np.ndarray) -> bool:
-    """Return whether each tensor requires a gradient as expected."""
+@compiled("boolean(int64[::1], boolean[::1], int64[::1], int64[::1], int64[::1])")
+def are_alike(
+    objects: np.ndarray, trained: np.ndarray, sizes: np.ndarray, entry: np.ndarray, answers: np.ndarray
+) -> bool:
+    """Return whether each tensor requires a gradient as it did, and has as many entries as it had."""
+    there = answers.ctypes.data
     for index in range(objects.size):
-        trained = _flag_of(entry[EntryPoint.TRAINED], _at(objects[index] + entry[EntryPoint.OFFSET])) & 1 != 0
-        if trained != expected[index]:
+        handle = objects[index] + entry[EntryPoint.OFFSET]
+        if (_flag_of(entry[EntryPoint.TRAINED], _at(handle)) & 1 != 0) != trained[index]:
+            return False
+        if _error_of_two(entry[EntryPoint.LENGTH], handle, there) or answers[0] != sizes[index]:
             return False
     return True
 
@@ -136,7 +141,12 @@ def are_there(
     return True
 
 
-LOOPS = (are_trained, have_no_gradients, places, gradient_places, are_there)
+LOOPS = (are_alike, have_no_gradients, places, gradient_places, are_there)
+
+
+def sizes(tensors: Sequence[Tensor]) -> list[int]:
+    """Return how many entries each tensor has."""
+    return list(map(Tensor.numel, tensors))
 
 
 class Addresses:
@@ -147,18 +157,18 @@ class Addresses:
         """`entry` is what torch_internals.entry_points returns. The caller keeps the tensors alive."""
         self._entry = entry
         self._objects = np.array([id(tensor) for tensor in tensors], np.int64)
-        self._sizes = np.array([tensor.numel() for tensor in tensors], np.int64)
+        self._sizes = np.array(sizes(tensors), np.int64)
         self._trained = np.array([tensor.requires_grad for tensor in tensors])
         self._answers = np.zeros(5, np.int64)
         self._found, self._found_gradients = np.zeros((2, len(tensors)), np.int64)
-        self._are_trained, self._have_no_gradients = are_trained.compile(), have_no_gradients.compile()
+        self._are_alike, self._have_no_gradients = are_alike.compile(), have_no_gradients.compile()
         self._places, self._gradient_places = places.compile(), gradient_places.compile()
         self._are_there = are_there.compile()
 
     @property
-    def are_as_trained(self) -> bool:
-        """Whether the same of the tensors require a gradient as at first."""
-        return self._are_trained(self._objects, self._trained, self._entry)
+    def are_as_at_first(self) -> bool:
+        """Whether the same of the tensors require a gradient as at first, and all have the sizes that they had."""
+        return self._are_alike(self._objects, self._trained, self._sizes, self._entry, self._answers)
 
     @property
     def have_no_gradients(self) -> bool:

@@ -1,0 +1,115 @@
+"""Scripts that give a weight other memory, or take its memory away, while they train it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
+
+from gradstudio.core.unknown import is_known
+from gradstudio.engine import torch_internals
+from gradstudio.watching.watched import Watched
+
+Watch = Callable[..., Watched]
+
+
+@pytest.fixture(params=["asked in loops", "asked one by one"])
+def watched_both_ways(watch: Watch, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    if request.param == "asked one by one":
+        monkeypatch.setattr(torch_internals.ENTRY_POINTS, "_found", None)
+    return watch
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [2, 400])  # in place of 20: read as before, 400 would count in part
+def test_a_weight_of_another_size_begins_a_run(watched_both_ways: Watch, rows: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(20, 5, dtype=dtype))
+    model = nn.ParameterList([weight])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watched_both_ways(model, optimizer)
+    norms: list[float] = []
+    weights: list[float] = []
+    for step in range(4):
+        if step == 2:
+            weight.data = torch.randn(rows, 5, dtype=dtype)
+        optimizer.zero_grad()
+        (weight @ torch.randn(5, dtype=dtype)).pow(2).mean().backward()
+        norms.append(gradient_norm(model))
+        weights.append(norm([weight.detach()]))
+        optimizer.step()
+    runs = runs_of(one)
+    assert [[layer.size for layer in run.history.layers] for run in runs] == [[100], [5 * rows]]
+    assert [value for run in runs for value in run.history.column("grad_norm")] == near(norms)
+    assert [value for run in runs for value in run.history.column("weight_norm")] == near(weights)
+
+
+def _free(weight: Tensor) -> Callable[[], object]:
+    kept = weight.detach().clone()
+    weight.untyped_storage().resize_(0)
+    return lambda: (weight.untyped_storage().resize_(4 * weight.numel()), weight.detach().copy_(kept))
+
+
+def _empty(weight: Tensor) -> Callable[[], object]:
+    kept, weight.data = weight.data, torch.empty(0)
+    return lambda: setattr(weight, "data", kept)
+
+
+@pytest.mark.parametrize("take_away", [_free, _empty])
+@pytest.mark.parametrize("before_the_step", [True, False])
+def test_an_update_of_weights_that_are_kept_elsewhere_is_unknown(
+    watched_both_ways: Watch, take_away: Callable[[Tensor], Callable[[], object]], before_the_step: bool
+) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watched_both_ways(model, optimizer)
+    back: list[Callable[[], object]] = []
+
+    def take(*_: Any) -> None:
+        back.extend(map(take_away, model.parameters()))
+
+    def bring(*_: Any) -> None:
+        while back:
+            back.pop()()
+
+    optimizer.register_step_pre_hook(bring)
+    if not before_the_step:
+        optimizer.register_step_post_hook(take)
+    norms: list[float] = []
+    for _ in range(25):
+        bring()
+        optimizer.zero_grad()
+        square_loss(model).backward()
+        norms.append(gradient_norm(model))
+        if before_the_step:
+            take()
+        optimizer.step()
+    found, ratios, weights = columns(one, "grad_norm", "update_ratio", "weight_norm")
+    assert found == near(norms) and not any(map(is_known, [*ratios, *weights]))
+    (run,) = runs_of(one)
+    assert np.isnan(run.history.layer_metric("update_ratio")).all()
+    assert not run.findings
+
+
+def test_a_parameter_that_wraps_others_is_refused_with_one_line(
+    watch: Watch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Wrapping(Tensor):
+        @staticmethod
+        def __new__(cls, inner: Tensor) -> Any:
+            return Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+        @classmethod
+        def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return args[0]  # its numbers are of no use here
+
+    model = nn.ParameterList([nn.Parameter(Wrapping(torch.ones(3)))])
+    one = watch(model, optimizer := torch.optim.SGD(model.parameters(), lr=0.0, foreach=False))
+    optimizer.step()
+    assert one.run is None
+    assert "ParameterList is not watched: A parameter has no memory of its own (Wrapping)." in capfd.readouterr().err
