@@ -260,7 +260,7 @@ class Parameters:
             tensor = tensor.detach().to_dense()
         copy = self._copies.get((index, what))
         if copy is None or copy.shape != tensor.shape:
-            copy = self._copies[index, what] = torch.empty(tensor.shape, dtype=torch.float32)
+            copy = self._copies[index, what] = torch.empty(tensor.shape, dtype=torch.float32, device="cpu")
         with torch.no_grad():
             copy.copy_(tensor.detach())
         return copy.data_ptr()

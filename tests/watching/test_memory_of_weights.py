@@ -96,6 +96,22 @@ def test_an_update_of_weights_that_are_kept_elsewhere_is_unknown(
     assert not run.findings
 
 
+def test_copies_are_made_on_the_host_whatever_device_a_script_has_chosen(watch: Watch) -> None:
+    model = small_net().double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    inputs = torch.randn(4, 6, dtype=torch.float64)
+    norms: list[float] = []
+    weights = [norm(tensor.detach() for tensor in model.parameters())]
+    loss = model(inputs).pow(2).mean()
+    with torch.device("meta"):
+        loss.backward()
+        norms.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(norms)]
+    assert columns(one, "weight_norm") == [near(weights)]
+
+
 def test_a_parameter_that_wraps_others_is_refused_with_one_line(
     watch: Watch, capfd: pytest.CaptureFixture[str]
 ) -> None:
