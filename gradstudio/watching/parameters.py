@@ -99,6 +99,7 @@ class Parameters:
         self._no_marks = [-1] * len(self.tensors)
         self._layers = Spare((len(LAYER_METRICS), len(self.tensors)))
         self._held: list[Tensor | None] = []
+        self._held_at: list[int] = []  # where they lie themselves, also those that are copied
         self._asked = asked_in_loops(self.tensors)
         # A loop cannot ask whether one is to be negated as it is read; only of one entry does autograd give such.
         self._single = [tensor for tensor in self.tensors if tensor.numel() == 1]
@@ -190,7 +191,7 @@ class Parameters:
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
-        if self._held or self._asked is None or self._asked.gradients_are_there:
+        if self._are_held_there() if self._held else self._asked is None or self._asked.gradients_are_there:
             return Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
         found = Change(*self._change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
         return found._replace(along_gradient=UNKNOWN)
@@ -213,9 +214,13 @@ class Parameters:
             there: Any = now
             if list(map(Tensor.data_ptr, there)) == at[0]:  # what a tensor holds may have been replaced
                 return at[1]
-        self._held = now
+        self._held, self._held_at = now, _pointers(now)
         self._at["gradient"] = found = self._addresses(now, at, "gradient")
         return found[1]
+
+    def _are_held_there(self) -> bool:
+        """Return whether gradients that are held still have the memory that was found."""
+        return _pointers(self._held) == self._held_at
 
     def _negated(self) -> bool:
         return any((gradient := tensor.grad) is not None and gradient.is_neg() for tensor in self._single)
@@ -295,6 +300,11 @@ class Spare:
         elif references > self._references:
             found = arrays[place] = np.empty(self._shape)
         return found
+
+
+def _pointers(tensors: Sequence[Tensor | None]) -> list[int]:
+    """Return where tensors lie, 0 for one that is not there or lies in several places."""
+    return [0 if each is None or each.layout is not torch.strided else each.data_ptr() for each in tensors]
 
 
 def _lacks_memory(tensor: Tensor) -> bool:

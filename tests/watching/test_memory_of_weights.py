@@ -96,6 +96,33 @@ def test_an_update_of_weights_that_are_kept_elsewhere_is_unknown(
     assert not run.findings
 
 
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_a_direction_is_unknown_where_an_update_gives_gradients_other_memory(
+    watched_both_ways: Watch, channels_last: bool
+) -> None:
+    class Halving(torch.optim.Optimizer):
+        def __init__(self, tensors: Any) -> None:
+            super().__init__(tensors, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for tensor in self.param_groups[0]["params"]:
+                tensor.grad.data = tensor.grad.data * 0.5
+                tensor -= 0.1 * tensor.grad
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.Flatten(), nn.Linear(4096, 600))  # gives memory back
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    optimizer = Halving(model.parameters())
+    one = watched_both_ways(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(2, 3, 8, 8)).pow(2).mean().backward()
+        optimizer.step()
+    assert not any(map(is_known, columns(one, "update_cosine")[0]))
+
+
 def test_copies_are_made_on_the_host_whatever_device_a_script_has_chosen(watch: Watch) -> None:
     model = small_net().double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
