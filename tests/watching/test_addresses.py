@@ -126,6 +126,18 @@ def test_a_gradient_that_is_negated_as_it_is_read_is_copied() -> None:
     assert parameters.measure_change(layers).along_gradient == -1.5
 
 
+def test_a_weight_that_is_negated_as_it_is_read_is_copied() -> None:
+    weight = nn.Parameter(torch.complex(torch.zeros(1), torch.full((1,), 2.0)).conj().imag)
+    assert weight.is_neg() and weight.item() == -2
+    weight.grad = torch.full((1,), 3.0)
+    parameters = Parameters([weight])
+    parameters.measure_gradient()
+    parameters.keep_weights_and_norm()
+    with torch.no_grad():
+        weight -= 0.5
+    assert parameters.measure_change(np.zeros((len(LAYER_METRICS), 1))).along_gradient == -1.5
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
 @pytest.mark.parametrize("to_none", [True, False])
 def test_rows_are_the_same_bits_where_torch_cannot_be_asked(
