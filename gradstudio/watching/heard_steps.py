@@ -104,6 +104,7 @@ class Observer:
         self._untouched: set[int] | None = None  # places of the parameters that no pass wrote a gradient for, if known
         self._weights_of_pass: list[int] = []  # marks of the weights at a backward pass that is not finite
         self._ready = False
+        self._is_evaluated_again = False  # whether the update has made further backward passes, as LBFGS does
         self._is_passed_by = False  # whether the step becomes no row, as far as is known
         self._heard = ("none", 0.0)
         self._norm_by_hand: float = UNKNOWN  # of gradients that were clipped before an update by hand
@@ -246,8 +247,9 @@ class Observer:
 
     def before_backward(self, roots: Roots) -> None:
         self._marks: list[int] | None = None
-        if self._ready:
-            return  # a further evaluation within a step, as LBFGS makes: the row describes the first
+        if self._ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
+            self._is_evaluated_again = True
+            return
         if self.optimizer is None and self._gradient is not None:
             self._step_by_hand()
         if self._trained is None:
@@ -482,6 +484,8 @@ class Observer:
         gradient = self._gradient
         assert gradient is not None
         change = NOT_MEASURED if self._is_passed_by else self.parameters.measure_change(gradient.layers)
+        if self._is_evaluated_again:
+            change = change._replace(along_gradient=UNKNOWN)  # the gradients are those of the latest pass
         self.parameters.let_go()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
@@ -506,7 +510,7 @@ class Observer:
         self._sink.take(self, made)
         if self.births is not None:
             self.births.clear()
-        self._ready, self._gradient, self._untouched = False, None, None
+        self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
 

@@ -192,8 +192,11 @@ class Parameters:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
         if self._are_held_there() if self._held else self._asked is None or self._asked.gradients_are_there:
-            return Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
-        found = Change(*self._change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
+            found = Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
+            if found.along_gradient or not found.norm or not scattered.all_zero(gradients, self.sizes):
+                return found  # else the script has set the gradients to 0 within the update
+        else:
+            found = Change(*self._change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
         return found._replace(along_gradient=UNKNOWN)
 
     def _weights(self) -> np.ndarray | None:

@@ -198,3 +198,34 @@ def test_a_direction_that_an_update_takes_away_is_unknown(watch: Watch) -> None:
         told = [is_known(cosine) for cosine in cosines]
         assert told == ([True] * 3 if kind is not Within else [False] * 3) and min(ratios) > 0
         one.close()
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("in_loops", [True, False])
+def test_a_direction_along_other_gradients_than_those_of_the_update_is_unknown(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, to_none: bool, in_loops: bool
+) -> None:
+    if not in_loops:
+        monkeypatch.setattr(torch_internals.ENTRY_POINTS, "_found", None)
+    model = small_net()
+    updates = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)
+    one = watch(model, updates)
+
+    def evaluated() -> Tensor:
+        updates.zero_grad(set_to_none=to_none)
+        loss = square_loss(model)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        updates.step(evaluated)
+    assert not any(map(is_known, columns(one, "update_cosine")[0]))
+    one.close()
+    model = small_net()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain.register_step_post_hook(lambda *_: plain.zero_grad(set_to_none=False))
+    one = watch(model, plain)
+    for _ in range(3):
+        square_loss(model).backward()
+        plain.step()
+    assert not any(map(is_known, columns(one, "update_cosine")[0]))
