@@ -223,7 +223,7 @@ class Observer:
 
     def _has_grown(self) -> bool:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
-        some have other sizes."""
+        in place of them all, or some have other sizes."""
         assert self._trained is not None
         if self._are_as_seen():
             return False
@@ -233,7 +233,8 @@ class Observer:
             return False
         held = model_layers.of_optimizer(optimizer)
         now = [id(tensor) for tensor in held if tensor.requires_grad]
-        return len(now) > len(self._trained) and set(now) > set(self._trained)
+        before = set(self._trained)
+        return bool(now) and (set(now) > before or before.isdisjoint(map(id, held)))
 
     def has(self, gradient: Tensor) -> bool:
         """Return whether this is the gradient of one of the parameters."""

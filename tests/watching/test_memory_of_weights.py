@@ -49,6 +49,27 @@ def test_a_weight_of_another_size_begins_a_run(watched_both_ways: Watch, rows: i
     assert [value for run in runs for value in run.history.column("weight_norm")] == near(weights)
 
 
+def test_the_first_row_of_parameters_that_replace_all_others_has_its_loss(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    losses, norms = [], []
+    for step in range(4):
+        if step == 2:
+            model.load_state_dict({name: each.clone() for name, each in model.state_dict().items()}, assign=True)
+            optimizer.param_groups[0]["params"] = list(model.parameters())
+        optimizer.zero_grad()
+        loss = square_loss(model)
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(gradient_norm(model))
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+    runs = runs_of(one)
+    assert [value for run in runs for value in run.history.column("loss")] == losses
+    assert [value for run in runs for value in run.history.column("grad_norm")] == near(norms)
+
+
 def _free(weight: Tensor) -> Callable[[], object]:
     kept = weight.detach().clone()
     weight.untyped_storage().resize_(0)
