@@ -100,8 +100,8 @@ class Parameters:
         self._layers = Spare((len(LAYER_METRICS), len(self.tensors)))
         self._held: list[Tensor | None] = []
         self._held_at: list[int] = []  # where they lie themselves, also those that are copied
-        # A loop cannot ask whether one is to be negated as it is read; only of one entry does autograd give such.
         self._asked = None if any(map(Tensor.is_neg, self.tensors)) else asked_in_loops(self.tensors)
+        # A loop cannot ask whether a gradient is to be negated as it is read; autograd gives such of one entry only.
         self._single = [tensor for tensor in self.tensors if tensor.numel() == 1]
         self._copies: dict[tuple[int, str], Tensor] = {}
 
