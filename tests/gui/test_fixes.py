@@ -27,13 +27,8 @@ LOG_OF_ZERO = {
     "optimizer__kind": "adam", "optimizer__lr": 0.01, "model__width": 64, "model__depth": 2, "problem__batch_size": 64,
     "loss__kind": "naive_log", "run__steps": 250,
 }  # fmt: skip
-SLOW = {
-    "problem__task": "sequential_digits",
-    "model__kind": "rnn",
-    "model__width": 256,
-    "optimizer__lr": 1e6,
-    "run__steps": ENDLESS,
-}
+# A fix of it that holds makes as many steps as it is given.
+LASTING = LOG_OF_ZERO | {"run__steps": ENDLESS}
 
 
 def press(qtbot: QtBot, button: QPushButton) -> None:
@@ -136,7 +131,7 @@ def test_what_acts_on_restart_is_applied_by_one(qtbot: QtBot, broken: Callable[.
 
 @pytest.mark.usefixtures("endless")
 def test_stop_keeps_what_is_known_and_they_are_not_tried_twice(qtbot: QtBot, broken: Callable[..., Window]) -> None:
-    window = broken(**SLOW)
+    window = broken(**LASTING)
     press(qtbot, window.findings.state.try_fixes)
     trials = window.fixes.trials
     press(qtbot, window.findings.fixes.stop)
@@ -149,7 +144,7 @@ def test_stop_keeps_what_is_known_and_they_are_not_tried_twice(qtbot: QtBot, bro
 def test_another_run_and_the_end_of_the_window_end_the_trials(
     qtbot: QtBot, broken: Callable[..., Window], way: str
 ) -> None:
-    window = broken(**SLOW)
+    window = broken(**LASTING)
     press(qtbot, window.findings.state.try_fixes)
     trials = window.fixes.trials
     assert trials.is_alive()
@@ -160,7 +155,7 @@ def test_another_run_and_the_end_of_the_window_end_the_trials(
 
 @pytest.mark.usefixtures("endless")
 def test_the_window_answers_while_fixes_are_tried(qtbot: QtBot, broken: Callable[..., Window]) -> None:
-    window = broken(**SLOW)
+    window = broken(**LASTING)
     press(qtbot, window.findings.state.try_fixes)
     trials, shown = window.fixes.trials, set()
 
@@ -176,7 +171,7 @@ def test_the_window_answers_while_fixes_are_tried(qtbot: QtBot, broken: Callable
 
 
 def test_a_paused_run_stays_as_it_is(qtbot: QtBot, make_window: Callable[..., Window]) -> None:
-    window = make_window(**LOG_OF_ZERO | {"run__steps": ENDLESS}, run__stop_on_nonfinite=False)
+    window = make_window(**LASTING, run__stop_on_nonfinite=False)
     window.simulator.set_speed(UNLIMITED)
     window.simulator.play()
     qtbot.waitUntil(lambda: window.simulator.run.first_nonfinite_step is not None, timeout=LONG)
