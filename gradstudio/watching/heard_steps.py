@@ -163,10 +163,15 @@ class Observer:
         if of is (self._optimizer or self._model):
             self.gone = True
             self._guarded_last()  # while its parameters are still held
-            if self._trained is not None:
-                self.parameters.forget()
+            self._let_go()
             self._trained = None
             self._see([])
+
+    def _let_go(self) -> None:
+        """Hold the parameters no longer, nor a copy of them. A measurement that is being made, which the end of a
+        model may interrupt, keeps its own."""
+        if self._trained is not None:
+            self.parameters = Parameters(())
 
     def bind(self) -> bool:
         """Find the parameters that are trained, and begin a run where they are other ones than before. Return whether
@@ -186,8 +191,7 @@ class Observer:
         names = model_layers.names(model, optimizer)
         self._layer_names = [names.get(id(tensor), f"parameter{place}") for place, tensor in enumerate(ordered)]
         named = list(zip(self._layer_names, ordered, strict=True))
-        if self._trained is not None:
-            self.parameters.forget()
+        self._let_go()
         try:
             self.parameters = Parameters(ordered)
         except NotMeasurable as fault:

@@ -176,13 +176,6 @@ class Parameters:
         """Hold the gradients no longer."""
         self._held = []
 
-    def forget(self) -> None:
-        """Hold neither parameters nor gradients any longer. Nothing can be measured after that."""
-        self.let_go()
-        self._asked = None
-        self.tensors.clear()
-        self._single.clear()
-
     def measure_change(self, layers: np.ndarray) -> Change:
         """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
         measured last. Write their rows of `layers`. Where a script has taken the memory of a weight away, as one does

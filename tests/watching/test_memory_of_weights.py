@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from watching.conftest import columns, gradient_norm, near, norm, runs_of, small
 
 from gradstudio.core.unknown import is_known
 from gradstudio.engine import torch_internals
+from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]
@@ -158,6 +160,21 @@ def test_copies_are_made_on_the_host_whatever_device_a_script_has_chosen(watch: 
         optimizer.step()
     assert columns(one, "grad_norm", "clipped_norm") == [near(norms), near(norms)]
     assert columns(one, "weight_norm") == [near(weights)]
+
+
+def test_no_copy_of_the_weights_of_a_model_that_is_gone_is_held(watch: Watch) -> None:
+    def held() -> bool:
+        gc.collect()
+        return any(type(each) is Parameters and each.sizes.tolist() == [37, 1] for each in gc.get_objects())
+
+    model = nn.Linear(37, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    model(torch.randn(4, 37)).pow(2).mean().backward()
+    optimizer.step()
+    assert held()
+    del model, optimizer
+    assert not held() and len(columns(one, "loss")[0]) == 1
 
 
 def test_a_parameter_that_wraps_others_is_refused_with_one_line(
