@@ -210,13 +210,13 @@ class Parameters:
             there: Any = now
             if list(map(Tensor.data_ptr, there)) == at[0]:  # what a tensor holds may have been replaced
                 return at[1]
-        self._held, self._held_at = now, _pointers(now)
+        self._held, self._held_at = now, list(map(_pointer, now))
         self._at["gradient"] = found = self._addresses(now, at, "gradient")
         return found[1]
 
     def _are_held_there(self) -> bool:
         """Return whether gradients that are held still have the memory that was found."""
-        return _pointers(self._held) == self._held_at
+        return list(map(_pointer, self._held)) == self._held_at
 
     def _negated(self) -> bool:
         return any((gradient := tensor.grad) is not None and gradient.is_neg() for tensor in self._single)
@@ -298,19 +298,20 @@ class Spare:
         return found
 
 
-def _pointers(tensors: Sequence[Tensor | None]) -> list[int]:
-    """Return where tensors lie, 0 for one that is not there or lies in several places."""
-    return [0 if each is None or each.layout is not torch.strided else each.data_ptr() for each in tensors]
+def _pointer(tensor: Tensor | None) -> int:
+    """Return where a tensor lies; 0 for one that is not there, lies in several places, or wraps others."""
+    if tensor is None or tensor.layout is not torch.strided:
+        return 0
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0
 
 
 def _lacks_memory(tensor: Tensor) -> bool:
     """Return whether there is nothing that could be read: of a tensor that wraps others, or whose memory is freed."""
-    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "meta") or not tensor.numel():
-        return False
-    try:
-        return not tensor.data_ptr()
-    except RuntimeError:
-        return True
+    has_entries = tensor.layout is torch.strided and tensor.numel() > 0
+    return has_entries and tensor.device.type in ("cpu", "meta") and not _pointer(tensor)
 
 
 def _is_readable(tensor: Tensor) -> bool:
