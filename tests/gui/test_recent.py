@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
@@ -13,6 +14,8 @@ from waiting import LONG
 from gradstudio.core import presets
 from gradstudio.gui.services import recent
 from gradstudio.gui.window import Window
+from gradstudio.session.library.store import Library
+from gradstudio.session.library.writer import LibraryWriter
 
 
 def entries(window: Window, fill: Callable[..., None]) -> list[str]:
@@ -61,7 +64,25 @@ def test_runs_that_were_left_can_be_opened_again(qtbot: QtBot, window: Window) -
     ((run, told),) = remembered
     assert run == left.id and told.startswith("Small, ") and told.endswith(", 40 steps")
     recent.remember(recent.RUNS, "gone", "A run that was deleted")
+    qtbot.waitUntil(lambda: not window.simulator.leaves(left.id), timeout=LONG)
     assert entries(window, recent.fill_runs) == ["&1  A run that was deleted", f"&2  {told}", "Clear list"]
     qtbot.waitUntil(lambda: recent.known(recent.RUNS) == remembered, timeout=LONG)
     choose(window, recent.fill_runs, f"&1  {told}")
     qtbot.waitUntil(lambda: window.simulator.run.id == left.id, timeout=LONG)
+
+
+def test_a_run_that_was_just_left_is_kept_though_it_is_not_written_yet(
+    qtbot: QtBot, window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Library(window.context.library.path).close()
+    monkeypatch.setattr(LibraryWriter, "_attempt", lambda writer, following: False)
+    window.controls.run_or_pause()
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
+    window.refresh(whole=True)
+    window.controls.open_preset("rnn-explosion")
+    window.refresh(whole=True)
+    remembered = recent.known(recent.RUNS)
+    recent.remember(recent.RUNS, "gone", "A run that was deleted")
+    entries(window, recent.fill_runs)
+    qtbot.waitUntil(lambda: len(recent.known(recent.RUNS)) == 1, timeout=LONG)
+    assert recent.known(recent.RUNS) == remembered

@@ -61,15 +61,18 @@ def fill_files(menu: QMenu, context: Context) -> None:
 
 
 def fill_runs(menu: QMenu, context: Context) -> None:
-    """Fill a menu with runs. Those that are no longer in the library go as soon as that is known."""
+    """Fill a menu with runs. Those that are no longer in the library go as soon as that is known; a run that was just
+    left may not be in it yet."""
     actions = {
         run: _add(menu, place, title or run, partial(context.controls.open_asked.emit, run))
         for place, (run, title) in enumerate(known(RUNS))
     }
     _end(menu, RUNS, "No run was opened yet")
 
+    leaving = {run for run in actions if context.simulator.leaves(run)}
+
     def compare(entries: list[Entry]) -> None:
-        there = {entry.id for entry in entries}
+        there = leaving | {entry.id for entry in entries}
         _store(RUNS, [(run, title) for run, title in known(RUNS) if run in there])
         if menu.isVisible():
             for run in actions.keys() - there:
