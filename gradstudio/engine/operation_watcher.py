@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from gradstudio.core.provenance import Operation, Phase, ProvenanceUnknown
 from gradstudio.core.text import number, plural
-from gradstudio.engine import torch_internals
 from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
+from gradstudio.engine.torch_internals import autograd_nodes
 
 LONGEST = 12  # operations of a chain that are kept
 MOST_BYTES = 1 << 30  # that the results of a watched step may take: all of them are held until it is over
@@ -95,7 +95,7 @@ class Watcher(SeesOperations):
         self.operations: list[Watched] = []
         self._stopped = stopped
         self._bytes = 0
-        self._node_at_work = torch_internals.node_at_work()
+        self._node_at_work = autograd_nodes.node_at_work()
         self.phase: Phase = "update"
         self.micro_batch = -1
         self.states: dict[str, Tensor] = {}  # the latest output of each module, by its name, in the order of their ends

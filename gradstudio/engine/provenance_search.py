@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from gradstudio.core.provenance import Phase, Provenance
 from gradstudio.core.text import plural
-from gradstudio.engine import torch_internals
 from gradstudio.engine.models.rnn import RecurrentStack
 from gradstudio.engine.operation_watcher import LONGEST, Watched, Watcher, cause_of, chain_to, together, told, values_of
 from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.step.observer import Observer
+from gradstudio.engine.torch_internals import seen_operations
 from gradstudio.engine.trainer import Trainer
 
 
@@ -39,7 +39,7 @@ def explain(trainer: Trainer, stopped: Callable[[], bool] = lambda: False) -> Pr
     """Make the trainer's next step under watch, and return where its first non-finite value was born; None where none
     reached the loss, the gradients or the weights, or where torch cannot be watched. ProvenanceUnknown where the step
     is too large for that, or it is `stopped`: then the trainer stands within the step."""
-    if not torch_internals.seeing_possible():
+    if not seen_operations.seeing_possible():
         return None
     trainer.pass_over(stopped)  # not under watch, which would hold every batch
     flat = {storage_of(trainer.flat.gradients): "gradients", storage_of(trainer.flat.weights.data): "weights"}

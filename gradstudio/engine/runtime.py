@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from gradstudio.engine import THREADS, torch_internals
+from gradstudio.engine import THREADS
+from gradstudio.engine.torch_internals import device_kernels
 
 _preparations = 0
 
@@ -25,7 +26,7 @@ def prepare(deterministic: bool) -> None:
     torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
-    torch_internals.leave_fresh_memory_alone()
+    device_kernels.leave_fresh_memory_alone()
     _preparations += 1
 
 

@@ -18,8 +18,8 @@ from torch.utils.hooks import unserializable_hook
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
-from gradstudio.engine import torch_internals
 from gradstudio.engine.operation_watcher import is_finite, values_of
+from gradstudio.engine.torch_internals import autograd_nodes, seen_operations
 from gradstudio.watching import loss_code, model_code
 from gradstudio.watching.kept_pass import KeptPass, version
 from gradstudio.watching.pass_state import PassStates
@@ -53,7 +53,7 @@ class Births:
         self._searches = 0  # for what the script has passed over
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
-        self._node_at_work = torch_internals.node_at_work()
+        self._node_at_work = autograd_nodes.node_at_work()
         self._hooks: list[Any] = []
         self.attach()
 
@@ -228,7 +228,7 @@ class Births:
                 kept.given.append((tensor.detach(), version(tensor)))
                 kept.gradients.append(None)
                 kept.held_by.append(weakref.ref(keep))
-                torch_internals.hear_gradient(tensor, keep)
+                autograd_nodes.hear_gradient(tensor, keep)
                 if node is not None:
                     node.metadata[self.mark] = kept
         self._latest = kept, module
@@ -278,7 +278,7 @@ class Births:
         return loss_code.born_in(roots, self.mark, self._inner())
 
     def _of_the_gradients(self) -> Provenance | None:
-        if not torch_internals.seeing_possible():
+        if not seen_operations.seeing_possible():
             raise ProvenanceUnknown("this version of torch cannot be watched")
         if not self._back:
             raise ProvenanceUnknown("no forward pass of the model was seen")

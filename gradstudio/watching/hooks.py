@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import heard_clipping, module_tables
 from gradstudio.watching.guard import guarded
 
 _forks = 0  # times that this process was forked off the one before it
@@ -100,9 +100,9 @@ class Hooks:
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
         # torch.load refuses unless it is trusted
         self._wrap(torch, "save", self._before_copying, self._after_copying)
-        if (owner := torch_internals.scripts_modules()) is not None:
+        if (owner := module_tables.scripts_modules()) is not None:
             self._wrap(owner, "create_script_module", self._before_copying, self._after_copying)
-        undo = torch_internals.hear_clipping(self._guard(self._on_clipping), self._guard(self._after_clipping))
+        undo = heard_clipping.hear_clipping(self._guard(self._on_clipping), self._guard(self._after_clipping))
         if undo is not None:
             self._undo.append(undo)
 
@@ -192,7 +192,7 @@ class Hooks:
             self._listener.after_scaled_step(optimizer)
 
     def _before_autocast(self, autocast: Any) -> None:
-        if (dtype := torch_internals.autocast_format(autocast)) is not None:
+        if (dtype := heard_clipping.autocast_format(autocast)) is not None:
             self._listener.autocast(dtype)
 
     def _after_making(self, _given: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:

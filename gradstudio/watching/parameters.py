@@ -17,12 +17,13 @@ from torch import Tensor
 
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine import torch_internals
 from gradstudio.engine.gauges import addresses, scattered
 from gradstudio.engine.gauges.addresses import Addresses
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.passes.flat import Layout
-from gradstudio.engine.torch_internals import version_of
+from gradstudio.engine.torch_internals import parts
+from gradstudio.engine.torch_internals.autograd_nodes import version_of
+from gradstudio.engine.torch_internals.entry_points import are_plain_floats, entry_points
 from gradstudio.session.library.store import MOST_LAYERS
 
 
@@ -32,7 +33,7 @@ class NotMeasurable(Exception):
 
 def prepare() -> None:
     """Compile the loops that measure, so that no step waits for them, and try what they ask of torch."""
-    torch_internals.try_parts_of_a_watch()
+    parts.try_parts_of_a_watch()
     measuring = scattered.measure, scattered.copy_and_norm, scattered.all_zero, scattered.copy, scattered.change
     for loop in (*measuring, *addresses.LOOPS):
         loop.compile()
@@ -229,7 +230,7 @@ class Parameters:
         where = self._where(tensors)
         if where and where == before[0]:
             return before
-        if where and torch_internals.are_plain_floats([tensor for tensor in tensors if tensor is not None]):
+        if where and are_plain_floats([tensor for tensor in tensors if tensor is not None]):
             room = self._room[what]
             self._write(room.data, 0, *where)
             return where, room
@@ -270,7 +271,7 @@ class Parameters:
 def asked_in_loops(tensors: Sequence[Tensor]) -> Addresses | None:
     """Return what asks where these lie; None where this version of torch cannot be asked in compiled loops. The caller
     keeps the tensors alive."""
-    entry = torch_internals.entry_points()
+    entry = entry_points()
     return None if entry is None else Addresses(tensors, entry)
 
 
@@ -316,4 +317,4 @@ def _lacks_memory(tensor: Tensor) -> bool:
 
 def _is_readable(tensor: Tensor) -> bool:
     """Return whether the compiled loops can read a tensor where it lies."""
-    return tensor.layout is torch.strided and tensor.is_contiguous() and torch_internals.are_plain_floats([tensor])
+    return tensor.layout is torch.strided and tensor.is_contiguous() and are_plain_floats([tensor])

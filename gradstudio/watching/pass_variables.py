@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import module_tables
 from gradstudio.watching.source_lines import is_own
 
 MOST_ITEMS = 32  # of a container that is kept; a longer one is a record of the training
@@ -85,7 +85,7 @@ def variables_of(model: nn.Module) -> Iterator[Variable]:
     """Yield what is to be looked at. A pass changes none of torch's own modules that it depends on."""
     seen: set[int] = set()
     for module in model.modules():
-        for hook in torch_internals.hooks_of(module):
+        for hook in module_tables.hooks_of(module):
             yield from _of_callable(hook, seen)
     for module in model.modules():
         if not type(module).__module__.startswith(_NOT_OWN):

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import module_tables
 
 _OURS = os.path.join(os.path.dirname(__file__), "")
 
@@ -46,7 +46,7 @@ def _clean(fault: BaseException | None, seen: set[int]) -> None:
         trace = trace.tb_next
     following: TracebackType | None = None
     for trace in reversed(kept):
-        if following is not None and (place := torch_internals.without_hooks(trace, following, _is_ours)):
+        if following is not None and (place := module_tables.without_hooks(trace, following, _is_ours)):
             following = TracebackType(following.tb_next, trace.tb_frame, *place)
         else:
             following = TracebackType(following, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)

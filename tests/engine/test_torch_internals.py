@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import sys
 from collections import OrderedDict
@@ -19,17 +20,20 @@ import torch.utils.flop_counter
 
 from gradstudio.core import presets
 from gradstudio.core.history import Row
-from gradstudio.engine import notices, torch_internals
+from gradstudio.engine import notices
 from gradstudio.engine.passes import watching
 from gradstudio.engine.snapshot import Snapshot
 from gradstudio.engine.step import reading
-from gradstudio.engine.torch_internals import INTERNALS, EntryPoint
+from gradstudio.engine.torch_internals import autograd_nodes, entry_points, parts, plain_optimizers, tensor_lists
+from gradstudio.engine.torch_internals.entry_points import EntryPoint
+from gradstudio.engine.torch_internals.parts import INTERNALS
 from gradstudio.session.machine import doctor
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 from gradstudio.session.running.worker import Worker
 
-ENGINE = Path(torch_internals.__file__).parent
+INTERNAL = Path(parts.__file__).parent
+ENGINE = INTERNAL.parent
 STEPS = 16
 FIELDS = [field.name for field in fields(Row) if field.name not in ("step_seconds", "layers")]
 Take = Callable[[pytest.MonkeyPatch], None]
@@ -92,8 +96,8 @@ def exported_as(point: EntryPoint, name: str) -> Take:
     """torch's library has nothing of this name, or a function that answers something else."""
 
     def put(monkeypatch: pytest.MonkeyPatch) -> None:
-        library, _ = torch_internals._EXPORTED[point]
-        monkeypatch.setitem(torch_internals._EXPORTED, point, (library, name))
+        library, _ = entry_points._EXPORTED[point]
+        monkeypatch.setitem(entry_points._EXPORTED, point, (library, name))
 
     return put
 
@@ -175,7 +179,7 @@ WAYS: dict[str, list[Take]] = {
     "torch.Tensor._backward_hooks": [
         lambda monkeypatch: monkeypatch.setattr(torch.Tensor, "_backward_hooks", HiddenHooks(), raising=False),
         # dropped without a word
-        lambda monkeypatch: monkeypatch.setattr(torch_internals, "OrderedDict", lambda hooks: OrderedDict()),
+        lambda monkeypatch: monkeypatch.setattr(autograd_nodes, "OrderedDict", lambda hooks: OrderedDict()),
     ],
     "torch.FloatTensor": [gone(torch, "FloatTensor"), gives(torch, "FloatTensor", list)],
     "libtorch's aoti_torch_get_data_ptr": [
@@ -204,10 +208,10 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(each, "_problem", each._problem)
     monkeypatch.setattr(notices, "_told", {})
     monkeypatch.setattr(notices, "_untold", [])
-    torch_internals.forget()
+    parts.forget()
     watching.writing_form.cache_clear()
     yield
-    torch_internals.without_compiler.cache_clear()
+    plain_optimizers.without_compiler.cache_clear()
     watching.writing_form.cache_clear()
 
 
@@ -235,15 +239,15 @@ def trained(build: Any, knobs: list[str]) -> tuple[list[str], bytes]:
 def expected(build: Any, number: int) -> tuple[list[str], bytes]:
     if number not in _expected:
         _expected[number] = trained(build, KNOBS[number])
-        assert torch_internals.problems() == [] and notices.take() == []
-        torch_internals.forget()
+        assert parts.problems() == [] and notices.take() == []
+        parts.forget()
         watching.writing_form.cache_clear()
     return _expected[number]
 
 
 def test_every_part_is_taken_away_somewhere() -> None:
     assert set(WAYS) == {each.name for each in INTERNALS} and len(WAYS) == len(INTERNALS)
-    assert torch_internals.problems() == []
+    assert parts.problems() == []
 
 
 @pytest.mark.parametrize(("name", "take"), EVERY_WAY)
@@ -254,7 +258,7 @@ def test_training_goes_on_with_the_same_bits(
     with monkeypatch.context() as without:
         take(without)
         found = [trained(build, knobs) for knobs in KNOBS]
-        problems = torch_internals.problems()
+        problems = parts.problems()
     assert found == wanted
     assert any(name in problem for problem in problems)
     told = notices.take()
@@ -262,13 +266,14 @@ def test_training_goes_on_with_the_same_bits(
 
 
 def test_training_goes_on_without_any_of_them(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    importlib.import_module("torch._dynamo")  # torch loads it where its wrappers stay, and cannot without these parts
     wanted = [expected(build, number) for number in range(len(KNOBS))]
     with monkeypatch.context() as without:
         for name, (take, *_) in WAYS.items():
             if name != "TorchDispatchMode._should_skip_dynamo":  # which goes with the module that it is in
                 take(without)
         found = [trained(build, knobs) for knobs in KNOBS]
-        problems = torch_internals.problems()
+        problems = parts.problems()
     assert found == wanted
     assert len(problems) == len(INTERNALS)
 
@@ -280,7 +285,7 @@ def test_steps_that_are_read_later_are_read_at_once_without_segment_sums(
     later = build()
     assert [len(later.advance()) for _ in range(4)] == [0] * 4
     monkeypatch.delattr(torch, "segment_reduce")
-    torch_internals.forget()
+    parts.forget()
     at_once = build()
     assert [len(at_once.advance()) for _ in range(4)] == [1] * 4
     assert torch.equal(later.flat.weights, at_once.flat.weights)
@@ -306,7 +311,7 @@ PROVENANCE = [
 def test_a_run_that_diverges_ends_with_its_finding(monkeypatch: pytest.MonkeyPatch, name: str, take: Take) -> None:
     with_all = run_until_it_diverges()
     assert with_all.provenance is not None
-    torch_internals.forget()
+    parts.forget()
     watching.writing_form.cache_clear()
     with monkeypatch.context() as without:
         take(without)
@@ -323,8 +328,8 @@ def test_a_run_that_diverges_ends_with_its_finding(monkeypatch: pytest.MonkeyPat
 def test_a_notice_is_told_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch, "_foreach_norm")
     for _ in range(2):
-        torch_internals.norms([torch.ones(2)])
-        torch_internals.forget()
+        tensor_lists.norms([torch.ones(2)])
+        parts.forget()
     (told,) = notices.take()
     assert told == (
         "Clipping takes tensor by tensor: torch._foreach_norm is not there; training is slower, with the same numbers."
@@ -334,7 +339,7 @@ def test_a_notice_is_told_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [check.ok for check in doctor._torch_internals()] == [True]
-    torch_internals.forget()
+    parts.forget()
     with monkeypatch.context() as without:
         without.delattr(torch._C, "ScriptList")
         (check,) = doctor._torch_internals()
@@ -408,14 +413,14 @@ def names_of_the_engine(folder: Path) -> set[str]:
     return own
 
 
-def test_private_names_are_used_in_one_file() -> None:
+def test_private_names_are_used_in_one_folder() -> None:
     own = names_of_the_engine(ENGINE)
     own -= {"_should_skip_dynamo"}
     own |= {"_exit"}  # of os, which documents it
     own |= {"_forkserver", "_forkserver_alive_fd"}  # of multiprocessing, asked for where they are
-    others = [path for path in ENGINE.rglob("*.py") if path != Path(torch_internals.__file__)]
-    assert {path.name: uses for path in others if (uses := private_uses(path, own))} == {}
-    assert len(private_uses(Path(torch_internals.__file__), own)) > 15
+    uses = {path: private_uses(path, own) for path in ENGINE.rglob("*.py")}
+    assert {path.name: found for path, found in uses.items() if found and path.parent != INTERNAL} == {}
+    assert sum(len(uses[path]) for path in INTERNAL.glob("*.py")) > 15
 
 
 @pytest.mark.parametrize("line", [

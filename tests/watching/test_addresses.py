@@ -15,8 +15,8 @@ from watching.conftest import columns, runs_of, small_net, square_loss
 
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
-from gradstudio.engine import torch_internals
 from gradstudio.engine.gauges.addresses import Addresses
+from gradstudio.engine.torch_internals import entry_points, parts
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.watched import Watched
 
@@ -38,7 +38,7 @@ OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def asked(tensors: list[Tensor]) -> Addresses:
-    entry = torch_internals.entry_points()
+    entry = entry_points.entry_points()
     assert entry is not None
     return Addresses(tensors, entry)
 
@@ -103,15 +103,15 @@ def test_what_a_script_changes_is_seen_at_the_next_question() -> None:
 def test_numbers_of_twice_the_width_are_told_apart_where_a_script_makes_them_the_default() -> None:
     torch.set_default_dtype(torch.float64)
     try:
-        torch_internals.forget()
+        parts.forget()
         wide, plain = torch.ones(3), torch.ones(3, dtype=torch.float32)
         assert asked([wide]).of_tensors() is None
         assert (found := asked([plain]).of_tensors()) is not None and found.tolist() == [plain.data_ptr()]
-        assert torch_internals.are_plain_floats([plain]) and not torch_internals.are_plain_floats([wide])
-        assert not torch_internals.FLOAT_TYPE.problem()
+        assert entry_points.are_plain_floats([plain]) and not entry_points.are_plain_floats([wide])
+        assert not entry_points.FLOAT_TYPE.problem()
     finally:
         torch.set_default_dtype(torch.float32)
-        torch_internals.forget()
+        parts.forget()
 
 
 def test_a_gradient_that_is_negated_as_it_is_read_is_copied() -> None:
@@ -162,7 +162,7 @@ def test_rows_are_the_same_bits_where_torch_cannot_be_asked(
         return found
 
     with_loops = trained()
-    monkeypatch.setattr(torch_internals.ENTRY_POINTS, "_found", None)
+    monkeypatch.setattr(entry_points.ENTRY_POINTS, "_found", None)
     assert trained() == with_loops
 
 
@@ -206,7 +206,7 @@ def test_a_direction_along_other_gradients_than_those_of_the_update_is_unknown(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, to_none: bool, in_loops: bool
 ) -> None:
     if not in_loops:
-        monkeypatch.setattr(torch_internals.ENTRY_POINTS, "_found", None)
+        monkeypatch.setattr(entry_points.ENTRY_POINTS, "_found", None)
     model = small_net()
     updates = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=4)
     one = watch(model, updates)

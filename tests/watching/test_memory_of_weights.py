@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
 from gradstudio.core.unknown import is_known
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import entry_points
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.watched import Watched
 
@@ -23,7 +23,7 @@ Watch = Callable[..., Watched]
 @pytest.fixture(params=["asked in loops", "asked one by one"])
 def watched_both_ways(watch: Watch, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Watch:
     if request.param == "asked one by one":
-        monkeypatch.setattr(torch_internals.ENTRY_POINTS, "_found", None)
+        monkeypatch.setattr(entry_points.ENTRY_POINTS, "_found", None)
     return watch
 
 

@@ -16,7 +16,7 @@ from watching.conftest import gradient_norm, near, norm, small_net, square_loss
 
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import parts
 from gradstudio.watching import watched
 from gradstudio.watching.watched_run import Script
 from gradstudio.watching.watcher import Watcher
@@ -50,7 +50,7 @@ def test_a_model_that_is_updated_by_hand(watcher: Watcher) -> None:
 
 
 def test_what_the_watch_tries_of_torch_by_itself_is_no_training_of_the_script(tmp_path: Path) -> None:
-    torch_internals.forget()
+    parts.forget()
     watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "explain")
     model, beside = small_net(), small_net(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

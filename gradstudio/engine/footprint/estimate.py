@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.footprint import Footprint
-from gradstudio.engine import runtime, torch_internals
+from gradstudio.engine import runtime
 from gradstudio.engine.footprint.plain_loop import SEEN, PlainLoop, parts
 from gradstudio.engine.footprint.tally import Tally, saving
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.subject import OwnModel
 from gradstudio.engine.subject import BuiltIn, Subject
 from gradstudio.engine.tasks.task import Batch
+from gradstudio.engine.torch_internals import memory_and_work, seen_operations
 
 _FEW = 2  # examples that are really drawn, to see what one is like
 
@@ -29,9 +30,9 @@ _FEW = 2  # examples that are really drawn, to see what one is like
 def possible() -> bool:
     """Return whether this torch has what an estimate needs: tensors of 8 TB without memory."""
     # what is tried once is tried here: in such a context a trial sees no numbers
-    if not torch_internals.seeing_possible() or torch_internals.without_memory() is None:
+    if not seen_operations.seeing_possible() or memory_and_work.without_memory() is None:
         return False
-    torch_internals.count_multiplications()
+    memory_and_work.count_multiplications()
     with without_memory():
         large = torch.empty(1 << 40, 1 << 12) @ torch.empty(1 << 12, 2)
         return large.untyped_storage().nbytes() == 1 << 43
@@ -51,7 +52,7 @@ def estimate(knobs: Experiment) -> Footprint:
 
 def without_memory() -> AbstractContextManager[Any]:
     """Return a context in which torch makes tensors without memory."""
-    make = torch_internals.without_memory()
+    make = memory_and_work.without_memory()
     assert make is not None
     return make()
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.footprint import PARTS, PHASES, Footprint
-from gradstudio.engine import torch_internals
 from gradstudio.engine.footprint.workspaces import kept_by_kernel, workspace
 from gradstudio.engine.passes.watching import SeesOperations, storage_of, tensors_in
+from gradstudio.engine.torch_internals import memory_and_work, seen_operations
 
 _TEMPORARY = "temporary"
 _OWNED = ("parameters", "gradients", "optimizer", "data")  # these stay what they are when they are kept for backward
@@ -39,11 +39,11 @@ class Tally(SeesOperations):
         self._operation = ""
         self._begun = 0  # number of events before the step that counts
         self._multiplications = 0
-        self._count = torch_internals.count_multiplications()
+        self._count = memory_and_work.count_multiplications()
         self._summed = set[int]()  # storages that autograd adds up just now
 
     def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = torch_internals.schema(function).name.rpartition("::")[2]
+        name = seen_operations.schema(function).name.rpartition("::")[2]
         # Autograd adds the gradients that come to one tensor. A part that is computed again has gradients switched on.
         sums = self.phase == "backward" and name == "add" and not torch.is_grad_enabled()
         places = filter(_gives_place, tensors_in(args)) if sums else ()
@@ -137,7 +137,7 @@ class Tally(SeesOperations):
 def _gives_place(tensor: Tensor) -> bool:
     """Return whether autograd may make a sum in the place of a tensor: it is all of its storage, and no view, whose
     base would hold that storage too."""
-    return not torch_internals.is_view(tensor) and tensor.nbytes == tensor.untyped_storage().nbytes()
+    return not memory_and_work.is_view(tensor) and tensor.nbytes == tensor.untyped_storage().nbytes()
 
 
 def saving(tally: Tally) -> torch.autograd.graph.saved_tensors_hooks:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import memory_and_work
 
 _LINE = 16  # floats of a line of the processor's cache, to which oneDNN rounds up
 _PAGE = 4096  # bytes, to which it rounds each part of a workspace
@@ -22,12 +22,12 @@ def workspace(name: str, args: tuple[Any, ...], results: Any) -> int:
     match name:
         case "convolution":
             inputs, weight = args[0], args[1]
-            if torch_internals.convolved_by_onednn(inputs.dtype):
+            if memory_and_work.convolved_by_onednn(inputs.dtype):
                 return _inputs(inputs) + _kernels(weight) + _picture(results) - results.nbytes
             return _columns(inputs, weight, results)
         case "convolution_backward":
             gradient, inputs, weight = args[0], args[1], args[2]
-            if torch_internals.convolved_by_onednn(inputs.dtype):
+            if memory_and_work.convolved_by_onednn(inputs.dtype):
                 return _backward(gradient, inputs, weight) if args[-1][0] else _inputs(inputs) + _picture(gradient)
             return _columns(inputs, weight, gradient)
         case "native_batch_norm_backward" if args[1].ndim == 2:
@@ -83,7 +83,7 @@ def _kernels(weight: Tensor, block: int = 0) -> int:
 
 def _in_blocks(channels: int, block: int) -> int:
     """Return the channels, filled up to whole blocks; `block` 0: of the processor's size. One alone stays so."""
-    return channels if channels == 1 else _up(channels, block or torch_internals.channels_of_a_block())
+    return channels if channels == 1 else _up(channels, block or memory_and_work.channels_of_a_block())
 
 
 class _Lstm(NamedTuple):

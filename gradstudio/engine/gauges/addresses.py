@@ -15,7 +15,7 @@ from numba.extending import intrinsic, register_jitable
 from torch import Tensor
 
 from gradstudio.core.compiled import compiled
-from gradstudio.engine.torch_internals import EntryPoint
+from gradstudio.engine.torch_internals.entry_points import EntryPoint
 
 _WORD = ir.IntType(64)
 
@@ -154,7 +154,7 @@ class Addresses:
     question to the next but the Python objects of the tensors: a script may give each of them other memory."""
 
     def __init__(self, tensors: Sequence[Tensor], entry: np.ndarray) -> None:
-        """`entry` is what torch_internals.entry_points returns. The caller keeps the tensors alive."""
+        """`entry` is what entry_points.entry_points returns. The caller keeps the tensors alive."""
         self._entry = entry
         self._objects = np.array([id(tensor) for tensor in tensors], np.int64)
         self._sizes = np.array(sizes(tensors), np.int64)

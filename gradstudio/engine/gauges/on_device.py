@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradstudio.engine import torch_internals
 from gradstudio.engine.gauges.every_step import Change, Gradient, ratio, total
 from gradstudio.engine.passes.flat import Layout
+from gradstudio.engine.torch_internals import device_kernels
 
 PIECE = 4096  # entries at the most
 # Flat tensors that are summed for a step: squares, zeros and non-finite entries of the gradient; its squares before and
@@ -54,7 +54,7 @@ class DeviceGauges:
         torch.eq(gradient, 0, out=self._next("zeros"))
         # NaN - NaN and Inf - Inf are NaN, which differs from 0.
         torch.ne(gradient - gradient, 0, out=self._next("nonfinite"))
-        self._largest = torch_internals.segment_reduce(gradient.abs(), "max", self._offsets[: self._pieces + 1])
+        self._largest = device_kernels.segment_reduce(gradient.abs(), "max", self._offsets[: self._pieces + 1])
 
     def measure(self, name: str, flat: Tensor) -> None:
         """Measure the squares of a flat tensor (length,), to be read under this name."""
@@ -112,7 +112,7 @@ class DeviceGauges:
     def _summed_up(self, entries: Tensor) -> Tensor:
         """Return the sums of the pieces of some flat tensors, one after the other."""
         rows = len(entries) // self._length
-        return torch_internals.segment_reduce(entries, "sum", self._offsets[: rows * self._pieces + 1])
+        return device_kernels.segment_reduce(entries, "sum", self._offsets[: rows * self._pieces + 1])
 
     def _next(self, name: str) -> Tensor:
         self._names.append(name)

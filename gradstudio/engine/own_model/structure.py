@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from gradstudio.core.text import plural
-from gradstudio.engine.torch_internals import buffers, registered
+from gradstudio.engine.torch_internals.module_tables import buffers, registered
 
 _WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
 

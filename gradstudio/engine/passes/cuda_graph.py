@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from gradstudio.engine import torch_internals
 from gradstudio.engine.passes.recording import Results, hold_against_autograd, restore
 from gradstudio.engine.passes.watching import Unrecordable
 from gradstudio.engine.runtime import out_of_memory
+from gradstudio.engine.torch_internals import tensor_lists
 
 WARM_UP = 3  # passes on the capturing stream before the capture, in which CUDA's libraries are set up
 
@@ -80,7 +80,7 @@ class Graph:
         def once() -> Results:
             results, found = differentiated(*self._inputs)
             pairs = list(zip(grads, found, strict=True))
-            torch_internals.copy_(
+            tensor_lists.copy_(
                 [target for target, grad in pairs if grad is not None], [grad for grad in found if grad is not None]
             )
             for target in [target for target, grad in pairs if grad is None]:

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from gradstudio.engine import torch_internals
 from gradstudio.engine.passes.flat import ALIGNED
 from gradstudio.engine.passes.torchscript import LET_GO, Made, Operation, Program, Standing
 from gradstudio.engine.passes.watching import Call, Unrecordable, Watch, storage_of, with_each, writing_form
+from gradstudio.engine.torch_internals import seen_operations
 
 COPIED = 1 << 16  # bytes; a larger result is taken over where it lies, as copying it would take longer
 
@@ -53,7 +53,7 @@ class Recording:
 
         Raises Unrecordable, with `state` as before, if repeating it on these inputs or on others gives any other bit
         than autograd. Exceptions of `compute` pass through."""
-        if not torch_internals.seeing_possible():
+        if not seen_operations.seeing_possible():
             raise Unrecordable("torch cannot be watched")
         self._inputs = [tensor.clone() for tensor in inputs]
         before = [tensor.clone() for tensor in state]
@@ -231,7 +231,7 @@ class _Places:
             return None
         made = [result for result in call.results if self._makers.get(storage_of(result)) is call]
         args, kwargs = with_each((call.args, call.kwargs), self.of)
-        schema, function = torch_internals.schema(call.function), torch_internals.direct(call.function)
+        schema, function = seen_operations.schema(call.function), seen_operations.direct(call.function)
         name = schema.name.replace("::", ".")
         if schema.is_mutable:
             return Operation(function, args, kwargs, name)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import scripts
 
 FEWEST = 4  # operations that are worth a program, whose call costs as much as two of them
 LONGEST = 1000  # operations in a program: torch holds the interpreter lock while it compiles them, for 0.1 s
@@ -63,7 +63,7 @@ class Program:
     def run(self) -> None:
         """Call the operations. Raises the RuntimeError that the operation itself raises."""
         try:
-            with torch_internals.unoptimized():
+            with scripts.unoptimized():
                 for part in self._parts:
                     part()
         except RuntimeError as fault:
@@ -82,21 +82,21 @@ def _parts(operations: Sequence[Operation], *, scripted: bool) -> list[Callable[
 
 def _compiled(operations: Sequence[Operation]) -> Callable[[], Any] | None:
     """Return one program of all operations; None if torch does not take them."""
-    if not torch_internals.scripting_possible():
+    if not scripts.scripting_possible():
         return None
     text = _Text()
     try:
         for operation in operations:
             text.write(operation)
         taken = "".join(f"t{number}, " for number in range(len(text.tensors))) + "= tensors"
-        script = torch_internals.script(
+        script = scripts.script(
             "def program(tensors: List[Tensor]) -> None:\n    " + "\n    ".join([taken, *text.lines]) + "\n"
         )
     except (_Unwritable, RuntimeError):
         return None
     # If Python alone holds these tensors, torch takes the interpreter lock in each operation to count Python's
     # references. A list of torch's own holds them as well, and the program runs through.
-    return partial(script.program, torch_internals.script_list(text.tensors))
+    return partial(script.program, scripts.script_list(text.tensors))
 
 
 class _Unwritable(Exception):

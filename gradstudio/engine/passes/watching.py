@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import seen_operations
 
 MOST = 1 << 28  # bytes that a watched pass may take; arithmetic takes nearly all the time of a larger one
 
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     @property
     def name(self) -> str:
         """Name without namespace and overload, such as "mm"."""
-        return torch_internals.schema(self.function).name.removeprefix("aten::")
+        return seen_operations.schema(self.function).name.removeprefix("aten::")
 
     @property
     def taken(self) -> list[Tensor]:
@@ -43,7 +43,7 @@ class Call(NamedTuple):
 
     def given(self, name: str) -> Any:
         """Return the value of an argument: its default if it was not given, None if there is no such argument."""
-        for position, argument in enumerate(torch_internals.schema(self.function).arguments):
+        for position, argument in enumerate(seen_operations.schema(self.function).arguments):
             if argument.name == name:
                 return (
                     self.args[position] if position < len(self.args) else self.kwargs.get(name, argument.default_value)
@@ -53,13 +53,13 @@ class Call(NamedTuple):
     @property
     def written(self) -> Iterator[Tensor]:
         """Every tensor in the arguments that the operation changes."""
-        for argument in torch_internals.schema(self.function).arguments:
+        for argument in seen_operations.schema(self.function).arguments:
             if argument.alias_info is not None and argument.alias_info.is_write:
                 yield from tensors_in(self.given(argument.name))
 
 
 class SeesOperations:
-    """Base of a context that sees every operation of this thread. Only where torch_internals.seeing_possible."""
+    """Base of a context that sees every operation of this thread. Only where seen_operations.seeing_possible."""
 
     def __init__(self) -> None:
         self._seeing: AbstractContextManager[Any] | None = None
@@ -69,7 +69,7 @@ class SeesOperations:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        self._seeing = torch_internals.seeing(self.see)
+        self._seeing = seen_operations.seeing(self.see)
         self._seeing.__enter__()
         return self
 
@@ -119,10 +119,10 @@ class Watch(SeesOperations):
 def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
     """Return the variant of an operation that writes its results to given places, and the names of those arguments;
     None and [] if there is no such variant."""
-    wanted = [(argument.name, str(argument.type)) for argument in torch_internals.schema(function).arguments]
+    wanted = [(argument.name, str(argument.type)) for argument in seen_operations.schema(function).arguments]
     for name in function.overloadpacket.overloads():
         form = getattr(function.overloadpacket, name)
-        arguments = torch_internals.schema(form).arguments
+        arguments = seen_operations.schema(form).arguments
         outs = [argument.name for argument in arguments if argument.is_out]
         others = [(argument.name, str(argument.type)) for argument in arguments if not argument.is_out]
         # A generated variant only copies. Some variants lack the arguments for the kind of memory, which the place
@@ -135,8 +135,8 @@ def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
             and others == [each for each in wanted if each in others]
             and not lacking - known
         ):
-            resizing = torch_internals.schema(function).name.removeprefix("aten::") in _RESIZING
-            return (None, []) if resizing else (torch_internals.direct(form), outs)
+            resizing = seen_operations.schema(function).name.removeprefix("aten::") in _RESIZING
+            return (None, []) if resizing else (seen_operations.direct(form), outs)
     return None, []
 
 

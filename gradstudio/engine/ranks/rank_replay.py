@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
-from gradstudio.engine import torch_internals
 from gradstudio.engine.provenance_search import explain
 from gradstudio.engine.ranks.kept_step import KEPT
 from gradstudio.engine.ranks.rank_trainer import RankTrainer
 from gradstudio.engine.snapshot import Snapshot
+from gradstudio.engine.torch_internals import seen_operations
 
 
 def search(trainer: RankTrainer) -> Provenance | str:
@@ -16,7 +16,7 @@ def search(trainer: RankTrainer) -> Provenance | str:
     knobs = trainer.experiment
     if knobs.distributed.sync_batch_norm and knobs.applies("distributed.sync_batch_norm"):
         return "its batch norms take numbers from the other ranks, so no rank can make the step again alone"
-    if not torch_internals.seeing_possible():
+    if not seen_operations.seeing_possible():
         return "this torch cannot be watched"
     there = Snapshot.take(trainer)
     try:

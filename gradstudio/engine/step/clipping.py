@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Clipping
-from gradstudio.engine import torch_internals
 from gradstudio.engine.models import in_head
 from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.torch_internals import tensor_lists
 
 
 def norm(flat: Flat, knobs: Clipping) -> bool:
@@ -32,7 +32,7 @@ def norm_on_device(flat: Flat, knobs: Clipping) -> bool:
 
 
 def _coefficient(flat: Flat, knobs: Clipping) -> Tensor:
-    common = torch.linalg.vector_norm(torch_internals.norms(flat.grads))
+    common = torch.linalg.vector_norm(tensor_lists.norms(flat.grads))
     return torch.clamp((common + 1e-6).reciprocal() * knobs.max_norm, max=1.0)  # as torch divides a number by a tensor
 
 
@@ -45,8 +45,8 @@ def value(flat: Flat, knobs: Clipping) -> bool:
 def per_tensor(flat: Flat, knobs: Clipping) -> bool:
     """Multiply each tensor by max_norm / (its norm + 1e-6), where that is below 1: torch's coefficient, tensor by
     tensor."""
-    coefficients = (knobs.max_norm / (torch_internals.norms(flat.grads) + 1e-6)).clamp(max=1.0)
-    torch_internals.multiply_(flat.grads, coefficients.unbind())
+    coefficients = (knobs.max_norm / (tensor_lists.norms(flat.grads) + 1e-6)).clamp(max=1.0)
+    tensor_lists.multiply_(flat.grads, coefficients.unbind())
     return True
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.core.experiment import Precision
-from gradstudio.engine import torch_internals
+from gradstudio.engine.torch_internals import plain_optimizers
 
 
 class StaticScaler:
@@ -132,4 +132,4 @@ def _leave_out_update(scaler: DynamicScaler, optimizer: torch.optim.Optimizer) -
 
 def in_mid_step(scaler: Scaler) -> bool:
     """Return whether a step broke off between its unscale and its update."""
-    return isinstance(scaler, torch.amp.GradScaler) and torch_internals.scaler_in_mid_step(scaler)
+    return isinstance(scaler, torch.amp.GradScaler) and plain_optimizers.scaler_in_mid_step(scaler)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from gradstudio.core import experiment
 from gradstudio.core.experiment import Experiment
-from gradstudio.engine import torch_internals
 from gradstudio.engine.models.parametrization import rate_factor, ratio
 from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.torch_internals import plain_optimizers
 
 ALPHA = 0.99  # decay of RMSprop's running mean of squared gradients, which no knob sets: torch's default
 
@@ -49,7 +49,7 @@ def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
         parts = [{"params": [flat.part(slice(cut))]}, {"params": [flat.part(slice(cut, None))], _DISCRIMINATOR: True}]
     elif ratio(knobs.model) != 1 and knobs.studio_file is None:
         parts = _of_one_rate(flat, knobs)
-    kind = torch_internals.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
+    kind = plain_optimizers.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
     return kind(parts, foreach=False, **groups(knobs.optimizer))
 
 
@@ -122,7 +122,7 @@ class Updates:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.made = 0
-        update = torch_internals.plain_step(optimizer)
+        update = plain_optimizers.plain_step(optimizer)
         if update is None:
             optimizer.register_step_post_hook(lambda *_: self._count())
         else:

@@ -18,13 +18,13 @@ from torch import Tensor
 from gradstudio.core.history import Row, Settings
 from gradstudio.core.loop_calls import Loop
 from gradstudio.core.unknown import UNKNOWN
-from gradstudio.engine import torch_internals
 from gradstudio.engine.gauges.every_step import Change, Gauges, Gradient, by_layer, coefficient, cosine
 from gradstudio.engine.gauges.on_device import DeviceGauges
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.step.accumulation import means
 from gradstudio.engine.step.checks import Checks
 from gradstudio.engine.step.clipping import CLIPPING, CLIPPING_ON_DEVICE, Rules
+from gradstudio.engine.torch_internals import device_kernels
 
 LAG = {"cuda": 4}  # steps from a step to its row, by type of device; on all others a row is read at once
 
@@ -197,7 +197,7 @@ class ReadLate:
 def late_reading(flat: Flat, device: str) -> ReadLate | None:
     """Return what reads the steps of this device late; None where the host reads them at once."""
     lag = LAG.get(torch.device(device).type)
-    return ReadLate(flat, lag) if lag is not None and torch_internals.segment_sums_possible() else None
+    return ReadLate(flat, lag) if lag is not None and device_kernels.segment_sums_possible() else None
 
 
 def _row(

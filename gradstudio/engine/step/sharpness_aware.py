@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from gradstudio.engine import torch_internals
 from gradstudio.engine.passes.flat import Flat
+from gradstudio.engine.torch_internals import tensor_lists
 
 EPS = 1e-12  # added to the norm, so that a gradient of 0 moves nothing
 
@@ -16,7 +16,7 @@ def perturb(flat: Flat, rho: float) -> None:
     """Add rho g / |g| to the weights, with the common norm of all gradients, summed in float32. A loss scale in g
     divides itself out. A gradient that is not finite makes weights that are not, and so a second gradient that is
     not."""
-    norm = torch.linalg.vector_norm(torch_internals.norms(flat.grads))
+    norm = torch.linalg.vector_norm(tensor_lists.norms(flat.grads))
     flat.weights.add_(flat.gradients * (rho / (norm + EPS)))
 
 

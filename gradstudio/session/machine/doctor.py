@@ -161,12 +161,12 @@ def _torch_internals() -> list[Check]:
         text = "off, as GRADSTUDIO_RECORD=0 is set: training is slower, with the same numbers"
         checks.append(Check("Recorded passes", True, text))
     try:
-        from gradstudio.engine import torch_internals
+        from gradstudio.engine.torch_internals import parts
     except Exception:  # _devices says why torch cannot be loaded
         return checks
-    problems = torch_internals.problems()
+    problems = parts.problems()
     if not problems:
-        return [*checks, Check("Parts of torch", True, f"all {len(torch_internals.INTERNALS)} that are used are there")]
+        return [*checks, Check("Parts of torch", True, f"all {len(parts.INTERNALS)} that are used are there")]
     advice = "Training goes on. Install a version that GradStudio was tried with: pip install 'torch>=2.13,<2.15'"
     return [*checks, *(Check("Parts of torch", False, problem, advice) for problem in problems)]
 

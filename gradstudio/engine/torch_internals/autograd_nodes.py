@@ -1,0 +1,85 @@
+"""Autograd's graph: the node at work, hooks on gradients, and whether a tensor was written to."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradstudio.engine.torch_internals.internal import Internal, check
+
+
+def _find_node_at_work() -> Callable[[], Any]:
+    seen: list[tuple[str, str]] = []
+
+    def note(gradient: Tensor) -> None:
+        node: Any = torch._C._current_autograd_node()
+        seen.append((node.name(), node.metadata.get("module", "")))
+
+    weight = torch.ones(1, requires_grad=True)
+    product = weight * 2
+    made: Any = product.grad_fn
+    made.metadata["module"] = "trial"
+    weight.register_hook(note)
+    product.register_hook(note)
+    product.sum().backward()
+    check(torch._C._current_autograd_node() is None and ("MulBackward0", "trial") in seen)
+    return torch._C._current_autograd_node
+
+
+def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
+    def hear(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
+        if tensor._backward_hooks is not None or tensor.grad_fn is None:  # the script has hooks of its own
+            tensor.register_hook(hook)
+            return
+        hooks: Any = OrderedDict({hook: hook})  # those of torch have numbers for keys
+        tensor._backward_hooks = hooks
+        node: Any = tensor.grad_fn
+        node._register_hook_dict(tensor)
+
+    seen: list[float] = []
+    weight = torch.ones(1, requires_grad=True)
+    product = weight * 2
+    hear(product, lambda gradient: seen.append(gradient.item()))
+    handle = product.register_hook(lambda gradient: gradient * 5)
+    removed = product.register_hook(lambda gradient: seen.append(0.0))
+    removed.remove()
+    (product * 3).backward()
+    handle.remove()
+    check(seen == [3] and weight.grad is not None and weight.grad.item() == 30)
+    return hear
+
+
+NODE_AT_WORK = Internal(
+    "torch._C._current_autograd_node",
+    "NaN provenance does not name the module in the backward pass",
+    "training is as it was",
+    _find_node_at_work,
+)
+HOOK_DICT = Internal(
+    "torch.Tensor._backward_hooks",
+    "A watched step takes longer",
+    "the figures are the same",
+    _find_hook_dict,
+)
+
+
+def node_at_work() -> Callable[[], Any]:
+    """Return a function that gives the node of autograd's graph which is at work in this thread, None without any."""
+    return NODE_AT_WORK.get() or (lambda: None)
+
+
+def hear_gradient(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
+    """Call `hook` with each gradient that comes back to a tensor, before the hooks that are put on it later."""
+    if (hear := HOOK_DICT.get()) is not None and type(tensor) is Tensor:
+        hear(tensor, hook)
+    else:
+        tensor.register_hook(hook)
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return a number that changes whenever torch writes to a tensor."""
+    return tensor._version

@@ -1,0 +1,79 @@
+"""Hear that a script clips its gradients, and in which number format its autocast blocks compute."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradstudio.engine.torch_internals.internal import Internal, check
+
+_CLIPPING_HELPER = "_group_tensors_by_device_and_dtype"
+_BY_NORM = "_clip_grads_with_norm_"
+_LIMITS = {_BY_NORM: "max_norm", "clip_grad_value_": "clip_value"}
+_KINDS = {_BY_NORM: "norm", "clip_grad_value_": "value"}
+
+
+def _find_clipping() -> Any:
+    """Both functions that clip call this helper by its global name, however the script imported them."""
+    from torch.nn.utils import clip_grad
+
+    for function in (clip_grad._clip_grads_with_norm_, clip_grad.clip_grad_value_):
+        code: Any = inspect.unwrap(function).__code__
+        check(_CLIPPING_HELPER in code.co_names and _LIMITS[code.co_name] in code.co_varnames)
+    check(callable(getattr(clip_grad, _CLIPPING_HELPER)))
+    return clip_grad
+
+
+CLIPPING = Internal(
+    "torch.nn.utils.clip_grad", "Kind and limit of clipping in a watched script are not known",
+    "the norms after clipping are measured all the same", _find_clipping,
+)  # fmt: skip
+
+
+def hear_clipping(
+    hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
+) -> Callable[[], None] | None:
+    """Call `hear` with kind, limit, gradients and, where there are none, parameters before torch clips gradients, and
+    `afterwards` once it has clipped them by their norm, until the function that is returned is called. None where that
+    is impossible."""
+    module = CLIPPING.get()
+    if module is None:
+        return None
+    original, by_norm = getattr(module, _CLIPPING_HELPER), getattr(module, _BY_NORM)
+
+    def group(tensors: Any, *others: Any, **named: Any) -> Any:
+        frame = sys._getframe(1)
+        caller = frame.f_code.co_name
+        if caller in _KINDS:
+            hear(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0], ())
+        return original(tensors, *others, **named)
+
+    @wraps(by_norm)
+    def clip(parameters: Any, max_norm: Any, *others: Any, **named: Any) -> Any:
+        if isinstance(parameters, list) and parameters and all(tensor.grad is None for tensor in parameters):
+            hear("norm", float(max_norm), (), parameters)  # it does not come as far as the helper
+        given = by_norm(parameters, max_norm, *others, **named)
+        afterwards()
+        return given
+
+    ours = {_CLIPPING_HELPER: (group, original), _BY_NORM: (clip, by_norm)}
+
+    def undo() -> None:
+        for name, (own, before) in ours.items():
+            if getattr(module, name) is own:
+                setattr(module, name, before)
+
+    for name, (own, _) in ours.items():
+        setattr(module, name, own)
+    return undo
+
+
+def autocast_format(autocast: Any) -> torch.dtype | None:
+    """Return the number format of an autocast block; None where it is switched off."""
+    return getattr(autocast, "fast_dtype", None) if getattr(autocast, "_enabled", False) else None

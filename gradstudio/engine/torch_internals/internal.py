@@ -1,0 +1,59 @@
+"""A part of torch that may vanish: found and tried once, and what is lost where it is missing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gradstudio.engine import notices
+
+_UNTRIED: Any = object()
+
+_one_at_a_time = threading.RLock()  # runs train in one thread and fixes are tried in another; a probe may need another
+
+SLOWER = "training is slower, with the same numbers"
+SLOW_START = "a run starts a second later, with the same numbers"
+
+
+class Internal:
+    """A part of torch that may vanish: its name, what is lost without it, and the function that finds it."""
+
+    def __init__(self, name: str, lost: str, price: str, find: Callable[[], Any]) -> None:
+        """`find` returns what the part is used for, and raises where it is missing or does something unexpected."""
+        self.name, self.lost, self.price = name, lost, price
+        self._find, self._found, self._problem = find, _UNTRIED, ""
+
+    def get(self) -> Any:
+        """Return the part, or None where it is missing. The first call tries it."""
+        if self._found is _UNTRIED:
+            with _one_at_a_time:
+                if self._found is _UNTRIED:
+                    self._try()
+        return self._found
+
+    def problem(self) -> str:
+        """Return what is lost, in one sentence; empty where nothing is."""
+        self.get()
+        return self._problem
+
+    def forget(self) -> None:
+        """Try it again at the next use."""
+        self._found, self._problem = _UNTRIED, ""
+
+    def _try(self) -> None:
+        try:
+            found, why = self._find(), ""
+        except (AttributeError, ImportError):
+            found, why = None, "is not there"
+        except Exception:  # a private name may do anything
+            found, why = None, "does not do what it did"
+        if found is None:
+            self._problem = f"{self.lost}: {self.name} {why or 'does not do what it did'}; {self.price}."
+            notices.tell(self._problem)
+        self._found = found
+
+
+def check(holds: bool) -> None:
+    if not holds:
+        raise RuntimeError("not what it was")

@@ -1,0 +1,65 @@
+"""What a module keeps of its own: parameters, buffers, hooks."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def _hooks_of(module: Any) -> tuple[list[Any], list[Any]]:
+    """Return the hooks around a model's forward pass that may be ours, and all the others."""
+    kinds = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+    forward = [hook for kind in kinds[:2] for hook in getattr(module, f"_{kind}", {}).values()]
+    others = [hook for kind in kinds[2:] for hook in getattr(module, f"_{kind}", {}).values()]
+    everywhere = [getattr(nn.modules.module, f"_global_{kind}", {}) for kind in kinds]
+    return forward, [*others, *(hook for hooks in everywhere for hook in hooks.values())]
+
+
+def registered(module: nn.Module) -> list[dict[str, Any]]:
+    """Return the tables in which a module keeps its own parameters and its modules by their names; none in a version
+    of torch that keeps them elsewhere."""
+    return [table for table in map(vars(module).get, ("_parameters", "_modules")) if isinstance(table, dict)]
+
+
+def buffers(module: nn.Module) -> dict[str, Tensor | None]:
+    """Return a module's own buffers by their names, None where one has no tensor yet; none in a version of torch that
+    keeps them elsewhere."""
+    return vars(module).get("_buffers") or {}
+
+
+def hooks_of(module: nn.Module) -> list[Callable[..., Any]]:
+    """Return the hooks that a forward pass of a module or its backward pass calls; none where torch keeps them
+    elsewhere."""
+    ours, others = _hooks_of(module)
+    return [*ours, *others]
+
+
+def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
+    """Return the instruction and the line at which `trace` would stand if the model that it calls had no hooks of ours;
+    None where it is no such call. `following` is the entry after it, which would not be there."""
+    called, inner = trace.tb_frame.f_code, following.tb_frame.f_code
+    if called is not getattr(nn.Module._call_impl, "__code__", None) or inner not in called.co_consts:
+        return None
+    module: Any = trace.tb_frame.f_locals.get("self")
+    ours, others = _hooks_of(module)
+    if others or not all(map(is_ours, ours)):
+        return None
+    text = partial(linecache.getline, called.co_filename)
+    plain = [
+        (2 * number, line)
+        for number, (line, _, start, end) in enumerate(called.co_positions())
+        if line is not None and text(line)[start:end] == "forward_call(*args, **kwargs)"
+    ]
+    return plain[-1] if plain else None
+
+
+def scripts_modules() -> Any:
+    """Return the module of torch whose `create_script_module` makes a script of a model; None where it has none."""
+    owner = getattr(torch.jit, "_recursive", None)
+    return owner if hasattr(owner, "create_script_module") else None

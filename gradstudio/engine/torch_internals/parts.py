@@ -1,0 +1,57 @@
+"""Every part of torch that may vanish, as one list."""
+
+from __future__ import annotations
+
+import torch
+
+from gradstudio.engine.torch_internals import (
+    autograd_nodes,
+    device_kernels,
+    entry_points,
+    heard_clipping,
+    memory_and_work,
+    plain_optimizers,
+    scripts,
+    seen_operations,
+    tensor_lists,
+)
+from gradstudio.engine.torch_internals.internal import Internal
+
+_FILES = (
+    seen_operations,
+    memory_and_work,
+    scripts,
+    tensor_lists,
+    plain_optimizers,
+    autograd_nodes,
+    entry_points,
+    heard_clipping,
+    device_kernels,
+)
+INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isinstance(part, Internal))
+
+
+def try_parts_of_a_watch() -> None:
+    """Try what a watch asks of torch at every step. Two of the trials make a backward pass, which a watch that listens
+    already would take for one of the script's."""
+    with torch.enable_grad():
+        for part in (
+            autograd_nodes.NODE_AT_WORK,
+            autograd_nodes.HOOK_DICT,
+            entry_points.FLOAT_TYPE,
+            entry_points.ENTRY_POINTS,
+        ):
+            part.get()
+
+
+def problems() -> list[str]:
+    """Try every part, and return what is lost, a sentence each."""
+    return [problem for each in INTERNALS if (problem := each.problem())]
+
+
+def forget() -> None:
+    """Try every part again at its next use."""
+    plain_optimizers.without_compiler.cache_clear()
+    scripts.script.cache_clear()
+    for each in INTERNALS:
+        each.forget()
