@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gradstudio.core.diagnosis.cause_ranking import BEYOND
 from gradstudio.core.provenance import Operation, Phase, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
@@ -193,8 +194,11 @@ class Watcher(SeesOperations):
 
 def _odd_number(name: str, args: tuple[Any, ...]) -> float | None:
     """Return the first Python number among the arguments of an operation by which its result may not be finite."""
+    divides, raises = name.startswith("aten.div"), name.startswith("aten.pow.Tensor_Scalar")
     for each in args:
-        if isinstance(each, (int, float)) and (not math.isfinite(each) or (each == 0 and name.startswith("aten.div"))):
+        if isinstance(each, (int, float)) and (
+            not math.isfinite(each) or (each == 0 and divides) or (each < 0 and raises)
+        ):
             return float(each)
     return None
 
@@ -262,10 +266,18 @@ def told(made: Watched) -> Operation:
     )  # fmt: skip
 
 
+def _most(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
+
+
+def largest_of(dtype: torch.dtype) -> str:
+    """Return the largest number of a format, in words."""
+    return f"{number(_most(dtype))}, the largest {str(dtype).removeprefix('torch.')} number"
+
+
 def cause_of(born: Watched) -> str:
     """Return why an operation gave what is not finite, as a sentence."""
-    taken, dtype = together(born.taken), str(born.dtype).removeprefix("torch.")
-    most = torch.finfo(born.dtype).max if born.dtype.is_floating_point else math.inf
+    taken, dtype, most = together(born.taken), str(born.dtype).removeprefix("torch."), _most(born.dtype)
     where = f" in the derivative of {born.node.removesuffix('0').removesuffix('Backward')}" if born.node else ""
     if born.node.endswith("AccumulateGrad"):
         where = " where the gradient of a weight arrives"
@@ -278,7 +290,7 @@ def cause_of(born: Watched) -> str:
         case "div" | "div_" if born.number == 0:
             return f"a division by the number 0{where}"
         case "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "pow" | "fill" | "fill_" if (
-            born.number
+            born.number and not math.isfinite(born.number)
         ):
             return f"it was given the number {number(born.number)}{where}"
         case "log" | "log2" | "log10" if first.low < 0:
@@ -288,19 +300,26 @@ def cause_of(born: Watched) -> str:
         case "sqrt" if first.low < 0:
             return f"the root of a negative number, {number(first.low)}, is NaN"
         case "exp":
-            return f"exp({number(first.high)}) is beyond {number(most)}, the largest {dtype} number"
+            return f"exp({number(first.high)}) is beyond {largest_of(born.dtype)}"
         case "div" | "div_" if len(born.taken) > 1 and born.taken[1].zeros:
             return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
-        case "reciprocal" | "rsqrt" | "pow" if first.zeros:
+        case "reciprocal" | "rsqrt" if first.zeros:
             return f"a division by 0 is Inf{where}"
+        case "pow" if first.zeros and (born.number or (len(born.taken) > 1 and born.taken[1].low < 0)):
+            return f"a division by 0 is Inf{where}"
+        case "pow" if born.given.nan and first.low < 0:
+            return f"a fractional power of a negative number, {number(first.low)}, is NaN{where}"
+        case "log1p" if first.low <= -1:
+            return "log1p of -1 is -Inf, and of less NaN"
+        case "atanh" | "erfinv" | "logit" | "lgamma" | "digamma":
+            return (
+                f"it has no finite value for one of what it was given, from {number(first.low)} to {number(first.high)}"
+            )
         case "_to_copy":
             return f"{number(taken.largest)} does not fit into {dtype}, whose largest number is {number(most)}"
     if born.given.inf or taken.largest > math.sqrt(most) / 100:
-        sums = (
-            "Inf - Inf, which is NaN"
-            if born.given.nan and not born.given.inf
-            else f"a result beyond {number(most)}, the largest {dtype} number"
-        )
+        is_difference = born.given.nan and not born.given.inf
+        sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(born.dtype)}"
         return f"inputs up to {number(taken.largest)} gave {sums}{where}"
     return f"it made {plural(born.given.nan, 'NaN', 'NaN')} of finite values up to {number(taken.largest)}{where}"
 

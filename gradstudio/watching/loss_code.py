@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
+from gradstudio.core.diagnosis.cause_ranking import BEYOND
 from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
 from gradstudio.core.text import number, plural
-from gradstudio.engine.operation_watcher import Values, together, values_of
+from gradstudio.engine.operation_watcher import Values, largest_of, together, values_of
 from gradstudio.watching import source_lines
 from gradstudio.watching.kept_pass import KeptPass
 from gradstudio.watching.model_code import taken_by
@@ -277,6 +278,11 @@ def _why(each: _Node, given: Values) -> str:
     if each.operation == "div" and (other := each.saved.get("other")) is not None and bool((other == 0).any()):
         return f"a division by 0: {plural(int((other == 0).sum()), 'zero', 'zeros')} of {other.numel():,}"
     taken = together([values_of(tensor) for tensor in each.taken.values()])
+    if each.operation == "pow" and (exponent := each.saved.get(_EXPONENT)) is not None and operand is not None:
+        if given.inf and bool((exponent > 0).all()):
+            return f"inputs up to {number(taken.largest)} gave {BEYOND} {largest_of(operand.dtype)}"
+        if given.nan and taken.low < 0:
+            return f"a fractional power of a negative number, {number(taken.low)}, is NaN"
     into = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
     return f"it made {_count(given)}{into}"
 

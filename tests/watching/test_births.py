@@ -42,6 +42,17 @@ class Odd(nn.Module):
         return self.last(hidden)
 
 
+class Operation(nn.Module):
+    """A module of one operation."""
+
+    def __init__(self, operation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.operation = operation
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.operation(inputs)
+
+
 def root(hidden: Tensor) -> Tensor:
     """Give 0, whose derivative is not finite."""
     return (hidden * 0).sqrt()
@@ -699,6 +710,45 @@ def test_passes_of_one_loss_are_no_micro_batches() -> None:
     assert (found.micro_batch, found.micro_batches) == (0, 1)
     remedies = of_birth(found) or ()
     assert len(remedies) == 1 and "torch.sqrt" in remedies[0]  # of "mul or sqrt"
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["loss code", "model"])
+@pytest.mark.parametrize(
+    ("operation", "cause", "remedy"),
+    [
+        (lambda x: (x * 0 + 1e10) ** 4, "inputs up to 1e10 gave a result beyond 3.4e38, the largest float32", ""),
+        (lambda x: torch.cat([x * 0, x * 0 + 1e10]) ** 4, "gave a result beyond 3.4e38", ""),
+        (lambda x: (x * 0) ** -1, "", "x.clamp_min(1e-8) ** p"),
+        (lambda x: (-x.abs() - 1) ** 0.5, "a fractional power of a negative number", "x.clamp_min(1e-8) ** p"),
+    ],
+    ids=["too large", "beside zeros", "of zero", "of less"],
+)
+def test_a_power_that_is_too_large_is_told_from_one_that_is_not_defined(
+    operation: Callable[[Tensor], Tensor], cause: str, remedy: str, within: bool
+) -> None:
+    if within:
+        found = known(nn.Sequential(nn.Linear(4, 4), Operation(operation)), torch.randn(3, 4))
+    else:
+        found = known(nn.Linear(4, 4), torch.randn(3, 4), lambda given: operation(given).sum())
+    assert "pow" in found.operation.lower() and cause in found.cause
+    assert remedy in (of_birth(found) or ("",))[0] and undefined_for(found) == bool(remedy)
+
+
+def test_what_float16_cannot_hold_is_computed_in_float32() -> None:
+    model, inputs = nn.Linear(4, 4).half(), torch.randn(3, 4).half()
+    found = known(model, inputs, lambda given: ((given - 500) ** 2).mean())
+    assert "gave a result beyond 6.55e4, the largest float16 number" in found.cause
+    assert of_birth(found) == ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
+    found = known(model, inputs, lambda given: (given * 0).log().sum())
+    assert "`x.float()` for `x`, as float16 takes 1e-8 for 0" in (of_birth(found) or ("",))[0]
+    assert torch.tensor(1e-8).half() == 0
+
+
+@pytest.mark.parametrize("operation", [torch.atanh, torch.erfinv], ids=["atanh", "erfinv"])
+def test_a_pole_is_no_overflow(operation: Callable[[Tensor], Tensor]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Operation(lambda hidden: operation(hidden * 0 + 1)))
+    found = known(model, torch.randn(3, 4))
+    assert found.cause == "it has no finite value for one of what it was given, from 1 to 1"
 
 
 def test_a_mean_over_no_label_is_told() -> None:

@@ -18,7 +18,8 @@ _DEFINED: dict[str, str] = {
     "div": "`a / (b + 1e-8)` in place of `a / b`, or no division where `b` is 0",
     "reciprocal": "`1 / (x + 1e-8)` in place of `1 / x`",
     "sqrt": "`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",
-    "pow": "`(x + 1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite",
+    "pow": "`x.clamp_min(1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite, and a fractional "
+    "power of less is NaN",
     "norm": "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined",
     "cdist": "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
     "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
@@ -51,6 +52,10 @@ _OF_THE_LOOP = (
 )
 
 
+# Where loss code in float16 gave more than that can hold.
+_OF_HALF = ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
+
+
 # Where the loss code gave a gradient that none of its operations makes.
 CHANGED_BY_A_HOOK = "a hook of the script changed it"  # how a cause says so
 _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one may have changed the gradient",)
@@ -75,9 +80,22 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
         return _OF_A_SOFTMAX
     if CHANGED_BY_A_HOOK in found.cause:
         return _OF_A_HOOK
-    if lines := _of_operations(found):
-        return lines
+    lines, in_half = _of_operations(found), _is_in_half(found)
+    if lines:
+        return (
+            tuple(f"{line}; with `x.float()` for `x`, as float16 takes 1e-8 for 0" for line in lines)
+            if in_half
+            else lines
+        )
+    if in_half and not found.module:
+        return _OF_HALF
     return () if undefined_for(found) else None
+
+
+def _is_in_half(found: Provenance) -> bool:
+    """Return whether the value was made of finite ones in float16."""
+    born = found.chain[0] if found.chain else None
+    return born is not None and born.produced and born.dtype == "float16"
 
 
 def _of_operations(found: Provenance) -> tuple[str, ...]:

@@ -41,6 +41,9 @@ _EXACT = (
 _UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
 # Names that have one of these in them, of operations that are defined wherever they do not overflow.
 NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax")
+# Those among them that are infinite only for what is too large, where they divide by no 0.
+_OF_LARGE = ("pow", "norm", "cdist")
+BEYOND = "a result beyond"  # how a cause says that a value grew too large for its number format
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
 APART = "Right in training, useless on the test set"  # title of nothing_learned where that is so
@@ -208,6 +211,8 @@ def undefined_for(provenance: Provenance) -> bool:
     if born is None or not born.produced:
         return False
     if born.given_inf and not born.given_nan and born.taken_largest > _OVERFLOWS:
+        return False
+    if BEYOND in provenance.cause and any(part in born.name.lower() for part in _OF_LARGE):
         return False
     # where it may have been one of several, each of them has to be such
     of = "" if born.of == born.name else born.of
