@@ -19,7 +19,7 @@ from torch.utils.hooks import unserializable_hook
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
-from gradstudio.engine.torch_internals import autograd_nodes, seen_operations
+from gradstudio.engine.torch_internals import autograd_nodes, module_tables, seen_operations
 from gradstudio.watching import loss_code, model_code
 from gradstudio.watching.kept_pass import KeptPass, version
 from gradstudio.watching.pass_state import PassStates
@@ -60,14 +60,23 @@ class Births:
     def attach(self) -> None:
         """Put the hooks on the model, where they are not on it. A model that torch.jit has compiled takes none."""
         model = self._model()
-        if model is not None and not self._hooks and not isinstance(model, torch.jit.ScriptModule):
+        if model is None or isinstance(model, torch.jit.ScriptModule):
+            return
+        if not self._hooks:
             self._hooks = [
                 model.register_forward_pre_hook(_Hook(self._begin), with_kwargs=True),
                 model.register_forward_hook(_Hook(self._end)),
             ]
+        call = module_tables.compiled_call(model)
+        if call is not None and not isinstance(call, _CompiledCall):
+            module_tables.set_compiled_call(model, _CompiledCall(self._begin, call, self._end, self._model))
 
     def detach(self) -> None:
         """Take the hooks off the model."""
+        model = self._model()
+        call = None if model is None else module_tables.compiled_call(model)
+        if model is not None and isinstance(call, _CompiledCall):
+            module_tables.set_compiled_call(model, call.call)
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -343,6 +352,29 @@ class _Keeper:
 
     def __call__(self, gradient: Tensor) -> None:
         self._births.came_back(self._kept, self._place, gradient)
+
+
+class _CompiledCall:
+    """A model that was compiled in place has its hooks compiled with it, where they do nothing; so they are called
+    around it."""
+
+    def __init__(
+        self,
+        begin: Callable[..., None],
+        call: Callable[..., Any],
+        end: Callable[..., None],
+        model: weakref.ref[nn.Module],
+    ) -> None:
+        self.call = call
+        self._begin, self._end, self._model = begin, end, model
+
+    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
+        if (model := self._model()) is None or is_compiling():
+            return self.call(*inputs, **named_inputs)
+        self._begin(model, inputs, named_inputs)
+        outputs = self.call(*inputs, **named_inputs)
+        self._end(model, inputs, outputs)
+        return outputs
 
 
 class _Hook:

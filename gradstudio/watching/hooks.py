@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -70,6 +70,7 @@ class Listener(Protocol):
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
     def after_clipping(self) -> None: ...
     def scheduled(self, scheduler: LRScheduler) -> None: ...
+    def compiled(self, model: nn.Module) -> None: ...
     def autocast(self, dtype: torch.dtype) -> None: ...
     def before_copying(self) -> None: ...
     def after_copying(self) -> None: ...
@@ -96,6 +97,7 @@ class Hooks:
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
         # not `step` of a scheduler, whose warnings name the line that calls it
+        self._wrap(nn.Module, "compile", None, self._after_compiling)
         self._wrap(LRScheduler, "__init__", None, self._after_making_schedule)
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
         # torch.load refuses unless it is trusted
@@ -216,6 +218,9 @@ class Hooks:
 
     def _after_making_schedule(self, _given: Any, scheduler: LRScheduler, *_: Any, **__: Any) -> None:
         self._listener.scheduled(scheduler)
+
+    def _after_compiling(self, _given: Any, model: nn.Module, *_: Any, **__: Any) -> None:
+        self._listener.compiled(model)
 
     # ---- replacing
 

@@ -261,6 +261,11 @@ class Watcher:
             if observer.births is not None:
                 observer.births.attach()
 
+    def compiled(self, model: nn.Module) -> None:
+        for observer in self._observers:
+            if observer.births is not None and observer.model is model:
+                observer.births.attach()
+
     def autocast(self, dtype: torch.dtype) -> None:
         for observer in self._of_this_thread():
             observer.dtype = dtype

@@ -898,6 +898,18 @@ def test_a_compiled_model_is_explained_as_it_is_written() -> None:
     assert (found.phase, found.chain[0].of) == ("backward", "SqrtBackward0")
 
 
+def test_a_model_that_was_compiled_in_place_is_heard_and_can_be_copied_and_left() -> None:
+    model = Odd(root)
+    model.compile(backend="eager")
+    called = vars(model)["_compiled_call_impl"]
+    births, found = trained(model, torch.randn(3, 4))
+    assert found is not None, births.unknown
+    assert (found.phase, found.chain[0].of) == ("backward", "SqrtBackward0")
+    assert torch.equal(copy.deepcopy(model)(torch.ones(1, 4)), model(torch.ones(1, 4)))
+    births.remove()
+    assert vars(model)["_compiled_call_impl"] is called
+
+
 def test_a_model_loads_where_gradstudio_is_not(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 2))
     Births(model)

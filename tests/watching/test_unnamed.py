@@ -293,12 +293,14 @@ class OfNegatives(nn.Module):
         return 0
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_nan_of_a_model_is_found_in_it_also_where_it_is_compiled(watcher: Watcher, compiled: bool) -> None:
+@pytest.mark.parametrize("compiled", ["", "around it", "in place"])
+def test_a_nan_of_a_model_is_found_in_it_also_where_it_is_compiled(watcher: Watcher, compiled: str) -> None:
     model = OfNegatives()
     nn.init.ones_(model.first.weight)
-    called = torch.compile(model, backend="eager") if compiled else model
+    called = torch.compile(model, backend="eager") if compiled == "around it" else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if compiled == "in place":
+        model.compile(backend="eager")
     for sign in (1, -1):
         optimizer.zero_grad()
         called(sign * torch.full((5, 4), 2.0)).square().mean().backward()

@@ -27,6 +27,17 @@ def registered(module: nn.Module) -> list[dict[str, Any]]:
     return [table for table in map(vars(module).get, ("_parameters", "_modules")) if isinstance(table, dict)]
 
 
+def compiled_call(module: nn.Module) -> Callable[..., Any] | None:
+    """Return what a module that was compiled in place calls; None for another, and in a version of torch that keeps it
+    elsewhere."""
+    return vars(module).get("_compiled_call_impl")
+
+
+def set_compiled_call(module: nn.Module, call: Callable[..., Any]) -> None:
+    """Let a module that was compiled in place call this. torch copies and saves a module without it."""
+    vars(module)["_compiled_call_impl"] = call
+
+
 def buffers(module: nn.Module) -> dict[str, Tensor | None]:
     """Return a module's own buffers by their names, None where one has no tensor yet; none in a version of torch that
     keeps them elsewhere."""
