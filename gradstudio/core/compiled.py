@@ -37,6 +37,8 @@ class Compiled:
 
     def compile(self) -> Any:
         """Return the machine code, after compiling it if that was not done before."""
+        if self._code is not None:  # not even the lock: the garbage collector may call this while something compiles
+            return self._code
         with _once:
             if self._code is None:
                 from numba import njit  # only here: a command that neither trains nor draws does without

@@ -135,6 +135,11 @@ class Births:
     # ---- what the script passes over
 
     @property
+    def has_heard(self) -> bool:
+        """Whether a pass was heard since the latest step."""
+        return self._latest is not None or bool(self._suspects or self._back)
+
+    @property
     def has_suspects(self) -> bool:
         """Whether there are passes that `passed_over` is to judge."""
         return bool(self._suspects)

@@ -4,6 +4,7 @@ a row."""
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 import weakref
@@ -29,6 +30,7 @@ from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters, asked_in_loops
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.script_facts import SettingsReader, loss_of
+from gradstudio.watching.source_lines import is_own
 
 
 class Sink(Protocol):
@@ -159,13 +161,32 @@ class Observer:
         self._optimizer = weakref.ref(optimizer, self._on_gone)
 
     def _on_gone(self, of: object) -> None:
-        """Let go of the parameters: the script has."""
+        """Let go of the parameters: the script has. Where the garbage collector calls this in the midst of torch or of
+        the watch itself, or in another thread, what is left to record waits for `settle`: locks may be held."""
         if of is (self._optimizer or self._model):
             self.gone = True
-            self._guarded_last()  # while its parameters are still held
-            self._let_go()
-            self._trained = None
-            self._see([])
+            frame = sys._getframe().f_back  # None at the end of Python
+            in_script = frame is not None and is_own(frame.f_code.co_filename)
+            if (in_script and self.thread == threading.get_ident()) or not self._has_more_to_tell:
+                self.settle()
+
+    @property
+    def _has_more_to_tell(self) -> bool:
+        """Whether something was heard since the latest row."""
+        births = self.births
+        return bool(self.micro_batches or self._gradient is not None or self._passed) or (
+            births is not None and births.has_heard
+        )
+
+    def settle(self) -> None:
+        """Record what is left of one that is gone, and let go of its parameters."""
+        if self._has_more_to_tell:
+            self._guarded_last()
+        if self.births is not None:
+            self.births.remove()
+        self._let_go()
+        self._trained = None
+        self._see([])
 
     def _let_go(self) -> None:
         """Hold the parameters no longer, nor a copy of them. A measurement that is being made, which the end of a

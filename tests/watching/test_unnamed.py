@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from waiting import join
 from watching.conftest import gradient_norm, near, norm, small_net, square_loss
 
+from gradstudio.core import compiled
 from gradstudio.core.columns import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.torch_internals import parts
@@ -76,6 +80,47 @@ def test_the_last_update_by_hand_counts_though_the_model_is_gone_before_the_end(
     del model, parameter
     (found,) = watcher.runs
     assert found.run is not None and len(found.run.history) == 3
+
+
+@pytest.mark.parametrize("lock", ["of the compiler", "of the library", "of titles"])
+def test_a_model_that_the_garbage_collector_finds_in_the_midst_of_the_watch_waits(watcher: Watcher, lock: str) -> None:
+    """What it has not told yet is told later, as locks may be held that it would wait for without an end."""
+    held: Any = {
+        "of the compiler": compiled._once,
+        "of the library": watcher._writer._lock,
+        "of titles": watcher._naming,
+    }
+
+    def train() -> None:
+        model = small_net()
+        square_loss(model).backward()
+        for parameter in model.parameters():
+            parameter.data.mul_(0.9)
+        circle: list[Any] = [model]
+        circle.append(circle)
+
+    def collect() -> None:
+        train()
+        with held[lock]:
+            exec("collect()", {"collect": gc.collect})  # by a line that is none of the script
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    join(thread)
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and len(found.run.history) == 1
+
+
+def test_a_model_is_heard_once_though_it_gets_another_optimizer(watcher: Watcher) -> None:
+    model = small_net()
+    for _ in range(3):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        square_loss(model).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        del optimizer
+    assert len(model._forward_hooks) <= 1 and len(watcher.runs) == 3
 
 
 def test_tensors_without_a_model_that_are_updated_by_hand(watcher: Watcher) -> None:
