@@ -6,6 +6,7 @@ import html
 import math
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -359,7 +360,7 @@ def test_a_run_on_ranks_is_kept_as_any_other_and_not_gone_on_with(tmp_path: Path
         ("model.norm=batch distributed.fault=stalls distributed.fault_rank=0", "Rank 0 of 2 hangs in step 3: for "),
         (
             "distributed.fault=stalls distributed.never_synced=true",
-            "Rank 1 of 2 hangs in step 3: for 0 s it has not ended the step",
+            r"Rank 1 of 2 hangs in step 3: for \d+ s it has not ended the step",
         ),
         (
             "distributed.runs_out_at=3",
@@ -382,7 +383,7 @@ def test_who_ends_or_hangs_is_named_and_no_process_is_left(
     with pytest.raises(RankFailure) as failure:
         for _ in range(3):
             trainer.advance()
-    assert str(failure.value).startswith(told.replace("step 3", f"step {trainer.step}"))
+    assert re.match(told.replace("step 3", f"step {trainer.step}"), str(failure.value))
     assert not multiprocessing.active_children() and trainer.evaluate() is None
 
 
