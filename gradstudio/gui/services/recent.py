@@ -72,10 +72,10 @@ def fill_runs(menu: QMenu, context: Context) -> None:
     leaving = {run for run in actions if context.simulator.leaves(run)}
 
     def compare(entries: list[Entry]) -> None:
-        there = leaving | {entry.id for entry in entries}
-        _store(RUNS, [(run, title) for run, title in known(RUNS) if run in there])
+        gone = actions.keys() - leaving - {entry.id for entry in entries}
+        _store(RUNS, [(run, title) for run, title in known(RUNS) if run not in gone])
         if menu.isVisible():
-            for run in actions.keys() - there:
+            for run in gone:
                 actions[run].setEnabled(False)
 
     if actions and context.library.path.exists():
