@@ -24,6 +24,7 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.addresses import Addresses, sizes
 from gradstudio.watching import model_layers
 from gradstudio.watching.births import Births
+from gradstudio.watching.guard import say
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.measured_step import MeasuredStep
@@ -72,6 +73,7 @@ class Observer:
         self.claimed = False  # whether it has trained; until then it may come to train in another thread
         self.latest = 0  # number of the latest backward pass that reached it, of those of the process
         self.gone = False  # True once there is nothing left that could be trained
+        self._settling = self._settled = False
         self.births = Births(model) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
         self._seen: list[Tensor] = []  # all that were held by then
@@ -166,8 +168,7 @@ class Observer:
         if of is (self._optimizer or self._model):
             self.gone = True
             frame = sys._getframe().f_back  # None at the end of Python
-            in_script = frame is not None and is_own(frame.f_code.co_filename)
-            if (in_script and self.thread == threading.get_ident()) or not self._has_more_to_tell:
+            if not self._has_more_to_tell or (frame is not None and is_own(frame.f_code.co_filename)):
                 self.settle()
 
     @property
@@ -178,15 +179,31 @@ class Observer:
             births is not None and births.has_heard
         )
 
-    def settle(self) -> None:
-        """Record what is left of one that is gone, and let go of its parameters."""
-        if self._has_more_to_tell:
-            self._guarded_last()
-        if self.births is not None:
-            self.births.remove()
-        self._let_go()
-        self._trained = None
-        self._see([])
+    def settle(self) -> bool:
+        """Record what is left of one that is gone, and let go of its parameters, once. Return whether that is done: it
+        is not while it is being done, which torch's own hooks hear, nor in a thread beside the one that trained it."""
+        if self._settling or (self._has_more_to_tell and not self._is_of_this_thread):
+            return self._settled
+        self._settling = True
+        try:
+            if self._has_more_to_tell:
+                self._guarded_last()
+        except FloatingPointError as fault:  # asked for, but the script has gone on
+            say(str(fault))
+        finally:
+            if self.births is not None:
+                self.births.remove()
+            self._let_go()
+            self._trained = None
+            self._see([])
+            self._anew()
+            self._settled = True
+        return True
+
+    @property
+    def _is_of_this_thread(self) -> bool:
+        """Whether this thread trained it, or that one has ended."""
+        return self.thread == threading.get_ident() or self.thread not in {each.ident for each in threading.enumerate()}
 
     def _let_go(self) -> None:
         """Hold the parameters no longer, nor a copy of them. A measurement that is being made, which the end of a

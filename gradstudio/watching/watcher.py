@@ -111,8 +111,8 @@ class Watcher:
         """Return the list of all observers that still have something to observe, and end the runs of the others."""
         if any([observer.gone for observer in self._observers]):
             for observer in [observer for observer in self._observers if observer.gone]:
-                observer.settle()
-                self._end(observer)
+                if observer.settle():
+                    self._end(observer)
         return self._observers
 
     # ---- what torch does

@@ -112,6 +112,57 @@ def test_a_model_that_the_garbage_collector_finds_in_the_midst_of_the_watch_wait
     assert found.run is not None and len(found.run.history) == 1
 
 
+def test_a_pass_under_autocast_that_a_script_gives_up_at_is_made_again_once(watcher: Watcher) -> None:
+    """To make it again enters autocast, which the watch hears while it looks at what is gone."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.scale = nn.Linear(4, 4), nn.Parameter(torch.ones(()))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return torch.log(self.inner(inputs).float().abs() * self.scale)
+
+    def train() -> None:
+        model = Scaled()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        for step in range(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(torch.randn(3, 4) * (step < 2)).mean() if step < 2 else model(torch.zeros(3, 4) / 0).mean()
+            if not torch.isfinite(loss):
+                return
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    train()
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and len(found.run.history) == 3 and found.run.status == "nonfinite"
+
+
+@pytest.mark.parametrize("in_script", [True, False])
+def test_a_model_that_is_gone_ends_no_script(
+    tmp_path: Path, in_script: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = watched.begin(tmp_path / "runs.db", Script(None), True, "raise")
+    model = small_net()
+    for step in range(3):
+        model.zero_grad()
+        (square_loss(model) * (math.nan if step == 2 else 1)).backward()
+        for parameter in model.parameters():
+            parameter.data.mul_(0.9)
+    circle: list[Any] = [model]
+    circle.append(circle)
+    del model, parameter, circle
+    exec("collect()", {"collect": gc.collect}) if not in_script else gc.collect()
+    torch.optim.SGD(small_net().parameters(), lr=0.1)
+    assert not watcher.closed and "step 2 is not finite" in capsys.readouterr().err
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and len(found.run.history) == 3
+
+
 def test_a_model_is_heard_once_though_it_gets_another_optimizer(watcher: Watcher) -> None:
     model = small_net()
     for _ in range(3):
