@@ -4,6 +4,7 @@ their loss code, found in autograd's graph; or in what the model was given."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -55,6 +56,7 @@ class Births:
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
         self._node_at_work = autograd_nodes.node_at_work()
         self._hooks: list[Any] = []
+        self._around: _CompiledCall | None = None
         self.attach()
 
     def attach(self) -> None:
@@ -68,15 +70,21 @@ class Births:
                 model.register_forward_hook(_Hook(self._end)),
             ]
         call = module_tables.compiled_call(model)
-        if call is not None and not isinstance(call, _CompiledCall):
-            module_tables.set_compiled_call(model, _CompiledCall(self._begin, call, self._end, self._model))
+        if call is not None and self._around not in _chain(call):
+            self._around = _CompiledCall(self._begin, call, self._end, self._model)
+            module_tables.set_compiled_call(model, self._around)
 
     def detach(self) -> None:
         """Take the hooks off the model."""
-        model = self._model()
-        call = None if model is None else module_tables.compiled_call(model)
-        if model is not None and isinstance(call, _CompiledCall):
-            module_tables.set_compiled_call(model, call.call)
+        model, ours = self._model(), self._around
+        if model is not None and ours is not None:
+            call = module_tables.compiled_call(model)
+            if call is ours:
+                module_tables.set_compiled_call(model, ours.call)
+            for other in _chain(call):
+                if other.call is ours:
+                    other.call = ours.call
+        self._around = None
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -380,6 +388,18 @@ class _CompiledCall:
         outputs = self.call(*inputs, **named_inputs)
         self._end(model, inputs, outputs)
         return outputs
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.call, memo)
+
+
+def _chain(call: Any) -> list[_CompiledCall]:
+    """Return what stands around a compiled call, one for each optimizer of the model, the outermost first."""
+    found: list[_CompiledCall] = []
+    while isinstance(call, _CompiledCall):
+        found.append(call)
+        call = call.call
+    return found
 
 
 class _Hook:

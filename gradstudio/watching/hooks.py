@@ -96,8 +96,8 @@ class Hooks:
         self._hear_scaler()
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
-        # not `step` of a scheduler, whose warnings name the line that calls it
         self._wrap(nn.Module, "compile", None, self._after_compiling)
+        # not `step` of a scheduler, whose warnings name the line that calls it
         self._wrap(LRScheduler, "__init__", None, self._after_making_schedule)
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
         # torch.load refuses unless it is trusted
