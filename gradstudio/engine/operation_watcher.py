@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.diagnosis.cause_ranking import BEYOND
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_LESS
 from gradstudio.core.provenance import Operation, Phase, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
@@ -194,7 +194,8 @@ class Watcher(SeesOperations):
 
 def _odd_number(name: str, args: tuple[Any, ...]) -> float | None:
     """Return the first Python number among the arguments of an operation by which its result may not be finite."""
-    divides, raises = name.startswith("aten.div"), name.startswith("aten.pow.Tensor_Scalar")
+    divides = name.startswith(("aten.div", "aten.pow.Scalar"))  # 0 to a negative power
+    raises = name.startswith(("aten.pow.Tensor_Scalar", "aten.pow_.Scalar"))
     for each in args:
         if isinstance(each, (int, float)) and (
             not math.isfinite(each) or (each == 0 and divides) or (each < 0 and raises)
@@ -286,12 +287,10 @@ def cause_of(born: Watched) -> str:
         return f"it was given {taken.inf:,} Inf: a row with +Inf, or of nothing but -Inf, has no softmax"
     if not taken.finite:
         return f"it was given {plural(taken.nan + taken.inf, 'value that is', 'values that are')} not finite{where}"
-    match born.kind:
-        case "div" | "div_" if born.number == 0:
+    match born.kind.removesuffix("_"):
+        case "div" if born.number == 0:
             return f"a division by the number 0{where}"
-        case "add" | "add_" | "sub" | "sub_" | "mul" | "mul_" | "div" | "div_" | "pow" | "fill" | "fill_" if (
-            born.number and not math.isfinite(born.number)
-        ):
+        case "add" | "sub" | "mul" | "div" | "pow" | "fill" if born.number and not math.isfinite(born.number):
             return f"it was given the number {number(born.number)}{where}"
         case "log" | "log2" | "log10" if first.low < 0:
             return f"the logarithm of a negative number, {number(first.low)}, is NaN"
@@ -301,17 +300,22 @@ def cause_of(born: Watched) -> str:
             return f"the root of a negative number, {number(first.low)}, is NaN"
         case "exp":
             return f"exp({number(first.high)}) is beyond {largest_of(born.dtype)}"
-        case "div" | "div_" if len(born.taken) > 1 and born.taken[1].zeros:
+        case "div" if len(born.taken) > 1 and born.taken[1].zeros:
             return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
         case "reciprocal" | "rsqrt" if first.zeros:
             return f"a division by 0 is Inf{where}"
-        case "pow" if first.zeros and (born.number or (len(born.taken) > 1 and born.taken[1].low < 0)):
-            return f"a division by 0 is Inf{where}"
-        case "pow" if born.given.nan and first.low < 0:
-            return f"a fractional power of a negative number, {number(first.low)}, is NaN{where}"
+        case "pow" if born.given.nan:
+            return f"{OF_LESS}{where}"
+        case "pow" if born.number is not None:
+            none = first.zeros or born.number == 0
+            return f"a division by {'0' if none else 'a number near 0'} is Inf{where}"
+        case "pow" if len(born.taken) > 1 and born.taken[1].low < 0:
+            return f"a power that is too large, or a negative one of 0, is Inf{where}"
         case "log1p" if first.low <= -1:
             return "log1p of -1 is -Inf, and of less NaN"
-        case "atanh" | "erfinv" | "logit" | "lgamma" | "digamma":
+        case "lgamma" | "digamma" if first.low > 0:
+            pass
+        case "atanh" | "erfinv" | "logit" | "lgamma" | "digamma" | "acos" | "asin" | "acosh" | "remainder" | "fmod":
             return (
                 f"it has no finite value for one of what it was given, from {number(first.low)} to {number(first.high)}"
             )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
-from gradstudio.core.diagnosis.cause_ranking import BEYOND
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_LESS
 from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import Values, largest_of, together, values_of
@@ -279,10 +279,10 @@ def _why(each: _Node, given: Values) -> str:
         return f"a division by 0: {plural(int((other == 0).sum()), 'zero', 'zeros')} of {other.numel():,}"
     taken = together([values_of(tensor) for tensor in each.taken.values()])
     if each.operation == "pow" and (exponent := each.saved.get(_EXPONENT)) is not None and operand is not None:
+        if given.nan:
+            return OF_LESS
         if given.inf and bool((exponent > 0).all()):
             return f"inputs up to {number(taken.largest)} gave {BEYOND} {largest_of(operand.dtype)}"
-        if given.nan and taken.low < 0:
-            return f"a fractional power of a negative number, {number(taken.low)}, is NaN"
     into = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""
     return f"it made {_count(given)}{into}"
 

@@ -712,43 +712,81 @@ def test_passes_of_one_loss_are_no_micro_batches() -> None:
     assert len(remedies) == 1 and "torch.sqrt" in remedies[0]  # of "mul or sqrt"
 
 
-@pytest.mark.parametrize("within", [False, True], ids=["loss code", "model"])
+TOO_LARGE = "gave a result beyond 3.4e38, the largest float32 number"
+OF_ZERO, OF_LESS = "`(x + 1e-8) ** p`", "`x.clamp_min(1e-8) ** p`"
+LESS = "a fractional power of a negative number is NaN"
+
+
 @pytest.mark.parametrize(
     ("operation", "cause", "remedy"),
     [
-        (lambda x: (x * 0 + 1e10) ** 4, "inputs up to 1e10 gave a result beyond 3.4e38, the largest float32", ""),
-        (lambda x: torch.cat([x * 0, x * 0 + 1e10]) ** 4, "gave a result beyond 3.4e38", ""),
-        (lambda x: (x * 0) ** -1, "", "x.clamp_min(1e-8) ** p"),
-        (lambda x: (-x.abs() - 1) ** 0.5, "a fractional power of a negative number", "x.clamp_min(1e-8) ** p"),
+        (lambda x: (x * 0 + 1e10) ** 4, TOO_LARGE, ""),
+        (lambda x: torch.cat([x * 0, x * 0 + 1e10]) ** 4, TOO_LARGE, ""),
+        (lambda x: 10.0 ** (x * 0 + 200), TOO_LARGE, ""),
+        (lambda x: (x * 0 + 1e30) ** (x * 0 + 2), TOO_LARGE, ""),
+        (lambda x: (x * 0) ** -1, "a division by 0 is Inf", OF_ZERO),
+        (lambda x: (x * 0).pow_(-0.5), "a division by 0 is Inf", OF_ZERO),
+        (lambda x: 0.0 ** (x * 0 - 1), "a division by 0 is Inf", OF_ZERO),
+        (lambda x: (x * 0 + 1e-20) ** -2, "a division by a number near 0 is Inf", OF_ZERO),
+        (
+            lambda x: (x * 0) ** (x * 0 - 1),
+            "a power that is too large, or a negative one of 0, is Inf",
+            OF_ZERO,
+        ),
+        (lambda x: (-x.abs() - 1) ** 0.5, LESS, OF_LESS),
+        (lambda x: (-2.0) ** (x * 0 - 0.5), LESS, OF_LESS),
+        (lambda x: torch.cat([x * 0 - 1, x * 0 + 1e30]) ** 1.5, LESS, OF_LESS),
     ],
-    ids=["too large", "beside zeros", "of zero", "of less"],
 )
 def test_a_power_that_is_too_large_is_told_from_one_that_is_not_defined(
-    operation: Callable[[Tensor], Tensor], cause: str, remedy: str, within: bool
+    operation: Callable[[Tensor], Tensor], cause: str, remedy: str
 ) -> None:
-    if within:
-        found = known(nn.Sequential(nn.Linear(4, 4), Operation(operation)), torch.randn(3, 4))
-    else:
-        found = known(nn.Linear(4, 4), torch.randn(3, 4), lambda given: operation(given).sum())
-    assert "pow" in found.operation.lower() and cause in found.cause
+    found = known(nn.Sequential(nn.Linear(4, 4), Operation(operation)), torch.randn(3, 4))
+    assert "pow" in found.operation and cause in found.cause
+    assert remedy in (of_birth(found) or ("",))[0] and undefined_for(found) == bool(remedy)
+
+
+@pytest.mark.parametrize(
+    ("operation", "cause", "remedy"),
+    [
+        (lambda x: torch.cat([x * 0, x * 0 + 1e10]) ** 4, f"inputs up to 1e10 {TOO_LARGE}", ""),
+        (lambda x: (x * 0) ** -1, "it made 12 Inf of finite values up to 0", OF_ZERO),
+        (lambda x: torch.cat([x * 0 - 1, x * 0 + 1e30]) ** 1.5, LESS, OF_LESS),
+    ],
+)
+def test_a_power_of_loss_code_is_told_so_too(operation: Callable[[Tensor], Tensor], cause: str, remedy: str) -> None:
+    found = known(nn.Linear(4, 4), torch.randn(3, 4), lambda given: operation(given).sum())
+    assert "Pow" in found.operation and cause == found.cause
     assert remedy in (of_birth(found) or ("",))[0] and undefined_for(found) == bool(remedy)
 
 
 def test_what_float16_cannot_hold_is_computed_in_float32() -> None:
     model, inputs = nn.Linear(4, 4).half(), torch.randn(3, 4).half()
+    in_float32 = ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
     found = known(model, inputs, lambda given: ((given - 500) ** 2).mean())
     assert "gave a result beyond 6.55e4, the largest float16 number" in found.cause
-    assert of_birth(found) == ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
+    assert of_birth(found) == in_float32
     found = known(model, inputs, lambda given: (given * 0).log().sum())
-    assert "`x.float()` for `x`, as float16 takes 1e-8 for 0" in (of_birth(found) or ("",))[0]
+    assert "as float16 rounds so small a number away" in (of_birth(found) or ("",))[0]
     assert torch.tensor(1e-8).half() == 0
+    for other in (  # nothing of these is too large for the loss code
+        known(Operation(lambda given: model(given).abs().add(1) * 6e4 * 4), inputs),
+        known(model, inputs, lambda given: functional.cross_entropy(given, torch.full((3,), -100))),
+    ):
+        assert of_birth(other) != in_float32 and "float16" not in (of_birth(other) or ("",))[0]
 
 
-@pytest.mark.parametrize("operation", [torch.atanh, torch.erfinv], ids=["atanh", "erfinv"])
-def test_a_pole_is_no_overflow(operation: Callable[[Tensor], Tensor]) -> None:
-    model = nn.Sequential(nn.Linear(4, 4), Operation(lambda hidden: operation(hidden * 0 + 1)))
-    found = known(model, torch.randn(3, 4))
-    assert found.cause == "it has no finite value for one of what it was given, from 1 to 1"
+@pytest.mark.parametrize(
+    ("operation", "value"),
+    [(torch.atanh, 1), (torch.erfinv, 1), (torch.logit, 1), (torch.acos, 3), (torch.lgamma, 0)],
+    ids=["atanh", "erfinv", "logit", "acos", "lgamma"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_pole_is_no_overflow(operation: Callable[[Tensor], Tensor], value: float, dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Operation(lambda hidden: operation(hidden * 0 + value))).to(dtype)
+    found = known(model, torch.randn(3, 4).to(dtype))
+    assert found.cause == f"it has no finite value for one of what it was given, from {value} to {value}"
+    assert "log(" not in (of_birth(found) or ("",))[0]
 
 
 def test_a_mean_over_no_label_is_told() -> None:
@@ -906,7 +944,23 @@ def test_a_model_that_was_compiled_in_place_is_heard_and_can_be_copied_and_left(
     assert found is not None, births.unknown
     assert (found.phase, found.chain[0].of) == ("backward", "SqrtBackward0")
     assert torch.equal(copy.deepcopy(model)(torch.ones(1, 4)), model(torch.ones(1, 4)))
+    assert copy.deepcopy(vars(model)["_compiled_call_impl"]) is called
     births.remove()
+    assert vars(model)["_compiled_call_impl"] is called
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_model_that_was_compiled_in_place_may_have_several_optimizers(first: bool) -> None:
+    model = Odd(root)
+    model.compile(backend="eager")
+    called = vars(model)["_compiled_call_impl"]
+    both = [Births(model), Births(model)]
+    both.pop(not first).remove()
+    (left,) = both
+    model(torch.randn(3, 4)).sum().backward()
+    found = left.explain()
+    assert found is not None and found.chain[0].of == "SqrtBackward0", left.unknown
+    left.remove()
     assert vars(model)["_compiled_call_impl"] is called
 
 

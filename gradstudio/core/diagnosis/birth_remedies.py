@@ -6,25 +6,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gradstudio.core.diagnosis.cause_ranking import NOT_UNDEFINED, undefined_for
+from gradstudio.core.diagnosis.cause_ranking import NOT_UNDEFINED, OF_LESS, undefined_for
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
 # By what the name of an operation has in it. The first that fits counts.
 _DEFINED: dict[str, str] = {
+    "logit": "`torch.logit(x, eps=1e-6)` in place of `torch.logit(x)`",
     "log": "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or a loss that takes logits, such as "
     "`F.binary_cross_entropy_with_logits`",
     "div": "`a / (b + 1e-8)` in place of `a / b`, or no division where `b` is 0",
     "reciprocal": "`1 / (x + 1e-8)` in place of `1 / x`",
     "sqrt": "`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",
-    "pow": "`x.clamp_min(1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite, and a fractional "
-    "power of less is NaN",
+    "pow": "`(x + 1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite",
     "norm": "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined",
     "cdist": "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
     "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
+    "erfinv": "`torch.erfinv(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
 }
 # The same for operations that are undefined for what is no number.
 _ALWAYS = {
@@ -52,6 +53,8 @@ _OF_THE_LOOP = (
 )
 
 
+_OF_LESS = ("`x.clamp_min(1e-8) ** p` in place of `x ** p`",)
+_IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a number away"
 # Where loss code in float16 gave more than that can hold.
 _OF_HALF = ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
 
@@ -80,14 +83,12 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
         return _OF_A_SOFTMAX
     if CHANGED_BY_A_HOOK in found.cause:
         return _OF_A_HOOK
-    lines, in_half = _of_operations(found), _is_in_half(found)
-    if lines:
-        return (
-            tuple(f"{line}; with `x.float()` for `x`, as float16 takes 1e-8 for 0" for line in lines)
-            if in_half
-            else lines
-        )
-    if in_half and not found.module:
+    if OF_LESS in found.cause:
+        return _OF_LESS
+    born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)
+    if lines := _of_operations(found):
+        return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)
+    if in_half and found.phase == "loss" and born is not None and born.given_inf and not born.given_nan:
         return _OF_HALF
     return () if undefined_for(found) else None
 

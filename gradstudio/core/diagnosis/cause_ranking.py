@@ -38,11 +38,14 @@ _EXACT = (
     "updates_after_spike", "exploding_gradient", "nonfinite_loss",
     "nonfinite_gradient", "loss_spike",
 )  # fmt: skip
-_UNDEFINED = ("log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh")
+_UNDEFINED = (
+    "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv",
+)  # fmt: skip
 # Names that have one of these in them, of operations that are defined wherever they do not overflow.
-NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax")
+NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax|with_?logits")
 # Those among them that are infinite only for what is too large, where they divide by no 0.
 _OF_LARGE = ("pow", "norm", "cdist")
+OF_LESS = "a fractional power of a negative number is NaN"  # a cause
 BEYOND = "a result beyond"  # how a cause says that a value grew too large for its number format
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so
