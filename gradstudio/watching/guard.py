@@ -24,6 +24,23 @@ def say(text: str) -> None:
         print(f"gradstudio: {text}", file=sys.stderr, flush=True)
 
 
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return function(*arguments, **named)
+
+
+_call: Callable[..., Any] = _called
+
+
+def leave_uncompiled(*_: Any, **__: Any) -> None:
+    """Keep torch's compiler away from all that is guarded: a script may compile a whole step. To ask for that imports
+    the compiler, so it waits for a script that does."""
+    global _call
+    if _call is _called:
+        import torch  # only here: the command that begins a script does without
+
+        _call = torch.compiler.disable(_called)
+
+
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on."""
 
@@ -31,7 +48,7 @@ def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Ca
         @wraps(function)
         def careful(*arguments: Any, **named: Any) -> Any:
             try:
-                return function(*arguments, **named)
+                return _call(function, arguments, named)
             except Stop as stop:
                 raise stop.asked_for from None
             except Exception as fault:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine.torch_internals import heard_clipping, module_tables
-from gradstudio.watching.guard import guarded
+from gradstudio.watching.guard import guarded, leave_uncompiled
 
 _forks = 0  # times that this process was forked off the one before it
 
@@ -97,6 +98,10 @@ class Hooks:
         self._wrap(torch.autocast, "__enter__", self._before_autocast, None)
         self._wrap(Optimizer, "__init__", None, self._after_making)
         self._wrap(nn.Module, "compile", None, self._after_compiling)
+        if "torch._dynamo" in sys.modules:
+            leave_uncompiled()
+        else:
+            self._wrap(torch, "compile", leave_uncompiled, None)
         # not `step` of a scheduler, whose warnings name the line that calls it
         self._wrap(LRScheduler, "__init__", None, self._after_making_schedule)
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which
@@ -131,7 +136,6 @@ class Hooks:
             depth = getattr(self._depth, "value", 0)
             if depth or self._deaf:  # the backward pass of a checkpointed part, within another
                 return original(*arguments, **named)
-            self._thread = threading.get_ident()
             roots = before(arguments, named)
             self._depth.value = 1
             try:
@@ -145,6 +149,7 @@ class Hooks:
         self._replace(torch.autograd, "backward", backward)
 
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
+        self._thread = threading.get_ident()
         tensors = _several(arguments[0] if arguments else named.get("tensors"))
         gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
         of_thread, without = self._of_thread, (None,) * len(tensors)

@@ -64,6 +64,40 @@ def test_a_script_prints_the_same_and_its_run_is_kept(tmp_path: Path) -> None:
     assert kept.history.settings[0][1].clipping == "norm"
 
 
+COMPILED = """
+import logging, torch
+logging.disable()
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+@torch.compile(backend="eager")
+def step(x):
+    optimizer.zero_grad()
+    loss = ((net(x) - x.sum(1, keepdim=True)) ** 2).mean()
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+    optimizer.step()
+    return loss, norm
+for _ in range(4):
+    print(*(repr(each.item()) for each in step(torch.randn(16, 6))))
+"""
+
+
+def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(COMPILED)
+    plain, watched = run(["train.py"], tmp_path), run(["-m", "gradstudio", "watch", "train.py"], tmp_path)
+    assert (watched.stdout, watched.returncode) == (plain.stdout, 0)
+    assert all(line.startswith("gradstudio: ") for line in watched.stderr.splitlines())  # torch warned of our code
+    library = Library(tmp_path / "runs.db")
+    (entry,) = library.entries()
+    history = library.load(entry.id).history
+    losses, norms = zip(*(map(float, line.split()) for line in plain.stdout.splitlines()), strict=True)
+    assert history.column("loss").tolist() == list(losses)
+    assert history.column("grad_norm").tolist() == pytest.approx(norms, rel=1e-6)
+    assert history.column("clipped_norm").tolist() == pytest.approx([0.1] * 4, rel=1e-4)
+    library.close()
+
+
 def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     watched = run(["-m", "gradstudio", "watch", "train.py", "fail"], tmp_path)

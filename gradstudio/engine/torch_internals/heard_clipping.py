@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from gradstudio.engine.torch_internals.internal import Internal, check
 
@@ -48,14 +49,17 @@ def hear_clipping(
     original, by_norm = getattr(module, _CLIPPING_HELPER), getattr(module, _BY_NORM)
 
     def group(tensors: Any, *others: Any, **named: Any) -> Any:
-        frame = sys._getframe(1)
-        caller = frame.f_code.co_name
-        if caller in _KINDS:
-            hear(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0], ())
+        if not is_compiling():
+            frame = sys._getframe(1)
+            caller = frame.f_code.co_name
+            if caller in _KINDS:
+                hear(_KINDS[caller], float(frame.f_locals[_LIMITS[caller]]), tensors[0], ())
         return original(tensors, *others, **named)
 
     @wraps(by_norm)
     def clip(parameters: Any, max_norm: Any, *others: Any, **named: Any) -> Any:
+        if is_compiling():
+            return by_norm(parameters, max_norm, *others, **named)
         if isinstance(parameters, list) and parameters and all(tensor.grad is None for tensor in parameters):
             hear("norm", float(max_norm), (), parameters)  # it does not come as far as the helper
         given = by_norm(parameters, max_norm, *others, **named)
