@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 import torch
 from free_ports import free_ports
 from one_rank import one_rank
-from waiting import until
+from waiting import PATIENCE, until
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Row
@@ -169,7 +171,21 @@ def test_what_does_not_start_is_refused_in_a_line_and_no_process_is_left(placeme
         Crew(SMALL, lambda: False, placement)
     assert str(refused.value).startswith(told) and "\n" not in str(refused.value)
     assert str(refused.value).endswith("; allowed: run.device=cpu, or distributed.ranks=1")
-    assert monotonic() - began < 60 and not multiprocessing.active_children()
+    assert monotonic() - began < PATIENCE and not multiprocessing.active_children()
+
+
+def test_what_a_rank_has_said_is_read_though_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine both are found at one look."""
+    look = selectors.DefaultSelector.select
+
+    def later(selector: selectors.DefaultSelector, timeout: float | None = None) -> list[Any]:
+        for process in multiprocessing.active_children():
+            process.join(PATIENCE)
+        return sorted(look(selector, timeout), key=lambda found: not isinstance(found[0].fileobj, int))
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", later)
+    with pytest.raises(KnobError, match=r"^cuda:9"):
+        Crew(SMALL, lambda: False, Placement(("cuda:98", "cuda:99"), "nccl"))
 
 
 def test_what_takes_too_long_to_start_is_refused_though_it_never_returns() -> None:

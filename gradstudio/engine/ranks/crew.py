@@ -117,8 +117,11 @@ class Crew:
         while waiting:
             for key, _ in self._selector.select(LOOK):
                 rank = key.data
-                if key.fileobj is not self._pipes[rank]:
-                    raise self._lost(rank)
+                if key.fileobj is not self._pipes[rank]:  # it has ended, perhaps after it has said why it refuses
+                    if refused:
+                        continue
+                    if not (rank in waiting and self._pipes[rank].poll()):
+                        raise self._lost(rank)
                 if rank in waiting:
                     word, answers[rank] = self._received(rank)
                     waiting.discard(rank)
