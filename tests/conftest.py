@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
+from waiting import PATIENCE
 
 os.environ["QT_QPA_PLATFORM"] = "offscreen"
 os.environ["MPLBACKEND"] = "agg"
@@ -52,6 +53,12 @@ def own_user_data(monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     monkeypatch.setenv("GRADSTUDIO_LIBRARY", "")  # for commands that set it, and for whoever has it set
     return folder
+
+
+@pytest.fixture(autouse=True)
+def footprints_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person waits a minute for the memory of an experiment; on a busy machine a test waits longer."""
+    monkeypatch.setattr("gradstudio.session.footprint.process.LIMIT", PATIENCE)
 
 
 @pytest.fixture(autouse=True)

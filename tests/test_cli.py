@@ -383,7 +383,7 @@ def test_ctrl_c_stops_after_the_step_and_saves_what_was_measured(small: Path, tm
         "run",
         str(small),
         "--steps",
-        "50000000",
+        "10000000",
         "--out",
         str(tmp_path / "out"),
         "--json",

@@ -498,7 +498,7 @@ def interrupted(words: list[str], ready: bytes) -> tuple[int, str, str]:
 def test_ctrl_c_keeps_what_the_branch_has_measured(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
     gradstudio("run", small, "-q")
     code, out, _ = interrupted(
-        [*COMMAND, "branch", "last", "--step", "4", "--steps", "50000000", "--out", str(tmp_path / "out"), "--json"],
+        [*COMMAND, "branch", "last", "--step", "4", "--steps", "10000000", "--out", str(tmp_path / "out"), "--json"],
         b"loss",
     )
     found = json.loads(out)

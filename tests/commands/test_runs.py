@@ -23,7 +23,7 @@ from gradstudio.session.library.store import Library
 
 COMMAND = [sys.executable, "-m", "gradstudio"]
 HOSTILE = "Er\x1b[31mror\n\x07\x9b1m\u202eevil\t<b>"
-FOREVER = ["--steps", "50000000"]
+FOREVER = ["--steps", "10000000"]
 
 
 @pytest.fixture

@@ -332,13 +332,14 @@ def test_a_step_that_fails_names_the_line_of_the_file(tmp_path: Path) -> None:
 def test_a_process_that_a_file_forks_off_in_mid_run_does_not_train_too(tmp_path: Path) -> None:
     text = GOOD.replace("class Net", "calls, forked = [], []\n\n\nclass Net").replace(
         "    points = ",
-        "    calls.append(1)\n    if len(calls) == 4:\n        forked.append(__import__('os').fork())\n    points = ",
+        "    calls.append(1)\n    if len(calls) == 4:\n        forked.append(__import__('os').fork())\n"
+        f"        open({str(tmp_path / 'forked')!r}, 'a').write(str(forked[0] or ''))\n    points = ",
     )
     made, process = trainer(tmp_path, text=text), os.getpid()
     losses(made)
     if os.getpid() != process:
         os._exit(0)  # it went on
-    code = os.waitstatus_to_exitcode(os.waitpid(-1, 0)[1])
+    code = os.waitstatus_to_exitcode(os.waitpid(int((tmp_path / "forked").read_text()), 0)[1])
     assert code == WENT_ON
 
 

@@ -8,6 +8,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, QMenu, QMenuBar, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
+from waiting import LONG
 
 from gradstudio.core.columns import LAYER_METRICS
 from gradstudio.core.history import History, Row
@@ -68,7 +69,7 @@ def test_whatever_has_the_focus_says_what_it_is(qtbot: QtBot, window: Window) ->
         window.refresh(whole=True)
         found |= faults(window)
     window.show_gallery()
-    qtbot.waitUntil(lambda: len(window.gallery_page.cards) > 50, timeout=20_000)
+    qtbot.waitUntil(lambda: len(window.gallery_page.cards) > 50, timeout=LONG)
     found |= faults(window)
     window.show_plots()
     opened = set()

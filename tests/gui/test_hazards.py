@@ -118,7 +118,7 @@ def test_what_the_window_drops_is_never_destroyed_by_another_thread(
     other = threading.Thread(target=litter)
     other.start()
     try:
-        for _ in range(5):
+        for _ in range(2):
             before = len(destroyed_by)
             qtbot.waitUntil(lambda before=before: drop() and len(destroyed_by) > before, timeout=LONG)
     finally:
@@ -161,7 +161,7 @@ there = [each for each in gc.get_objects() if isinstance(each, QObject) and shib
 assert all(each.thread() is here for each in there if each is not here)
 window.furnish()
 application.processEvents()
-assert not {"torch", "matplotlib", "numba"} & set(sys.modules)
+assert not {"torch", "numba"} & set(sys.modules)  # a thread draws formulas with matplotlib, two seconds later
 print("shown", flush=True)
 os._exit(0)  # the window is still open: Qt may crash in clearing it away
 """

@@ -108,7 +108,7 @@ def test_the_entries_of_a_step_are_those_that_the_run_had(qtbot: QtBot, trained:
             place = page.zeros.widget.mapFromScene(page.zeros.box.mapViewToScene(QPointF(step, 0.0)))
             QTest.mouseClick(page.zeros.widget.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(place))
         shown = f"shown: step {step:,}"
-        qtbot.waitUntil(lambda shown=shown: page.histograms.note.text() == shown, timeout=20_000)
+        qtbot.waitUntil(lambda shown=shown: page.histograms.note.text() == shown, timeout=LONG)
         sample = trained.layer._sample
         assert sample is not None and sample.step == step and page.histograms.step.value() == step
         for place, layer in enumerate(history.layers):
