@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_LESS
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine.passes.watching import Call, SeesOperations, storage_of, tensors_in
@@ -304,13 +304,8 @@ def cause_of(born: Watched) -> str:
             return f"{'0 divided by 0 is NaN' if born.given.nan else 'a division by 0 is Inf'}{where}"
         case "reciprocal" | "rsqrt" if first.zeros:
             return f"a division by 0 is Inf{where}"
-        case "pow" if born.given.nan:
-            return f"{OF_LESS}{where}"
-        case "pow" if born.number is not None:
-            none = first.zeros or born.number == 0
-            return f"a division by {'0' if none else 'a number near 0'} is Inf{where}"
-        case "pow" if len(born.taken) > 1 and born.taken[1].low < 0:
-            return f"a power that is too large, or a negative one of 0, is Inf{where}"
+        case "pow" if why := _cause_in_a_power(born, first):
+            return f"{why}{where}"
         case "log1p" if first.low <= -1:
             return "log1p of -1 is -Inf, and of less NaN"
         case "lgamma" | "digamma" if first.low > 0:
@@ -326,6 +321,17 @@ def cause_of(born: Watched) -> str:
         sums = "Inf - Inf, which is NaN" if is_difference else f"{BEYOND} {largest_of(born.dtype)}"
         return f"inputs up to {number(taken.largest)} gave {sums}{where}"
     return f"it made {plural(born.given.nan, 'NaN', 'NaN')} of finite values up to {number(taken.largest)}{where}"
+
+
+def _cause_in_a_power(born: Watched, first: Values) -> str:
+    """Return why a power is not finite; "" where it is too large."""
+    if born.given.nan:
+        return OF_NEGATIVE
+    if born.number is not None:  # a negative exponent, or 0 as the base
+        return f"a division by {'0' if first.zeros or born.number == 0 else 'a number near 0'} is Inf"
+    if len(born.taken) > 1 and born.taken[1].low < 0:
+        return "a power that is too large, or a negative one of 0, is Inf"
+    return ""
 
 
 def _sign(node: Any, name: str) -> None:

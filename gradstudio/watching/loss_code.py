@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.diagnosis.birth_remedies import CHANGED_BY_A_HOOK
-from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_LESS
+from gradstudio.core.diagnosis.cause_ranking import BEYOND, OF_NEGATIVE
 from gradstudio.core.provenance import Operation, Phase, Provenance, ProvenanceUnknown
 from gradstudio.core.text import number, plural
 from gradstudio.engine.operation_watcher import Values, largest_of, together, values_of
@@ -280,7 +280,7 @@ def _why(each: _Node, given: Values) -> str:
     taken = together([values_of(tensor) for tensor in each.taken.values()])
     if each.operation == "pow" and (exponent := each.saved.get(_EXPONENT)) is not None and operand is not None:
         if given.nan:
-            return OF_LESS
+            return OF_NEGATIVE
         if given.inf and bool((exponent > 0).all()):
             return f"inputs up to {number(taken.largest)} gave {BEYOND} {largest_of(operand.dtype)}"
     into = f" of finite values up to {number(taken.largest)}" if taken.largest == taken.largest else ""

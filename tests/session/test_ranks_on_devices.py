@@ -171,7 +171,7 @@ def test_what_does_not_start_is_refused_in_a_line_and_no_process_is_left(placeme
         Crew(SMALL, lambda: False, placement)
     assert str(refused.value).startswith(told) and "\n" not in str(refused.value)
     assert str(refused.value).endswith("; allowed: run.device=cpu, or distributed.ranks=1")
-    assert monotonic() - began < PATIENCE and not multiprocessing.active_children()
+    assert monotonic() - began < crew.START and not multiprocessing.active_children()
 
 
 def test_what_a_rank_has_said_is_read_though_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gradstudio.core.diagnosis.cause_ranking import NOT_UNDEFINED, OF_LESS, undefined_for
+from gradstudio.core.diagnosis.cause_ranking import NOT_UNDEFINED, OF_NEGATIVE, undefined_for
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 
@@ -53,7 +53,9 @@ _OF_THE_LOOP = (
 )
 
 
-_OF_LESS = ("`x.clamp_min(1e-8) ** p` in place of `x ** p`",)
+# Where a negative number was raised to a fractional power.
+_OF_POSITIVE = ("`x.clamp_min(1e-8) ** p` in place of `x ** p`",)
+# Behind a remedy with a small number.
 _IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a number away"
 # Where loss code in float16 gave more than that can hold.
 _OF_HALF = ("`.float()` on what the loss is computed from: float16 holds no more than 65,504",)
@@ -83,8 +85,8 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
         return _OF_A_SOFTMAX
     if CHANGED_BY_A_HOOK in found.cause:
         return _OF_A_HOOK
-    if OF_LESS in found.cause:
-        return _OF_LESS
+    if OF_NEGATIVE in found.cause:
+        return _OF_POSITIVE
     born, in_half = found.chain[0] if found.chain else None, _is_in_half(found)
     if lines := _of_operations(found):
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)

@@ -45,7 +45,7 @@ _UNDEFINED = (
 NOT_UNDEFINED = re.compile("(layer|batch|group|instance|rms)_?norm|log_?softmax|with_?logits")
 # Those among them that are infinite only for what is too large, where they divide by no 0.
 _OF_LARGE = ("pow", "norm", "cdist")
-OF_LESS = "a fractional power of a negative number is NaN"  # a cause
+OF_NEGATIVE = "a fractional power of a negative number is NaN"  # how a cause says so
 BEYOND = "a result beyond"  # how a cause says that a value grew too large for its number format
 _OVERFLOWS = 1e15  # values whose powers and quotients may lie beyond 3.4e38, the largest float32
 FIRST_UPDATE = "First update larger than the weights"  # title of update_ratio_high where that was so

@@ -55,5 +55,6 @@ class Internal:
 
 
 def check(holds: bool) -> None:
+    """Raise RuntimeError where a trial of a part does not give what it should."""
     if not holds:
         raise RuntimeError("not what it was")

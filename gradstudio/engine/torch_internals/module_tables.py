@@ -1,4 +1,4 @@
-"""What a module keeps of its own: parameters, buffers, hooks."""
+"""What a module keeps of its own: parameters, buffers, hooks, what it calls; and a traceback without hooks of ours."""
 
 from __future__ import annotations
 
