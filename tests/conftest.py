@@ -43,6 +43,8 @@ settings.load_profile("gradstudio")
 
 
 def pytest_unconfigure() -> None:
+    if (budget := sys.modules.get("gradstudio.session.footprint.budget")) is not None:
+        budget.ASKED.end()  # its process, which would outlive this one by a moment
     shutil.rmtree(_HOME, ignore_errors=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from free_ports import free_ports
+from meeting_places import meeting_places
 from one_rank import one_rank
 
 from gradstudio.core.experiment import Experiment
@@ -120,9 +120,9 @@ def test_the_rank_that_brought_a_nan_names_its_operation() -> None:
 def test_the_program_prints_the_numbers_of_the_run(case: str, tmp_path: Path) -> None:
     program, helper = tmp_path / "train.py", Path(__file__).parent.parent / "session" / "ranks_by_torchrun.py"
     program.write_text(script(SMALL.with_texts(case.split())), encoding="utf-8")
-    [port] = free_ports(1)
-    command = [sys.executable, str(helper)]
-    ranks = [subprocess.Popen([*command, str(rank), "2", port, str(program)]) for rank in range(2)]
+    [place] = meeting_places(1)
+    command, words = [sys.executable, str(helper)], ["2", str(place.port), str(program)]
+    ranks = [subprocess.Popen([*command, str(rank), *words]) for rank in range(2)]
     assert [rank.wait() for rank in ranks] == [0, 0]
     printed = [[float(word) for word in line.split()] for line in program.with_suffix(".txt").read_text().splitlines()]
     rows = trained(*case.split())

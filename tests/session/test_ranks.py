@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from free_ports import free_ports
+from meeting_places import meeting_places
 from waiting import until
 
 from gradstudio.core.experiment import KNOBS, Experiment
@@ -203,7 +203,8 @@ def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
         programs.append(tmp_path / f"{number}.py")
         experiment = SMALL.with_texts([*case.split(), "run.steps=5"])
         programs[-1].write_text(script(experiment), encoding="utf-8")
-    asked = [word for pair in zip(free_ports(len(CASES)), map(str, programs), strict=True) for word in pair]
+    places = meeting_places(len(CASES))
+    asked = [word for place, program in zip(places, programs, strict=True) for word in (str(place.port), str(program))]
     command = [sys.executable, str(Path(__file__).parent / "ranks_by_torchrun.py")]
     ranks = [
         subprocess.Popen([*command, str(rank), "2", *asked], stderr=subprocess.PIPE, text=True) for rank in range(2)

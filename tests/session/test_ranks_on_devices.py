@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from free_ports import free_ports
+from meeting_places import meeting_places
 from one_rank import one_rank
 from waiting import PATIENCE, until
 
@@ -328,8 +328,9 @@ def test_a_program_that_chooses_for_itself_prints_the_numbers_of_the_run(tmp_pat
     program = tmp_path / "train.py"
     program.write_text(script(SMALL.with_texts(given)), encoding="utf-8")
     helper = str(Path(__file__).parent / "ranks_by_torchrun.py")
-    [port] = free_ports(1)
-    ranks = [subprocess.Popen([sys.executable, helper, str(rank), "2", port, str(program)]) for rank in range(2)]
+    [place] = meeting_places(1)
+    words = ["2", str(place.port), str(program)]
+    ranks = [subprocess.Popen([sys.executable, helper, str(rank), *words]) for rank in range(2)]
     assert [rank.wait() for rank in ranks] == [0, 0]
     printed = [line.split() for line in program.with_suffix(".txt").read_text().splitlines()]
     rows = trained(*given, steps=4)
