@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import repeat
 from operator import is_
-from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from gradstudio.engine.torch_internals import parts
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
 from gradstudio.engine.torch_internals.entry_points import are_plain_floats, entry_points
 from gradstudio.session.library.store import MOST_LAYERS
+from gradstudio.watching.waiting_rows import Spare
 
 
 class NotMeasurable(Exception):
@@ -62,7 +62,6 @@ class Change(NamedTuple):
 
 
 _NO_LAYERS = np.empty((len(LAYER_METRICS), 0))
-MOST_SPARE = 72  # arrays for rows that wait to be recorded, and a few more
 NOT_MEASURED = Change(UNKNOWN, UNKNOWN, UNKNOWN)
 
 
@@ -98,7 +97,7 @@ class Parameters:
         self._write = struct.Struct(f"{len(self.sizes)}q").pack_into
         self._nowhere = np.zeros(len(self.sizes), np.int64)
         self._no_marks = [-1] * len(self.tensors)
-        self._layers = Spare((len(LAYER_METRICS), len(self.tensors)))
+        self._layers = Spare(len(self.tensors))
         self._held: list[Tensor | None] = []
         self._held_at: list[int] = []  # where they lie themselves, also those that are copied
         self._asked = None if any(map(Tensor.is_neg, self.tensors)) else asked_in_loops(self.tensors)
@@ -273,30 +272,6 @@ def asked_in_loops(tensors: Sequence[Tensor]) -> Addresses | None:
     keeps the tensors alive."""
     entry = entry_points()
     return None if entry is None else Addresses(tensors, entry)
-
-
-class Spare:
-    """Arrays of one shape, each given out again once nobody holds it. To get fresh memory at every step takes ten times
-    as long."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._shape, self._next = shape, 0
-        self._references = 0  # to an array that nobody else holds, as this version of Python counts them
-        self._arrays: list[np.ndarray] = []
-
-    def take(self) -> np.ndarray:
-        """Return an array that nobody else holds, with anything in it."""
-        arrays, place = self._arrays, self._next % MOST_SPARE
-        self._next = place + 1
-        if fresh := place == len(arrays):
-            arrays.append(np.empty(self._shape))
-        found = arrays[place]
-        references = getrefcount(found)
-        if fresh:
-            self._references = references
-        elif references > self._references:
-            found = arrays[place] = np.empty(self._shape)
-        return found
 
 
 def _pointer(tensor: Tensor | None) -> int:

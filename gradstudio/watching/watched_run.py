@@ -33,11 +33,11 @@ from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.remote import Remote
 from gradstudio.watching.script_facts import experiment_of
 from gradstudio.watching.script_names import module_called, name_of
+from gradstudio.watching.waiting_rows import most_waiting
 
 if TYPE_CHECKING:
     from gradstudio.watching.heard_steps import Observer
 
-MOST_WAITING = 64  # rows that wait to be recorded; the library's thread records them whenever it looks
 LONGEST_ID = 40  # characters of the script's name in the id of a run
 
 
@@ -78,7 +78,8 @@ class WatchedRun:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.id = f"{script.stem}-{stamp}-{secrets.token_hex(4)}"
         self._run: Run | None = None
-        self._rows: deque[MeasuredStep | Row] = deque()  # that wait to be recorded together, in a third of the time
+        self._rows: deque[MeasuredStep | Row] = deque()  # that wait to be recorded together
+        self._most_waiting = most_waiting(len(layers))
         self._recording = threading.RLock()  # held while rows are recorded, as the library's thread does it too
         self.provenance: Provenance | None = None
         self.unknown = ""  # why it is not known, a sentence
@@ -238,7 +239,7 @@ class WatchedRun:
             return
         before = self._run.first_nonfinite_step
         self._rows.append(made)
-        if broke or made.skipped or self._at_once or len(self._rows) >= MOST_WAITING:
+        if broke or made.skipped or self._at_once or len(self._rows) >= self._most_waiting:
             self._at_once = False
             self.gather()
         self.diverges_now = before is None and self._run.first_nonfinite_step is not None

@@ -21,7 +21,6 @@ from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.watching import births
-from gradstudio.watching.parameters import MOST_SPARE, Spare
 from gradstudio.watching.script_facts import settings_of
 from gradstudio.watching.watched import Watched
 
@@ -452,13 +451,3 @@ def test_a_layer_that_is_never_called_did_not_vanish(watch: Watch, to_none: bool
     assert "vanishing_gradient" not in run.findings
     assert run.findings["unused_layers"].layers == ("0.weight", "0.bias")
     assert [names for _, names in run.history.unused] == [("0.weight", "0.bias")]
-
-
-def test_an_array_is_given_again_only_when_nobody_holds_it() -> None:
-    spare = Spare((2, 3))
-    held = [spare.take() for _ in range(2 * MOST_SPARE)]
-    assert len({id(each) for each in held}) == 2 * MOST_SPARE
-    view, kept = held[-1][0], id(held[-1])
-    del held
-    again = {id(spare.take()) for _ in range(MOST_SPARE)}
-    assert len(again) == MOST_SPARE and kept not in again and len(view) == 3

@@ -1,0 +1,44 @@
+"""Room for rows that wait to be recorded: how many may, and the arrays that hold their layers."""
+
+from __future__ import annotations
+
+from sys import getrefcount
+
+import numpy as np
+
+from gradstudio.core.history import LAYER_METRICS
+
+# Those of half a second: the library's thread then records them, many at a time, which takes half as long as a few at
+# a time between two steps of the script, and leaves the script its caches.
+MOST_ROWS = 512
+MOST_BYTES = 4 << 20  # of their layers
+
+
+def most_waiting(layers: int) -> int:
+    """Return how many rows of so many layers may wait."""
+    return max(1, min(MOST_ROWS, MOST_BYTES // (8 * len(LAYER_METRICS) * max(1, layers))))
+
+
+class Spare:
+    """Arrays (metrics, layers), float64, each given out again once nobody holds it. To get fresh memory at every step
+    takes ten times as long."""
+
+    def __init__(self, layers: int) -> None:
+        self._shape, self._next = (len(LAYER_METRICS), layers), 0
+        self._most = most_waiting(layers) + 8
+        self._references = 0  # to an array that nobody else holds, as this version of Python counts them
+        self._arrays: list[np.ndarray] = []
+
+    def take(self) -> np.ndarray:
+        """Return an array that nobody else holds, with anything in it."""
+        arrays, place = self._arrays, self._next % self._most
+        self._next = place + 1
+        if fresh := place == len(arrays):
+            arrays.append(np.empty(self._shape))
+        found = arrays[place]
+        references = getrefcount(found)
+        if fresh:
+            self._references = references
+        elif references > self._references:
+            found = arrays[place] = np.empty(self._shape)
+        return found
