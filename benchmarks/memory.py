@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks import footprint
 from benchmarks.table import Figure
 from gradstudio.core import files
+from gradstudio.core.columns import COLUMNS
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import LAYER_METRICS, Layer, Row
 from gradstudio.core.loop_calls import Loop
@@ -54,7 +55,7 @@ def figures() -> Iterator[Figure]:
         "a row, second half / first half",
         second / first,
         most=1.1,
-        note=f"{first:.0f} and {second:.0f} bytes; 104 are its columns",
+        note=f"{first:.0f} and {second:.0f} bytes; {8 * len(COLUMNS)} are its columns",
     )
     yield Figure("memory at most, another metric chosen", found["chosen"], "GB", most=1.2)
     yield Figure(

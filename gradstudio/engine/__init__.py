@@ -1,4 +1,4 @@
-"""Training, the only part of the program that imports torch: trainer.py has the step, step/ its parts, models/ and
+"""Training; nothing else but watching/ imports torch: trainer.py has the step, step/ its parts, models/ and
 tasks/ what is trained on what, gauges/ what is measured, passes/ how a forward and backward pass is made fast.
 May use core; never session or gui."""
 

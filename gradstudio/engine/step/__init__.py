@@ -1,4 +1,4 @@
 """The parts of one optimizer step, one file each: accumulation, losses, precision, loss_scale, gradients, clipping,
-optimizers, sharpness, schedules; when its numbers are read (reading), who is told of it (observer), and checks that
-somebody asked for. The step itself, which calls them in order, is in engine/trainer.py.
+optimizers, sharpness_aware, schedules; when its numbers are read (reading), who is told of it (observer), and checks
+that somebody asked for. The step itself, which calls them in order, is in engine/trainer.py.
 May use core, engine/gauges, engine/passes, engine/models and engine/tasks; never the trainer."""
