@@ -3,6 +3,8 @@ and each plot tells its figures."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
 from PySide6.QtTest import QTest
@@ -85,6 +87,14 @@ def test_whatever_has_the_focus_says_what_it_is(qtbot: QtBot, window: Window) ->
                     dialog.close()
     assert {"rewind", "twins", "paste_preset", "about", "list_keys"} <= opened
     assert not found, "\n".join(sorted(found))
+
+
+def test_a_message_says_what_its_buttons_do(window: Window) -> None:
+    bar = window.message
+    bar.show_error("It broke.", "in detail", action=("Undo", lambda: None))
+    assert {bar.copy.toolTip(), bar.action.accessibleDescription()} > {"It broke."} and not faults(window)
+    bar.show_news("Written.", Path("report.html"))
+    assert bar.open.toolTip() == "Open report.html" and not faults(window)
 
 
 def goes_round(window: Window) -> None:

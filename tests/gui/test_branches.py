@@ -24,7 +24,7 @@ from gradstudio.gui.branches.branch_list import BranchList, Member
 from gradstudio.gui.drawing.overlay import MOST, Overlays
 from gradstudio.gui.runs.runs_controller import FAMILY, relatives
 from gradstudio.gui.window import Window
-from gradstudio.session.library.store import LONGEST_TITLE, Entry, Library
+from gradstudio.session.library.store import LONGEST_TITLE, Entry, Library, LibraryError
 from gradstudio.session.record.branches import Family, fork
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -215,6 +215,25 @@ def test_going_away_stops_what_goes_and_offers_it(qtbot: QtBot, make_window: Cal
     qtbot.mouseClick(window.message.action, LEFT)
     assert window.simulator.run is run
     qtbot.waitUntil(lambda: row(window, run).words.outcome[0] == "stopped", timeout=LONG)
+
+
+def test_a_name_reaches_a_library_that_was_held(
+    qtbot: QtBot, tree: tuple[Window, list[Run]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, (_, lower, _, _) = tree
+    written(qtbot, lower)
+    rename, refused = Library.rename, []
+
+    def held(library: Library, run: str, title: str) -> None:
+        if len(refused) < 2:
+            refused.append(title)
+            raise LibraryError("another program holds it")
+        rename(library, run, title)
+
+    monkeypatch.setattr(Library, "rename", held)
+    window.branches.rename(lower.id, "Named")
+    qtbot.waitUntil(lambda: entries()[lower.id].title == "Named", timeout=LONG)
+    assert refused == ["Named", "Named"] and not window.message.shown
 
 
 def test_renamed_in_place(qtbot: QtBot, tree: tuple[Window, list[Run]]) -> None:

@@ -161,10 +161,18 @@ class RunsController(QObject):
 
         self._load([run], begin)
 
-    def rename(self, run: Run) -> None:
-        """Store the title of a run that is over; a run that goes stores its own."""
+    def rename(self, run: Run, tries: int = 8) -> None:
+        """Store the title of a run that is over; a run that goes stores its own. It is tried again where another
+        program holds the library."""
+
+        def later(why: str) -> None:
+            if tries:
+                QTimer.singleShot(RETRY, self, lambda: self.rename(run, tries - 1))
+            else:
+                self._context.message.show_error(f"The run library has the name of before: {why}")
+
         if run.over:
-            self._library.ask(lambda library: library.rename(run.id, run.title), lambda _: self._look_anew())
+            self._library.ask(lambda library: library.rename(run.id, run.title), lambda _: self._look_anew(), later)
 
     # ---- several
 

@@ -33,11 +33,13 @@ class MessageBar(QFrame):
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.copy = QPushButton("Copy details")
+        self.copy.setToolTip("Put the details of the message on the clipboard")
         self.copy.clicked.connect(lambda: QApplication.clipboard().setText(self._details))
         self.open = QPushButton("Open")
         self.open.clicked.connect(lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._file))))
         close = QPushButton("Close")
         close.setAccessibleName("Close the message")
+        close.setToolTip("Close the message (Esc)")
         close.clicked.connect(self.hide)
         QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.hide)
         self._details = ""
@@ -131,6 +133,8 @@ class MessageBar(QFrame):
         self._details, self._file = details, file
         self.copy.setVisible(bool(details))
         self.open.setVisible(file != Path())
+        self.open.setToolTip(f"Open {file}")
+        self.action.setAccessibleDescription(text)
         self.text.setText(text)
         self.setAccessibleName(text)
         self.show()
