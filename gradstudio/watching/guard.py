@@ -28,14 +28,14 @@ def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dic
     return function(*arguments, **named)
 
 
-_call: Callable[..., Any] = _called
+_call: Callable[..., Any] | None = None  # what calls it in place of Python, where torch's compiler was loaded
 
 
 def leave_uncompiled(*_: Any, **__: Any) -> None:
     """Keep torch's compiler away from all that is guarded: a script may compile a whole step. To ask for that imports
     the compiler, so it waits for a script that does."""
     global _call
-    if _call is _called:
+    if _call is None:
         import torch  # only here: the command that begins a script does without
 
         _call = torch.compiler.disable(_called)
@@ -48,7 +48,7 @@ def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Ca
         @wraps(function)
         def careful(*arguments: Any, **named: Any) -> Any:
             try:
-                return _call(function, arguments, named)
+                return function(*arguments, **named) if _call is None else _call(function, arguments, named)
             except Stop as stop:
                 raise stop.asked_for from None
             except Exception as fault:

@@ -56,6 +56,8 @@ class GradientNoise(Looking):
         norm, reached = (history.column(name, start, stop) for name in ("grad_norm", "clipped_norm"))
         with np.errstate(invalid="ignore"):
             other = np.abs(reached - norm) > 0.01 * norm
+            if not other.any():
+                return other
             return other & (norm > 0) & (self._passed_on(history, start, stop) > self.times * norm)
 
     @staticmethod

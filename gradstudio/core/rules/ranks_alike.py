@@ -21,6 +21,8 @@ class RanksAlike(Looking):
     rounding: float = 1e-6
 
     def look(self, history: History, state: Progress) -> None:
+        if not len(history.ranks):
+            return
         start = max(len(history) - LOOK_EVERY, 0)
         norms = history.ranks.rows(start, len(history))[:, :, 0]
         if len(norms) < LOOK_EVERY or not np.isfinite(norms).all():

@@ -22,6 +22,8 @@ class RanksApart(Looking):
     _seen: int = 0
 
     def look(self, history: History, state: Progress) -> None:
+        if not len(history.ranks):
+            return
         steps, drifts = history.measured("rank_drift", self._seen)
         self._seen = len(history)
         if not len(steps) or not (math.isfinite(drifts[-1]) and drifts[-1] > self.share):

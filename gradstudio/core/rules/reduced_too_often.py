@@ -17,6 +17,8 @@ class ReducedTooOften(Looking):
     most: int = 1
 
     def look(self, history: History, state: Progress) -> None:
+        if not len(history.ranks):
+            return
         start = max(len(history) - LOOK_EVERY, 0)
         steps, calls = history.measured("all_reduces", start)
         if not len(steps) or calls.min() <= self.most:

@@ -22,6 +22,8 @@ class UnevenShares(Looking):
     times: float = 1.1
 
     def look(self, history: History, state: Progress) -> None:
+        if not len(history.ranks):
+            return
         start = max(len(history) - LOOK_EVERY, 0)
         weights = history.ranks.rows(start, len(history))[:, :, 4]
         if len(weights) < LOOK_EVERY:
