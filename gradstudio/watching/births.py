@@ -38,7 +38,8 @@ class Births:
     finite. Nothing is copied, and the model computes as before. No method raises for a fault of its own: `unknown`
     says in a sentence why nothing was found."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, guard: Callable[[Any], Any] = lambda function: function) -> None:
+        """`guard` wraps a function that torch calls."""
         self.unknown = ""
         self._model = weakref.ref(model)
         self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of the model
@@ -46,7 +47,9 @@ class Births:
         self._begun: list[KeptPass] = []  # of forward passes within forward passes
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
-        self._passes = 0
+        self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
+        self._guarded_begin, self._guarded_end = guard(self._begin), guard(self._end)
+        self.heard_back = guard(self.came_back)
         self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
         # stops for a NaN may let go of its model before it ends
         self._suspects: dict[KeptPass, PassedOver] = {}  # passes that were not finite and had no gradient by then
@@ -66,12 +69,12 @@ class Births:
             return
         if not self._hooks:
             self._hooks = [
-                model.register_forward_pre_hook(_Hook(self._begin), with_kwargs=True),
-                model.register_forward_hook(_Hook(self._end)),
+                model.register_forward_pre_hook(_Hook(self._guarded_begin), with_kwargs=True),
+                model.register_forward_hook(_Hook(self._guarded_end)),
             ]
         call = module_tables.compiled_call(model)
         if call is not None and self._around not in _chain(call):
-            self._around = _CompiledCall(self._begin, call, self._end, self._model)
+            self._around = _CompiledCall(self._guarded_begin, call, self._guarded_end, self._model)
             module_tables.set_compiled_call(model, self._around)
 
     def detach(self) -> None:
@@ -170,7 +173,16 @@ class Births:
         """Forget the passes whose gradients the script has thrown away. The next one may have been made already."""
         self._back.clear()
         self._roots.clear()
-        self._passes, self._told, self.unknown = 0, False, ""
+        self._finite, self._told, self.unknown = (0, 0), False, ""
+
+    def all_finite(self) -> None:
+        """Hear that all gradients and the loss are finite after a backward pass: what came back so far was the birth of
+        nothing, and its inputs are held no longer."""
+        for kept in self._back:
+            self._suspects.pop(kept, None)
+        self._finite = self._finite[0] + len(self._back), self._finite[1] + len(self._roots)
+        self._back.clear()
+        self._roots.clear()
 
     def of_another(self) -> None:
         """Hear that the backward pass was one of other models: forget what was said of it."""
@@ -182,8 +194,10 @@ class Births:
         if self._latest is None or not self._latest[0].training:
             return
         kept, _ = self._latest
-        held, searching = kept.is_held, self._losses.searching
-        if held and (loss := self._losses.of(kept, self.mark)) is not None:
+        held, searching, loss = kept.is_held, self._losses.searching, None
+        with contextlib.suppress(ProvenanceUnknown):  # of loss code that is too long to be searched
+            loss = self._losses.of(kept, self.mark) if held else None
+        if loss is not None:
             self._suspect(kept, [loss], [])
         elif (not held or searching) and (broken := kept.broken_results):
             self._suspect(kept, [], broken)
@@ -218,7 +232,7 @@ class Births:
         self._back.clear()
         self._roots.clear()
         self._suspects.clear()
-        self._passes, self._latest = 0, None
+        self._finite, self._latest = (0, 0), None
         self._told, self.unknown = False, ""
 
     def remove(self) -> None:
@@ -244,15 +258,14 @@ class Births:
         self._states.after(module, kept.state)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
-            if tensor.requires_grad:
-                node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
+            node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
+            if node is not None:  # a parameter that is given as it is has none, and would keep every hook
                 keep = _Keeper(self, kept, len(kept.given))
                 kept.given.append((tensor.detach(), version(tensor)))
                 kept.gradients.append(None)
                 kept.held_by.append(weakref.ref(keep))
                 autograd_nodes.hear_gradient(tensor, keep)
-                if node is not None:
-                    node.metadata[self.mark] = kept
+                node.metadata[self.mark] = kept
         self._latest = kept, module
 
     def came_back(self, kept: KeptPass, place: int, gradient: Tensor) -> None:
@@ -264,13 +277,11 @@ class Births:
         kept.gradients[place] = gradient.detach()
         if self._latest is not None and self._latest[0] is kept:
             self._latest = None
-        if kept not in self._back:
-            self._passes += 1
-            if self._passes > MOST_PASSES:
-                self._back.clear()
-                self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
-            else:
-                self._back[kept] = None
+        if len(self._back) >= MOST_PASSES:
+            self._back.clear()
+            self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
+        elif not self.unknown.startswith("the step has"):
+            self._back[kept] = None
 
     # ---- the search
 
@@ -304,10 +315,12 @@ class Births:
             raise ProvenanceUnknown("this version of torch cannot be watched")
         if not self._back:
             raise ProvenanceUnknown("no forward pass of the model was seen")
-        for number, kept in enumerate(self._back):
+        finite, roots = self._finite
+        passes, roots = finite + len(self._back), roots + len(self._roots)
+        for number, kept in enumerate(self._back, finite):
             behind = _all_finite(kept.results) and not _all_finite(kept.gradients)
             # a loss of several passes has one backward pass, and none of them is a micro-batch
-            place, of = (0, 1) if 0 < len(self._roots) < len(self._back) else (number, len(self._back))
+            place, of = (0, 1) if 0 < roots < passes else (number, passes)
             # of several outputs one may have been computed from another, as the output of a VAE from its mean, and the
             # gradient of that one comes from within the model too
             several = sum(gradient is not None for gradient in kept.gradients) > 1
@@ -364,7 +377,7 @@ class _Keeper:
         self._births, self._kept, self._place = births, kept, place
 
     def __call__(self, gradient: Tensor) -> None:
-        self._births.came_back(self._kept, self._place, gradient)
+        self._births.heard_back(self._kept, self._place, gradient)
 
 
 class _CompiledCall:

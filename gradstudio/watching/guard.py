@@ -9,6 +9,22 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+_forks = 0  # times that this process was forked off the one before it
+
+
+def forks() -> int:
+    """Return how often this process was forked off the one before it: to ask for its number is a call of the system."""
+    return _forks
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_count_fork)
+
 
 class Stop(Exception):
     """Carries an exception that the script has asked for, past the guards."""
@@ -42,11 +58,15 @@ def leave_uncompiled(*_: Any, **__: Any) -> None:
 
 
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on."""
+    """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on. In a process
+    that is forked off this one, which is not watched, nothing is called."""
+    of_this_process = _forks
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def careful(*arguments: Any, **named: Any) -> Any:
+            if _forks != of_this_process:
+                return None
             try:
                 return function(*arguments, **named) if _call is None else _call(function, arguments, named)
             except Stop as stop:

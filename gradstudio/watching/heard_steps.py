@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -64,7 +65,7 @@ class Observer:
         self._every = every
         self._sink, self.name, self._tensors = sink, name, list(tensors)
         self._model_is_given = model is not None
-        self._guarded_ready = guard(self.make_ready)
+        self._guard, self._guarded_ready = guard, guard(self.make_ready)
         self._guarded_last = guard(self._last)
         # weak, as a script may make a hundred models, one after the other
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
@@ -74,7 +75,7 @@ class Observer:
         self.latest = 0  # number of the latest backward pass that reached it, of those of the process
         self.gone = False  # True once there is nothing left that could be trained
         self._settling = self._settled = False
-        self.births = Births(model) if model is not None else None
+        self.births = Births(model, guard) if model is not None else None
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
         self._seen: list[Tensor] = []  # all that were held by then
         self._seen_trained: list[bool] = []  # which of them were trained
@@ -88,10 +89,11 @@ class Observer:
         self._in_scaler = False
         self._loop, self._settings = HeardLoop(), SettingsReader()
         self.schedules: list[weakref.ref[LRScheduler]] = []
-        self._epochs: list[int] = []  # of the schedules, at the latest backward pass
+        self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self._passed: list[PassedOver] = []  # since the step before
         self._layer_names: list[str] = []  # of the parameters
+        self._has_thrown = False  # whether gradients were thrown away since the step before
         self._passes_over = False  # whether the script has been seen to go on after such a batch
         self._anew()
 
@@ -144,7 +146,7 @@ class Observer:
             self.births.remove()
         if found is not None and found is not model:
             self._model = weakref.ref(found, self._on_gone)
-            self.births = Births(found)
+            self.births = Births(found, self._guard)
 
     @property
     def optimizer(self) -> Optimizer | None:
@@ -217,7 +219,7 @@ class Observer:
         if self._trained is not None and self._are_as_seen():
             return True
         held = self.held()
-        trained = [tensor for tensor in held if tensor.requires_grad]
+        trained = [tensor for tensor in held if tensor.requires_grad and not is_lazy(tensor)]
         ids = tuple(map(id, trained))
         if not ids or ids == self._refused:
             return False
@@ -261,7 +263,7 @@ class Observer:
         """Keep what the run begins with."""
         self._seen, self._seen_trained = held, [tensor.requires_grad for tensor in held]
         self._seen_sizes = sizes(held)
-        self._seen_asked = asked_in_loops(held)
+        self._seen_asked = None if any(map(is_lazy, held)) else asked_in_loops(held)
 
     def _has_grown(self) -> bool:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
@@ -322,6 +324,7 @@ class Observer:
         it has moved the weights by them itself, as for a step that looks ahead, and they are not finite."""
         if not self.micro_batches or self._ready:
             return None
+        self._has_thrown = True
         if self._is_broken and not self._used:
             found, moved = self._thrown_away(), self.parameters.weight_marks() != self._weights_of_pass
             if moved:
@@ -370,6 +373,8 @@ class Observer:
         self._used = False
         if self._is_broken:
             self._weights_of_pass = self.parameters.weight_marks()
+        elif self.births is not None and self._gradient is not None and not self._gradient.nonfinite:
+            self.births.all_finite()
         if self.optimizer is None:
             self.parameters.keep_weights()
         return True
@@ -400,7 +405,7 @@ class Observer:
 
     def _look_at_schedules(self) -> None:
         """See whether a scheduler has moved since the backward pass before."""
-        now = [found.last_epoch for each in self.schedules if (found := each()) is not None]
+        now = [getattr(found, "last_epoch", None) for each in self.schedules if (found := each()) is not None]
         if self.micro_batches and now != self._epochs:
             self._loop.scheduled(self.micro_batches)
         self._epochs = now
@@ -410,7 +415,9 @@ class Observer:
         if self._ready:  # the step before ended with an exception
             self._anew()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
-        if not callable(closure):
+        if not callable(closure) or isinstance(
+            closure, (nn.Module, type)
+        ):  # an optimizer of somebody's own takes these
             self.make_ready()
             return None
 
@@ -432,6 +439,9 @@ class Observer:
         if not self.bind():
             return
         self._ready = True
+        if self._has_thrown and self._gradient is not None and not self.parameters.gradients_are_there:
+            self._gradient = None  # the script has put others there, made of those that it has thrown away
+            heard = UNKNOWN, 0, self.scale
         if self._gradient is None:  # nothing was heard of a backward pass, or it was one for more parameters than these
             self._gradient = self.parameters.measure_gradient()
             self._losses, self.micro_batches, self.scale = heard if heard[1] else (UNKNOWN, 0, self.scale)
@@ -556,6 +566,7 @@ class Observer:
         self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
+        self._has_thrown = False
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
@@ -574,5 +585,8 @@ class Observer:
 
 
 def _rate(optimizer: Optimizer) -> float:
-    group = optimizer.param_groups[0]
-    return float(group["lr"]) if "lr" in group else UNKNOWN
+    """Return the learning rate of the first group; UNKNOWN where that is no number, as of one that finds its own."""
+    rate = optimizer.param_groups[0].get("lr")
+    return (
+        float(rate) if isinstance(rate, (int, float)) or (isinstance(rate, Tensor) and rate.numel() == 1) else UNKNOWN
+    )

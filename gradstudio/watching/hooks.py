@@ -6,10 +6,9 @@ autocast. Nothing of the script's own objects is touched, so models and optimize
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,18 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine.torch_internals import heard_clipping, module_tables
-from gradstudio.watching.guard import guarded, leave_uncompiled
-
-_forks = 0  # times that this process was forked off the one before it
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_count_fork)  # to ask for the number of the process is a call of the system
+from gradstudio.watching.guard import forks, guarded, leave_uncompiled
 
 
 @dataclass(slots=True)
@@ -82,7 +70,7 @@ class Hooks:
 
     def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
-        self._forks = _forks
+        self._forks = forks()
         self._depth = threading.local()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
@@ -123,7 +111,7 @@ class Hooks:
     @property
     def _deaf(self) -> bool:
         """True once removed, and in a process that was forked off this one."""
-        return not self._active or self._forks != _forks
+        return not self._active or self._forks != forks()
 
     # ---- one part of torch each
 
@@ -136,6 +124,8 @@ class Hooks:
             depth = getattr(self._depth, "value", 0)
             if depth or self._deaf:  # the backward pass of a checkpointed part, within another
                 return original(*arguments, **named)
+            if not (arguments and isinstance(arguments[0], Tensor)):
+                arguments, named = _held(arguments, named)
             roots = before(arguments, named)
             self._depth.value = 1
             try:
@@ -150,7 +140,7 @@ class Hooks:
 
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         self._thread = threading.get_ident()
-        tensors = _several(arguments[0] if arguments else named.get("tensors"))
+        tensors = _roots(arguments[0] if arguments else named.get("tensors"))
         gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
         of_thread, without = self._of_thread, (None,) * len(tensors)
         if scaled := of_thread.scaled:
@@ -187,6 +177,8 @@ class Hooks:
     def _after_scaling(self, scaled: Any, scaler: Any, outputs: Any) -> None:
         if scaler.is_enabled():
             self._of_thread.scale = float(scaler.get_scale())
+            if isinstance(scaled, Iterator):  # which only the script may go through
+                return
             pairs = zip(_several(scaled), _several(outputs), strict=False)
             self._of_thread.scaled |= {id(given): each.detach() for given, each in pairs}
 
@@ -266,6 +258,22 @@ class _OfThread(threading.local):
     def __init__(self) -> None:
         self.scaled: dict[int, Tensor] = {}
         self.scale = 1.0
+
+
+def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a backward pass with a tuple for each that can be gone through only once."""
+
+    def held(given: Any) -> Any:
+        return tuple(given) if isinstance(given, Iterator) else given
+
+    return tuple(map(held, arguments)), {name: held(given) for name, given in named.items()}
+
+
+def _roots(tensors: Any) -> tuple[Tensor, ...]:
+    """Return the tensors that a backward pass begins from; () where one is an edge of autograd's graph, whose value is
+    not known."""
+    found = _several(tensors)
+    return found if all([isinstance(each, Tensor) for each in found]) else ()
 
 
 def _several(tensors: Any) -> tuple[Any, ...]:

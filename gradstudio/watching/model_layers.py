@@ -63,7 +63,9 @@ def _size(module: nn.Module) -> tuple[int, int, bool]:
 def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
     """Return the schedulers that have been made for an optimizer."""
     return [
-        found for found in gc.get_objects() if issubclass(type(found), LRScheduler) and found.optimizer is optimizer
+        found
+        for found in gc.get_objects()
+        if issubclass(type(found), LRScheduler) and getattr(found, "optimizer", None) is optimizer
     ]
 
 

@@ -184,7 +184,7 @@ class Parameters:
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
-        if self._are_held_there() if self._held else self._asked is None or self._asked.gradients_are_there:
+        if self.gradients_are_there:
             found = Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
             if found.along_gradient or not found.norm or not scattered.all_zero(gradients, self.sizes):
                 return found  # else the script has set the gradients to 0 within the update
@@ -214,9 +214,12 @@ class Parameters:
         self._at["gradient"] = found = self._addresses(now, at, "gradient")
         return found[1]
 
-    def _are_held_there(self) -> bool:
-        """Return whether gradients that are held still have the memory that was found."""
-        return list(map(_pointer, self._held)) == self._held_at
+    @property
+    def gradients_are_there(self) -> bool:
+        """Whether the gradients that were measured last still have the memory in which they were."""
+        if self._held:
+            return list(map(_pointer, self._held)) == self._held_at
+        return self._asked is None or self._asked.gradients_are_there
 
     def _negated(self) -> bool:
         return any((gradient := tensor.grad) is not None and gradient.is_neg() for tensor in self._single)

@@ -24,6 +24,8 @@ def loss_of(roots: Roots) -> float:
     """Return the sum of what a backward pass began from, without the loss scale; UNKNOWN where that is no number."""
     if (loss := roots.loss) is not None:
         return loss
+    if not roots.tensors:
+        return UNKNOWN
     total = 0.0
     for root, gradient, unscaled in zip(roots.tensors, roots.gradients, roots.unscaled, strict=False):
         if root.numel() != 1:
@@ -40,7 +42,7 @@ def settings_of(
 ) -> Settings:
     """Return the way in which a step treated its gradient."""
     group: Mapping[str, Any] = optimizer.param_groups[0] if optimizer else {}
-    betas = group.get("betas", (0.0, 0.0))
+    betas = group.get("betas") or (0.0, 0.0)
     kind = type(optimizer).__name__.lower() if optimizer else ""
     if kind == "adam" and group.get("decoupled_weight_decay"):
         kind = "adamw"  # the same by another name

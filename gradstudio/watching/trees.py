@@ -6,25 +6,39 @@ and data classes are faults, and the depth has a limit. What somebody's model ta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """Return every tensor in there, in order."""
-    if isinstance(tree, Tensor):
-        return [tree]
+    """Return every tensor in there, in order. What holds itself, as a node that knows its parent, is gone through
+    once."""
+    found: list[Tensor] = []
+    ways, seen = [iter((tree,))], dict[int, Any]()  # held, as an id counts only as long as its object is there
+    while ways:
+        for each in ways[-1]:
+            if isinstance(each, Tensor):
+                found.append(each)
+            elif (branches := _branches(each)) is not None and id(each) not in seen:
+                seen[id(each)] = each
+                ways.append(iter(branches))
+                break
+        else:
+            ways.pop()
+    return found
+
+
+def _branches(tree: Any) -> Iterable[Any] | None:
+    """Return what a tree holds; None for what holds nothing that is looked at."""
     if isinstance(tree, (tuple, list)):
-        branches: Any = tree
-    elif isinstance(tree, dict | Mapping):  # to ask an abstract class takes time
-        branches = tree.values()
-    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        branches = vars(tree).values() if hasattr(tree, "__dict__") else ()
-    else:
-        return []
-    return [tensor for branch in branches for tensor in tensors_of(branch)]
+        return tree
+    if isinstance(tree, dict | Mapping):  # to ask an abstract class takes time
+        return tree.values()
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type) and hasattr(tree, "__dict__"):
+        return vars(tree).values()
+    return None
 
 
 def with_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:

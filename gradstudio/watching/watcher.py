@@ -339,6 +339,9 @@ class Watcher:
         if not self.closed:
             self._hooks.remove()
             say(f"watching ended, the script goes on: {why}")
+            for observer in self._observers:
+                if observer.births is not None:
+                    observer.births.remove()
             self._finish("stopped", f"watching ended: {why}")
 
     def close(self, status: Status | None = None, message: str = "") -> None:

@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, register_jitable
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from gradstudio.core.compiled import compiled
 from gradstudio.engine.torch_internals.entry_points import EntryPoint
@@ -145,8 +146,8 @@ LOOPS = (are_alike, have_no_gradients, places, gradient_places, are_there)
 
 
 def sizes(tensors: Sequence[Tensor]) -> list[int]:
-    """Return how many entries each tensor has."""
-    return list(map(Tensor.numel, tensors))
+    """Return how many entries each tensor has, 0 for one that is not made yet."""
+    return [0 if is_lazy(tensor) else tensor.numel() for tensor in tensors]
 
 
 class Addresses:
