@@ -146,10 +146,10 @@ class Hooks:
         if scaled := of_thread.scaled:
             unscaled = tuple([scaled.get(id(root)) for root in tensors])
             roots = Roots(tensors, gradients or without, of_thread.scale, unscaled)
-            scaled.clear()
         else:
             roots = Roots(tensors, gradients or without, of_thread.scale, without)
-        of_thread.scale = 1.0
+        if not of_thread.several:
+            of_thread.forget()
         self._listener.before_backward(roots)
         return roots
 
@@ -177,6 +177,7 @@ class Hooks:
     def _after_scaling(self, scaled: Any, scaler: Any, outputs: Any) -> None:
         if scaler.is_enabled():
             self._of_thread.scale = float(scaler.get_scale())
+            self._of_thread.several = not isinstance(scaled, Tensor)
             if isinstance(scaled, Iterator):  # which only the script may go through
                 return
             pairs = zip(_several(scaled), _several(outputs), strict=False)
@@ -184,6 +185,7 @@ class Hooks:
 
     def _before_scaled_step(self, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         if scaler.is_enabled():
+            self._of_thread.forget()
             self._listener.before_scaled_step(optimizer)
 
     def _after_scaled_step(self, _given: Any, scaler: Any, optimizer: Optimizer, *_: Any, **__: Any) -> None:
@@ -253,11 +255,15 @@ class Hooks:
 
 class _OfThread(threading.local):
     """What a scaler was given in a thread, by the id of what it gave, and the scale of the latest of them that no
-    backward pass began from yet."""
+    backward pass began from yet; of `several` that were given together, until the scaler steps."""
 
     def __init__(self) -> None:
         self.scaled: dict[int, Tensor] = {}
-        self.scale = 1.0
+        self.forget()
+
+    def forget(self) -> None:
+        self.scaled.clear()
+        self.scale, self.several = 1.0, False
 
 
 def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
