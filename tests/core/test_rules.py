@@ -215,6 +215,24 @@ def test_nonfinite_gradient_beside_a_finite_loss() -> None:
     assert "nonfinite_loss" not in found
 
 
+def test_a_loss_that_nobody_saw_is_not_told_as_nan() -> None:
+    broken = row(4, UNKNOWN, math.nan, nonfinite=(0, 0.1, 0, 0, 0))
+    finding = diagnose([*(row(step, UNKNOWN, 1.0) for step in range(4)), broken])["nonfinite_gradient"]
+    assert finding.evidence == "At step 4 1 gradient entry is NaN or Inf while the loss is not known."
+    assert "still finite" not in finding.meaning and "was not seen" in finding.meaning
+    rows = [row(0, 1.0, 1.0), row(1, UNKNOWN, 1.0), row(2, math.nan, math.nan)]
+    evidence = diagnose(rows)["nonfinite_loss"].evidence
+    assert "One step before, the gradient norm was 1 and the update was 0.001 times as large" in evidence
+
+
+@pytest.mark.parametrize(("step", "loss"), [(0, UNKNOWN), (9, UNKNOWN), (9, 1.0)])
+def test_an_overflow_of_fp16_gradients_needs_no_loss(step: int, loss: float) -> None:
+    made = [row(each, loss, 1.0) for each in range(step)] + [row(step, loss, math.inf, nonfinite=(0, 0.1, 0, 0, 0))]
+    evidence = diagnose([replace(each, settings=FP16) for each in made])["fp16_overflow"].evidence
+    while_ = ", while the loss is 1" if loss == 1 else ""
+    assert f"1 gradient entry of step {step} left the range of fp16{while_}. The largest" in evidence
+
+
 def test_skipped_overflow_is_no_failure() -> None:
     rows = [row(step, 1.0, 1.0) for step in range(30)]
     rows += [row(30 + n, 1.0, math.nan, nonfinite=(1, 1, 1, 1, 1), skipped=True) for n in range(3)]

@@ -15,6 +15,7 @@ from gradstudio.core.knobs import Knob
 from gradstudio.core.loop_calls import Loop, in_words
 from gradstudio.core.presets import LessonStep, Preset
 from gradstudio.core.task_measures import measure
+from gradstudio.core.unknown import UNKNOWN
 from gradstudio.session.record.run import Run, recent_mean
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
@@ -94,9 +95,10 @@ def test_an_infinite_loss_is_called_so() -> None:
     assert describe(run_of([2.0, math.inf])).headline == "Diverged: the loss is Inf at step 1"
 
 
-def test_a_gradient_that_broke_first() -> None:
+@pytest.mark.parametrize("loss", [1.9, UNKNOWN])
+def test_a_gradient_that_broke_first(loss: float) -> None:
     run = run_of([2.0])
-    RunWriter(run).record(row(1, 1.9, grad_norm=math.nan, nonfinite=3))
+    RunWriter(run).record(row(1, loss, grad_norm=math.nan, nonfinite=3))
     assert describe(run).headline == "Diverged: a gradient is NaN or Inf at step 1"
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.history import History, up_to
+from gradstudio.core.history import History, loss_broke, up_to
 from gradstudio.core.text import number, plural
+from gradstudio.core.unknown import is_known
 
 _INPUTS = "problem.scaling=standardized problem.input_scale=1"
 _WIDER = ("precision.dtype=bf16", "precision.dtype=fp32")
@@ -46,7 +46,7 @@ class Fp16Overflow(Looking):
         step = len(history) - 1
         row = history.row(step)
         since = _in_fp16_since(history)
-        at_once = step < since + self.first_steps and not math.isfinite(row["loss"])
+        at_once = step < since + self.first_steps and loss_broke(row["loss"])
         if text := self._text(history, state, since, at_once=at_once):
             self.tell(
                 history,
@@ -79,13 +79,13 @@ class Fp16Overflow(Looking):
             state.broken
             and row["nonfinite"]
             and not row["skipped"]
-            and math.isfinite(row["loss"])
+            and not loss_broke(row["loss"])
             and self._calm(history, step)
         ):
             entries = plural(int(row["nonfinite"]), "gradient entry", "gradient entries")
+            loss = f", while the loss is {number(row['loss'])}" if is_known(row["loss"]) else ""
             return (
-                f"At a loss scale of {number(row['scale'])}, {entries} of step {step:,} left the range of fp16, "
-                f"while the loss is {number(row['loss'])}."
+                f"At a loss scale of {number(row['scale'])}, {entries} of step {step:,} left the range of fp16{loss}."
             )
         return ""
 

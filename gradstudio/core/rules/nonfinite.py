@@ -7,7 +7,8 @@ from typing import ClassVar
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History, loss_broke
-from gradstudio.core.text import number, plural
+from gradstudio.core.text import listed, number, plural
+from gradstudio.core.unknown import is_known
 
 
 class _FirstNonfinite:
@@ -33,6 +34,9 @@ class _FirstNonfinite:
     def evidence(self, history: History, step: int) -> str:
         raise AssertionError("each rule gives its evidence")
 
+    def meaning_of(self, history: History, step: int) -> str:
+        return self.meaning
+
     def _describe(self, history: History, step: int) -> Finding:
         share = history.layer_metric("nonfinite_share", step, step + 1)[0]
         layers = tuple(layer.name for layer, part in zip(history.layers, share, strict=True) if part > 0)
@@ -44,7 +48,7 @@ class _FirstNonfinite:
             step,
             layers,
             self.evidence(history, step),
-            self.meaning,
+            self.meaning_of(history, step),
             self.remedies if step else tuple(remedy for remedy in self.remedies if remedy != "clipping.kind=norm"),
         )
 
@@ -67,12 +71,7 @@ class NonfiniteLoss(_FirstNonfinite):
                 f"The loss is {loss} at the first step, before any update: the inputs, the initial weights or the loss "
                 "function made it so."
             )
-        before = history.row(step - 1)
-        return (
-            f"The loss is {loss} at step {step}. One step before, the loss was {number(before['loss'])}, "
-            f"the gradient norm was {number(before['grad_norm'])}, and the update was "
-            f"{number(before['update_ratio'])} times as large as the weights."
-        )
+        return f"The loss is {loss} at step {step}.{_step_before(history, step)}"
 
 
 class NonfiniteGradient(_FirstNonfinite):
@@ -84,6 +83,10 @@ class NonfiniteGradient(_FirstNonfinite):
         "The loss was still finite, so NaN or Inf was born in the backward pass: in the derivative of the loss or of a "
         "layer, or by overflow. The update carries it into the weights."
     )
+    without_loss = (
+        "The loss of this step was not seen, so NaN or Inf may have been born in the forward pass, in the loss or in "
+        "the backward pass. The update carries it into the weights."
+    )
     remedies = ("precision.dtype=bf16", "precision.scaling=dynamic", "clipping.kind=norm")
 
     def fires(self, history: History, step: int) -> bool:
@@ -93,4 +96,20 @@ class NonfiniteGradient(_FirstNonfinite):
     def evidence(self, history: History, step: int) -> str:
         row = history.row(step)
         entries = plural(int(row["nonfinite"]), "gradient entry is", "gradient entries are")
-        return f"At step {step} {entries} NaN or Inf while the loss is {number(row['loss'])}."
+        loss = number(row["loss"]) if is_known(row["loss"]) else "not known"
+        return f"At step {step} {entries} NaN or Inf while the loss is {loss}."
+
+    def meaning_of(self, history: History, step: int) -> str:
+        return self.meaning if is_known(history.value("loss", step)) else self.without_loss
+
+
+def _step_before(history: History, step: int) -> str:
+    """Return a sentence on what is known of the step before this one; "" where that is nothing."""
+    before = history.row(step - 1)
+    told = (
+        ("loss", f"the loss was {number(before['loss'])}"),
+        ("grad_norm", f"the gradient norm was {number(before['grad_norm'])}"),
+        ("update_ratio", f"the update was {number(before['update_ratio'])} times as large as the weights"),
+    )
+    known = [text for name, text in told if is_known(before[name])]
+    return f" One step before, {listed(known)}." if known else ""

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.history import LOOK_EVERY
+from gradstudio.core.history import LOOK_EVERY, loss_broke
 from gradstudio.core.task_measures import measure
 from gradstudio.core.text import number, percent, plural
 from gradstudio.session import own_model
@@ -89,7 +89,7 @@ def _ended_badly(run: Run) -> State | None:
         return None
     row = run.history.row(step)
     broke = "a gradient is NaN or Inf" if row["nonfinite"] else "the weights are NaN or Inf"
-    what = f"the loss is {number(row['loss'])}" if not np.isfinite(row["loss"]) else broke
+    what = f"the loss is {number(row['loss'])}" if loss_broke(row["loss"]) else broke
     return State("bad", f"Diverged: {what} at step {step:,}", _before(run, step))
 
 
