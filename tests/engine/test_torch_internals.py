@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
@@ -248,6 +249,20 @@ def expected(build: Any, number: int) -> tuple[list[str], bytes]:
 def test_every_part_is_taken_away_somewhere() -> None:
     assert set(WAYS) == {each.name for each in INTERNALS} and len(WAYS) == len(INTERNALS)
     assert parts.problems() == []
+
+
+AT_FIRST_USE: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("around", AT_FIRST_USE)
+def test_a_part_is_there_wherever_it_is_first_used(around: str) -> None:
+    parts.forget()
+    with AT_FIRST_USE[around]():
+        assert parts.problems() == [] and notices.take() == []
 
 
 @pytest.mark.parametrize(("name", "take"), EVERY_WAY)

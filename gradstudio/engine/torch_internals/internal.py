@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+
+import torch
 
 from gradstudio.engine import notices
 
@@ -43,7 +46,8 @@ class Internal:
 
     def _try(self) -> None:
         try:
-            found, why = self._find(), ""
+            with _as_at_first():
+                found, why = self._find(), ""
         except (AttributeError, ImportError):
             found, why = None, "is not there"
         except Exception:  # a private name may do anything
@@ -52,6 +56,18 @@ class Internal:
             self._problem = f"{self.lost}: {self.name} {why or 'does not do what it did'}; {self.price}."
             notices.tell(self._problem)
         self._found = found
+
+
+def _as_at_first() -> ExitStack:
+    """Return a block in which torch computes as it does when it has just been imported. A first use may be within
+    somebody's torch.no_grad, where a trial would fail for the whole process."""
+    block = ExitStack()
+    block.enter_context(torch.inference_mode(False))
+    block.enter_context(torch.enable_grad())
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            block.enter_context(torch.autocast(device, enabled=False))
+    return block
 
 
 def check(holds: bool) -> None:

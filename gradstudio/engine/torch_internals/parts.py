@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from gradstudio.engine.torch_internals import (
     autograd_nodes,
     device_kernels,
@@ -32,16 +30,17 @@ INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isi
 
 
 def try_parts_of_a_watch() -> None:
-    """Try what a watch asks of torch at every step. Two of the trials make a backward pass, which a watch that listens
-    already would take for one of the script's."""
-    with torch.enable_grad():
-        for part in (
-            autograd_nodes.NODE_AT_WORK,
-            autograd_nodes.HOOK_DICT,
-            entry_points.FLOAT_TYPE,
-            entry_points.ENTRY_POINTS,
-        ):
-            part.get()
+    """Try what a watch asks of torch at every step, and at the first NaN. Some of the trials make a backward pass,
+    which a watch that listens already would take for one of the script's."""
+    for part in (
+        autograd_nodes.NODE_AT_WORK,
+        autograd_nodes.HOOK_DICT,
+        entry_points.FLOAT_TYPE,
+        entry_points.ENTRY_POINTS,
+        seen_operations.SEEING,
+        seen_operations.SCHEMA,
+    ):
+        part.get()
 
 
 def problems() -> list[str]:
