@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -52,20 +53,21 @@ def watch(
         raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
     if not module and not Path(arguments[0]).is_file():
         raise WrongRequest(f"no script {arguments[0][:200]}")
+    own = dict(os.environ)  # without what --library sets for this program
     order = {
         "target": module or os.path.abspath(arguments[0]), "arguments": arguments if module else arguments[1:],
         "as_module": bool(module), "name": name, "library": os.path.abspath(library_file(library)),
         "on_nonfinite": on_nonfinite, "every": every, "out": os.path.abspath(out) if out else "", "quiet": quiet,
     }  # fmt: skip
-    _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order))
+    _become([sys.executable, *(["-m", module] if module else []), *arguments], json.dumps(order), own)
 
 
-def _become(command: list[str], order: str) -> NoReturn:
+def _become(command: list[str], order: str, own: Mapping[str, str]) -> NoReturn:
     """Go on as another program, with the same process number, so that signals reach it. It is Python with the script,
-    and `startup/` is where it looks first."""
-    before = os.environ.get("PYTHONPATH")
+    and `startup/` is where it looks first. `own` are the variables that the script is to see."""
+    before = own.get("PYTHONPATH")
     paths = [str(STARTUP), *([before] if before else [])]
-    environment = {**os.environ, "GRADSTUDIO_WATCH": order, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**own, "GRADSTUDIO_WATCH": order, "PYTHONPATH": os.pathsep.join(paths)}
     if before is not None:
         environment["GRADSTUDIO_PYTHONPATH"] = before
     sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,9 +38,12 @@ sys.exit(5)
 """
 
 
-def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "GRADSTUDIO_LIBRARY": str(folder / "runs.db"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment.pop("OMP_NUM_THREADS", None)
+def run(arguments: list[str], folder: Path, library: str = "runs.db") -> subprocess.CompletedProcess[str]:
+    """Run a program in this folder. `library` names the user's own there; "" leaves the variable for it away."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "XDG_DATA_HOME": str(folder)}
+    for name, value in {"OMP_NUM_THREADS": "", "GRADSTUDIO_LIBRARY": library and str(folder / library)}.items():
+        environment.pop(name, None)
+        environment |= {name: value} if value else {}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
     )
@@ -153,6 +157,19 @@ def test_a_script_sees_and_prints_what_it_would_without_the_watch(tmp_path: Path
     assert watched.returncode == plain.returncode == 1 and plain.stdout.startswith("False") and "inner" in plain.stderr
     (told,) = json.loads((tmp_path / "out.json").read_text())
     assert (told["steps"], told["outcome"]) == (1, "failed")
+
+
+@pytest.mark.parametrize("own", ["", "own.db"])
+def test_the_library_that_was_asked_for_is_named_at_the_end_and_no_variable_of_the_script(
+    tmp_path: Path, own: str
+) -> None:
+    (tmp_path / "train.py").write_text(f"import os\nprint(sorted(os.environ.items()))\n{TRAINING}")
+    plain = run(["train.py"], tmp_path, own)
+    watched = run(["-m", "gradstudio", "watch", "--library", "other.db", "train.py"], tmp_path, own)
+    assert watched.stdout == plain.stdout
+    (command,) = re.findall("`gradstudio (.*)` has the rest", watched.stderr)
+    assert command.endswith(f" --library {tmp_path / 'other.db'}")
+    assert run(["-m", "gradstudio", *command.split()], tmp_path, own).returncode == 0
 
 
 def test_a_module_of_a_package_that_imports_torch(tmp_path: Path) -> None:
