@@ -280,13 +280,13 @@ class Observer:
         before = set(self._trained)
         return bool(now) and (set(now) > before or before.isdisjoint(map(id, held)))
 
-    def has(self, gradient: Tensor) -> bool:
-        """Return whether this is the gradient of one of the parameters."""
-        return self._trained is not None and any(tensor.grad is gradient for tensor in self.parameters.tensors)
+    def has_any(self, gradients: set[int]) -> bool:
+        """Return whether one of these is the gradient of one of the parameters. They are ids of tensors that live."""
+        return self._trained is not None and any(id(tensor.grad) in gradients for tensor in self.parameters.tensors)
 
-    def trains(self, tensors: Sequence[Tensor]) -> bool:
-        """Return whether the first of these is one of the parameters."""
-        return bool(tensors) and self._trained is not None and id(tensors[0]) in self._trained
+    def trains_any(self, tensors: set[int]) -> bool:
+        """Return whether one of these, which are ids, is one of the parameters."""
+        return self._trained is not None and not tensors.isdisjoint(self._trained)
 
     # ---- what is heard
 

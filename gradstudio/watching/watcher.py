@@ -240,8 +240,9 @@ class Watcher:
             observer.after_scaled_step()
 
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
+        clipped = set(map(id, gradients or parameters))  # of one call may come to several optimizers
         for observer in self._of_this_thread():
-            if observer.has(gradients[0]) if gradients else observer.trains(parameters):
+            if observer.has_any(clipped) if gradients else observer.trains_any(clipped):
                 observer.clipped(kind, limit)
 
     def after_clipping(self) -> None:

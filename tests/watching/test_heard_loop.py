@@ -259,7 +259,36 @@ def two_models_with_one_optimizer() -> tuple[Any, ...]:
     return step, (both, optimizer)
 
 
-@pytest.mark.parametrize("kind", [gan, lbfgs, two_models_with_one_optimizer])
+def two_optimizers_of_one_model() -> tuple[Any, ...]:
+    model = small_net()
+    first, last = (torch.optim.SGD(each.parameters(), 1e-3) for each in (model[0], model[2]))
+
+    def step() -> None:
+        model.zero_grad(set_to_none=False)
+        square_loss(model).backward()
+        clip_grad_norm_(model.parameters(), 0.1)
+        first.step()
+        last.step()
+
+    return step, (model, first), (model, last)
+
+
+def test_a_clip_of_two_optimizers_that_is_too_early_is_found_for_both(watch: Watch) -> None:
+    model = small_net()
+    optimizers = [torch.optim.SGD(each.parameters(), 1e-3) for each in (model[0], model[2])]
+    watched = [watch(model, each) for each in optimizers]
+    for _ in range(STEPS):
+        model.zero_grad()
+        clip_grad_norm_(model.parameters(), 0.5)
+        square_loss(model).backward()
+        for each in optimizers:
+            each.step()
+    for one in watched:
+        (finding,) = [found for found in in_order(runs_of(one)[0]) if found.rule == "loop_order"]
+        assert finding.evidence.startswith("Called: zero_grad, clip, forward")
+
+
+@pytest.mark.parametrize("kind", [gan, lbfgs, two_models_with_one_optimizer, two_optimizers_of_one_model])
 def test_a_right_loop_of_another_kind_has_no_finding(watch: Watch, kind: Callable[[], tuple[Any, ...]]) -> None:
     step, *pairs = kind()
     watched = [watch(model, optimizer) for model, optimizer in pairs]

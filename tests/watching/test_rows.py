@@ -81,6 +81,23 @@ def test_accumulation_and_clipping_by_value(watch: Watch, to_none: bool) -> None
     assert run.experiment["accumulation.steps"] == 3
 
 
+def test_a_clip_of_all_parameters_is_heard_by_every_optimizer_that_has_some(watch: Watch) -> None:
+    model = small_net()
+    matrices, others = ([each for each in model.parameters() if (each.ndim == 2) == two] for two in (True, False))
+    optimizers = torch.optim.SGD(matrices, 0.05), torch.optim.AdamW(others)
+    watched = [watch(model, each) for each in optimizers]
+    for _ in range(3):
+        model.zero_grad()
+        (100 * square_loss(model)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for each in optimizers:
+            each.step()
+    for one in watched:
+        (run,) = runs_of(one)
+        assert [(each.clipping, each.limit) for _, each in run.history.settings] == [("norm", 1.0)]
+        assert max(run.history.column("clip_coef")) < 1
+
+
 def test_clipping_by_hand_that_torch_does_not_see(watch: Watch) -> None:
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
