@@ -9,8 +9,7 @@ import secrets
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,8 +134,9 @@ class WatchedRun:
         assert self._run is not None
         return replace(row, step=len(self._run.history))
 
-    def begin(self, row: Row, titles: Collection[str] = ()) -> Run:
-        """Make the run, and return it. `titles` are those of the runs before it in this process."""
+    def begin(self, row: Row, titles: Counter[str]) -> Run:
+        """Make the run, and return it. `titles` counts those of the runs before it in this process, and then its own
+        too."""
         observer, script = self.observer, self._script
         assert row.settings is not None
         optimizer = observer.optimizer
@@ -157,7 +157,7 @@ class WatchedRun:
             self._note_passed_over(skipped)
         return self._run
 
-    def _title(self, titles: Collection[str]) -> str:
+    def _title(self, titles: Counter[str]) -> str:
         """Return what was asked for, or 'gan.py: Generator netG'; no other run of the process has it."""
         given = self.observer.name or self._script.name
         parts = [given] if given else [f"{self._script.path.name if self._script.path else 'Watched training'}:"]
@@ -170,8 +170,7 @@ class WatchedRun:
         title = shortened(" ".join(parts).removesuffix(":"), LONGEST_TITLE - 20)
         if title in titles and optimizer:
             title = shortened(f"{title}, {optimizer}", LONGEST_TITLE - 6)
-        again = sum(each == title or each.startswith(f"{title} (") for each in titles)
-        return f"{title} ({again + 1})" if again else title
+        return _not_taken(title, titles)
 
     def _facts(self, row: Row) -> list[tuple[str, str]]:
         """Return what was read off the script's training, as name and value."""
@@ -287,3 +286,13 @@ class WatchedRun:
         elif status == "finished" and self.remote.stopped:  # the script took the interruption, and tidied up
             status = "stopped"
         self._writer.end(status, message, None)
+
+
+def _not_taken(title: str, titles: Counter[str]) -> str:
+    """Return a title with a number behind it where others have it already, and count it among them."""
+    own = title
+    while own in titles:
+        titles[title] += 1
+        own = f"{title} ({titles[title]})"
+    titles[own] += 1
+    return own

@@ -60,6 +60,7 @@ class Watcher:
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
         self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
+        self._titles: Counter[str] = Counter()  # of all runs
         self._writer = LibraryWriter(library, in_sight=False)
         self._guard = guarded(self.give_up)
         self._hooks = Hooks(self, self.give_up)
@@ -314,7 +315,7 @@ class Watcher:
         if not found.has_begun:
             row = made if isinstance(made, Row) else made.row()
             with self._naming:
-                begun = found.begin(row, [other.run.title for other in self.runs if other.run])
+                begun = found.begin(row, self._titles)
                 self.runs.append(found)
             self._writer.follow(begun, hear=found.remote.hear, gather=found.gather)
         found.take(made)
