@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from gradstudio.core.provenance import ProvenanceUnknown
 from gradstudio.engine.operation_watcher import Watcher, values_of
 from gradstudio.engine.passes.watching import storage_of
+from gradstudio.engine.torch_internals import autograd_nodes
 from gradstudio.watching import source_lines
 from gradstudio.watching.kept_pass import KeptPass, Randomness
 from gradstudio.watching.trees import tensors_of, with_tensors
@@ -114,27 +115,38 @@ def _roots(kept: KeptPass, given: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
 def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> list[Tensor]:
     """Return the gradients that come of those that came back to the outputs."""
     wanted = [tensor for tensor in towards if tensor.requires_grad]
-    try:
-        found = torch.autograd.grad(
-            [root for root, _ in roots], wanted, [gradient for _, gradient in roots], allow_unused=True
-        )
-    except RuntimeError as fault:
-        if "use_reentrant" not in str(fault):
-            raise
-        found = _through_checkpoints(roots, wanted)
-    return [gradient for gradient in found if gradient is not None]
+    ends, gradients = [end for end, _ in roots], [gradient for _, gradient in roots]
+    nodes = _nodes_before([end.grad_fn for end in ends])
+    leaves = [node.variable for node in nodes if node.name().endswith("AccumulateGrad")]
+    with _gradients_aside([*wanted, *leaves]):
+        if any(_REENTRANT in node.name() for node in nodes):  # it writes to `grad` and nowhere else
+            torch.autograd.backward(ends, gradients)
+            return [tensor.grad for tensor in wanted if tensor.grad is not None]
+        found = torch.autograd.grad(ends, wanted, gradients, allow_unused=True)
+        return [gradient for gradient in found if gradient is not None]
 
 
-def _through_checkpoints(roots: list[tuple[Tensor, Tensor]], wanted: list[Tensor]) -> list[Tensor | None]:
-    """Return the gradients of a model with reentrant checkpoints, which write to `grad` and nowhere else."""
-    held = [tensor.grad for tensor in wanted]
+_REENTRANT = (
+    "CheckpointFunction"  # the node of a part that is computed again by a backward pass within the backward pass
+)
+
+
+@contextmanager
+def _gradients_aside(tensors: list[Tensor]) -> Iterator[None]:
+    """Let tensors begin without a gradient, and give them their own again; what the script does at the arrival of a
+    gradient, such as to update the weight, is not done."""
+    held = [(tensor, tensor.grad) for tensor in tensors]
+    hooks = [(table, table.copy()) for tensor in tensors if (table := autograd_nodes.hooks_of_arrival(tensor))]
     try:
-        for tensor in wanted:
+        for tensor in tensors:
             tensor.grad = None
-        torch.autograd.backward([root for root, _ in roots], [gradient for _, gradient in roots])
-        return [tensor.grad for tensor in wanted]
+        for table, _ in hooks:
+            table.clear()
+        yield
     finally:
-        for tensor, gradient in zip(wanted, held, strict=True):
+        for table, before in hooks:
+            table.update(before)
+        for tensor, gradient in held:
             tensor.grad = gradient
 
 
@@ -142,17 +154,19 @@ def _inner(given: list[Tensor], places: list[int]) -> set[int]:
     """Return the outputs from which another output was computed, such as the logits of a model that gives its loss too:
     what came back to them came by way of the other one."""
     nodes = {given[place].grad_fn: place for place in places}
-    found: set[int] = set()
-    seen: set[Any] = set()
-    waiting = [node for node in nodes if node is not None]
+    behind = {following for node in _nodes_before(list(nodes)) for following, _ in node.next_functions}
+    return {place for node, place in nodes.items() if node is not None and node in behind}
+
+
+def _nodes_before(ends: list[Any]) -> set[Any]:
+    """Return the nodes of autograd's graph from which others were computed, and these."""
+    found = {end for end in ends if end is not None}
+    waiting = list(found)
     while waiting:
         for following, _ in waiting.pop().next_functions:
-            if following is None or following in seen:
-                continue
-            seen.add(following)
-            waiting.append(following)
-            if following in nodes:
-                found.add(nodes[following])
+            if following is not None and following not in found:
+                found.add(following)
+                waiting.append(following)
     return found
 
 

@@ -80,6 +80,18 @@ def hear_gradient(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
         tensor.register_hook(hook)
 
 
+def hooks_of(tensor: Tensor) -> list[Callable[..., Any]]:
+    """Return the hooks that a gradient of a tensor goes through; none where torch keeps them elsewhere."""
+    return list((getattr(tensor, "_backward_hooks", None) or {}).values())
+
+
+def hooks_of_arrival(tensor: Tensor) -> dict[int, Callable[..., Any]]:
+    """Return the table of what is called once a gradient has arrived at a weight; one of its own where torch keeps it
+    elsewhere."""
+    hooks: Any = getattr(tensor, "_post_accumulate_grad_hooks", None)
+    return {} if hooks is None else hooks
+
+
 def version_of(tensor: Tensor) -> int:
     """Return a number that changes whenever torch writes to a tensor."""
     return tensor._version
