@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
@@ -37,7 +40,35 @@ class Stop(Exception):
 def say(text: str) -> None:
     """Print a line on stderr; stdout belongs to the script."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
-        print(f"gradstudio: {text}", file=sys.stderr, flush=True)
+        print(f"gradstudio: {text}", file=sys.stderr if _stderr is None else _stderr, flush=True)
+
+
+class _OfThread(threading.local):
+    replaying = False
+
+
+_of_thread = _OfThread()
+_stderr: Any = None  # where lines of ours go, while what the script prints is not shown
+
+
+def is_replaying() -> bool:
+    """Return whether this thread makes a pass of the script again, so that nothing of it is to be heard."""
+    return _of_thread.replaying
+
+
+@contextlib.contextmanager
+def replaying() -> Iterator[None]:
+    """Make a pass of the script again in here: what it prints or logs is not shown, and nothing of it is heard."""
+    global _stderr
+    stderr, level, within = _stderr, logging.root.manager.disable, _of_thread.replaying
+    _stderr, _of_thread.replaying = sys.stderr if stderr is None else stderr, True
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            logging.disable(sys.maxsize)  # a handler may hold the stream itself, or a file
+            yield
+    finally:
+        logging.disable(level)
+        _stderr, _of_thread.replaying = stderr, within
 
 
 def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:

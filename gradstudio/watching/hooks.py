@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gradstudio.engine.torch_internals import heard_clipping, module_tables
-from gradstudio.watching.guard import forks, guarded, leave_uncompiled
+from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
+from gradstudio.watching.guard import forks, guarded, is_replaying, leave_uncompiled
 
 
 @dataclass(slots=True)
@@ -72,6 +72,7 @@ class Hooks:
         self._listener = listener
         self._forks = forks()
         self._depth = threading.local()
+        self._node_at_work: Callable[[], Any] = lambda: None  # until a backward pass: to find it makes one
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
         self._of_thread = _OfThread()
@@ -110,8 +111,8 @@ class Hooks:
 
     @property
     def _deaf(self) -> bool:
-        """True once removed, and in a process that was forked off this one."""
-        return not self._active or self._forks != forks()
+        """True once removed, in a process that was forked off this one, and while a pass is made again."""
+        return not self._active or self._forks != forks() or is_replaying()
 
     # ---- one part of torch each
 
@@ -122,13 +123,14 @@ class Hooks:
         @functools.wraps(original)
         def backward(*arguments: Any, **named: Any) -> Any:
             depth = getattr(self._depth, "value", 0)
-            if depth or self._deaf:  # the backward pass of a checkpointed part, within another
+            # the backward pass of a checkpointed part is within another, which on a GPU goes on in a thread of its own
+            if depth or self._deaf or self._node_at_work() is not None:
                 return original(*arguments, **named)
             if not (arguments and isinstance(arguments[0], Tensor)):
                 arguments, named = _held(arguments, named)
-            roots = before(arguments, named)
             self._depth.value = 1
             try:
+                roots = before(arguments, named)
                 given = original(*arguments, **named)
             finally:
                 self._depth.value = 0
@@ -140,6 +142,7 @@ class Hooks:
 
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         self._thread = threading.get_ident()
+        self._node_at_work = autograd_nodes.node_at_work()
         tensors = _roots(arguments[0] if arguments else named.get("tensors"))
         gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
         of_thread, without = self._of_thread, (None,) * len(tensors)

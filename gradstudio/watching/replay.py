@@ -3,12 +3,11 @@ its buffers, the gradients and all random numbers are put back as they were, and
 
 from __future__ import annotations
 
-import io
 import random
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from gradstudio.engine.operation_watcher import Watcher, values_of
 from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.torch_internals import autograd_nodes
 from gradstudio.watching import source_lines
+from gradstudio.watching.guard import replaying
 from gradstudio.watching.kept_pass import KeptPass, Randomness
 from gradstudio.watching.trees import tensors_of, with_tensors
 
@@ -198,7 +198,7 @@ def _nothing_left(model: nn.Module) -> Iterator[None]:
     tensors = {tensor: tensor.clone() for tensor in _state_of(modules)}
     numbers, of_python, of_numpy = Randomness.now(), random.getstate(), np.random.get_state()
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        with replaying(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of what it does to note the lines
             yield
     finally:

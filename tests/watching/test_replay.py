@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from watching.conftest import columns
 
 from gradstudio.watching.births import Births
+from gradstudio.watching.guard import replaying, say
+from gradstudio.watching.hooks import Hooks
+from gradstudio.watching.watched import Watched
 
 
 class Rooted(nn.Module):
@@ -71,3 +77,64 @@ def test_a_weight_of_no_module_keeps_its_gradient() -> None:
     gradient = scale.grad
     assert gradient is not None and births.explain() is not None, births.unknown
     assert scale.grad is gradient
+
+
+# ---- the watch itself
+
+
+class WithinItself(torch.autograd.Function):
+    """Has a backward pass of its own within the backward pass, as a checkpoint has."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(inputs.detach(), weight)
+        return inputs * weight.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        inputs, weight = ctx.saved_tensors
+        with torch.enable_grad():
+            torch.autograd.backward(inputs * weight, gradients[0])
+        return gradients[0] * weight.detach(), None
+
+
+@pytest.mark.parametrize("outer", ["backward", "grad"])
+def test_a_backward_pass_within_another_is_not_heard(outer: str) -> None:
+    listener = Mock()
+    hooks = Hooks(listener, pytest.fail)
+    hooks.install()
+    try:
+        inputs, weight = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+        inputs.sum().backward()
+        outputs = WithinItself.apply(inputs, weight).sum()
+        if outer == "grad":
+            torch.autograd.grad(outputs, inputs)
+        else:
+            torch.autograd.backward(outputs)
+        heard = listener.before_backward.call_count, listener.after_backward.call_count
+        assert heard == ((1, 1) if outer == "grad" else (2, 2)) and weight.grad is not None
+    finally:
+        hooks.remove()
+
+
+def test_a_pass_that_is_made_again_is_not_heard(
+    watch: Callable[..., Watched], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Rooted(reentrant=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    seen = watch(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(5, 3)).sum().backward()
+        optimizer.step()
+    (rows,) = columns(seen, "loss")
+    said = capsys.readouterr().err
+    assert len(rows) == 3 and "born in  the model itself" in said and "watching ended" not in said
+
+
+def test_a_line_of_ours_is_shown_while_a_pass_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with replaying(), replaying():
+        print("of the script", file=sys.stderr)
+        say("of ours")
+    say("of ours too")
+    assert capsys.readouterr().err == "gradstudio: of ours\ngradstudio: of ours too\n"
