@@ -13,7 +13,6 @@ from operator import is_
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
@@ -29,6 +28,7 @@ from gradstudio.watching.guard import say
 from gradstudio.watching.heard_loop import NEAR, HeardLoop
 from gradstudio.watching.hooks import Roots
 from gradstudio.watching.measured_step import MeasuredStep
+from gradstudio.watching.number_format import AutocastHeard
 from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters, asked_in_loops
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.script_facts import SettingsReader, loss_of
@@ -83,7 +83,7 @@ class Observer:
         self._seen_asked: Addresses | None = None
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
-        self.dtype: torch.dtype | None = None
+        self.autocast = AutocastHeard()
         self._rows = 0
         self._scaled_step_rows = 0
         self._in_scaler = False
@@ -240,6 +240,7 @@ class Observer:
             self._sink.refuse(self, str(fault))
             return False
         self._see(held)
+        self._device = ordered[0].device.type
         self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._sink.begin(self, model_layers.described(model, named))
         self._anew()
@@ -359,6 +360,7 @@ class Observer:
                 self._born = self._born_before
                 self.births.of_another()
             return self._ready
+        self.autocast.passed(roots.tensors, self._device, first=not self.micro_batches)
         self.micro_batches += 1
         if self._rules_look:
             self._look_for_unused(self._marks)
@@ -446,6 +448,8 @@ class Observer:
             self._gradient = self.parameters.measure_gradient()
             self._losses, self.micro_batches, self.scale = heard if heard[1] else (UNKNOWN, 0, self.scale)
             self._is_empty = self.parameters.have_no_gradients()
+            if not heard[1]:
+                self.autocast.stepped_alone(self._device)
         if self._is_passed_by:
             self._clipped_norm = UNKNOWN
             return
@@ -527,7 +531,10 @@ class Observer:
             scale=self.scale, skipped=False, nonfinite=nonfinite, update_ratio=UNKNOWN, weight_norm=UNKNOWN,
             accuracy=UNKNOWN, step_seconds=time.perf_counter() - self._clock,
             layers=np.full((len(LAYER_METRICS), len(self.parameters.tensors)), UNKNOWN),
-            settings=self._settings.read(self.optimizer, self.clipping, self.dtype, self.parameters.tensors),
+            settings=self._settings.read(
+                self.optimizer, self.clipping,
+                self.autocast.dtype if ended.after_backward else self.autocast.of_next_pass, self.parameters.tensors,
+            ),
         )  # fmt: skip
 
     # ---- the row
@@ -552,7 +559,7 @@ class Observer:
         made = MeasuredStep(
             self._rows, self._losses, gradient, change, self._clipped_norm, self._heard[0],
             UNKNOWN if optimizer is None else _rate(optimizer), self.scale, skipped, seconds, optimizer is None, loop,
-            self._settings.read(optimizer, self.clipping, self.dtype, self.parameters.tensors),
+            self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
         )  # fmt: skip
         if self._passed or (self.births is not None and self.births.has_suspects):

@@ -270,8 +270,10 @@ class Watcher:
                 observer.births.attach()
 
     def autocast(self, dtype: torch.dtype) -> None:
+        if not torch.is_grad_enabled():
+            return  # an evaluation
         for observer in self._of_this_thread():
-            observer.dtype = dtype
+            observer.autocast.entered(dtype)
 
     # ---- what observers see
 

@@ -1,0 +1,74 @@
+"""The number format in which the passes of a step compute, where autocast chooses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class AutocastHeard:
+    """The number format of the step that is being made; None without autocast. A block that is entered says it of the
+    next pass, if that was made in it: an evaluation may be what the block was for, and has no graph."""
+
+    def __init__(self) -> None:
+        self.dtype: torch.dtype | None = None
+        self._entered: torch.dtype | None = None  # since the latest pass
+
+    @property
+    def of_next_pass(self) -> torch.dtype | None:
+        """What is known of a pass of which no backward pass was heard."""
+        return self._entered or self.dtype
+
+    def entered(self, dtype: torch.dtype) -> None:
+        """Hear that an autocast block begins where gradients are wanted."""
+        self._entered = dtype
+
+    def passed(self, roots: Sequence[Tensor], device: str, *, first: bool) -> None:
+        """Hear of a backward pass from these tensors, the first one of a step or a further one. Its graph is looked at
+        where the format seems to have changed."""
+        found, self._entered = self._entered or _autocast_now(device), None
+        if found is self.dtype:
+            return
+        if may_be_cast(roots):
+            self.dtype = found or self.dtype
+        elif first:
+            self.dtype = None
+
+    def stepped_alone(self, device: str) -> None:
+        """Hear of a step whose backward pass was not heard."""
+        self.dtype, self._entered = self._entered or _autocast_now(device), None
+
+
+def may_be_cast(roots: Sequence[Tensor]) -> bool:
+    """Return whether these tensors may have been computed from values in another number format: their graph has a cast,
+    as that of a weight under autocast, or a node that stands for somebody's own or compiled code."""
+    seen: set[Any] = set()
+    waiting: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if not _keeps_format(node.name()):
+            return True
+        waiting += [following for following, _ in node.next_functions if following is not None]
+    return False
+
+
+def _keeps_format(name: str) -> bool:
+    """Return whether this is one of torch's own nodes and no cast: 'AddmmBackward0', 'torch::autograd::AccumulateGrad'.
+    Those of Python functions have no number."""
+    if name.endswith(("AccumulateGrad", "CopySlices")):
+        return True
+    return name[-1].isdigit() and not name.startswith("ToCopyBackward")
+
+
+def _autocast_now(device: str) -> torch.dtype | None:
+    """Return the number format of autocast, if the thread is within a block for this kind of device."""
+    try:
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    except RuntimeError:  # a device without autocast
+        return None
