@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gradstudio.engine.torch_internals import module_tables
+from gradstudio.engine.torch_internals import autograd_nodes, module_tables
 from gradstudio.watching.source_lines import is_own
 
 MOST_ITEMS = 32  # of a container that is kept; a longer one is a record of the training
@@ -36,9 +36,11 @@ class Variable:
     @property
     def value(self) -> Any:
         """What it is now; a container and a tensor as a copy."""
-        return _copied(self._found())
+        return _copied(self.held)
 
-    def _found(self) -> Any:
+    @property
+    def held(self) -> Any:
+        """What it is now; a container and a tensor as that itself."""
         match self.kind:
             case "attribute":
                 return getattr(self.owner(), self.name, _MISSING)
@@ -49,11 +51,17 @@ class Variable:
         except ValueError:  # not set yet
             return _MISSING
 
+    def hold(self, value: Any) -> None:
+        """Make it the very thing that it was."""
+        now = self.held
+        if now is not value and not (self.kind == "attribute" and self.owner() is None):
+            self._delete() if value is _MISSING else self._set(value)
+
     def put_back(self, value: Any) -> None:
         """Make it what it was. A container stays the same object."""
         if value is _NOT_KEPT or (self.kind == "attribute" and self.owner() is None):
             return
-        now = self._found()
+        now = self.held
         if value is _MISSING:
             self._delete() if now is not _MISSING else None
         elif type(value) in (list, dict, set) and type(now) is type(value):
@@ -81,18 +89,41 @@ class Variable:
                 del self.owner.cell_contents
 
 
+class _Seen(set[int]):
+    """What was looked at, and what of it may hold records of the training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variables: list[Variable] = []
+        self.objects: list[Any] = []
+
+
 def variables_of(model: nn.Module) -> Iterator[Variable]:
     """Yield what is to be looked at. A pass changes none of torch's own modules that it depends on."""
-    seen: set[int] = set()
+    return _of_model(model, _Seen())
+
+
+def reached(model: nn.Module) -> tuple[list[Variable], list[Any]]:
+    """Return each variable that is come across, whatever it holds, and each function and object."""
+    seen = _Seen()
+    for _ in _of_model(model, seen):
+        pass
+    return seen.variables, seen.objects
+
+
+def _of_model(model: nn.Module, seen: _Seen) -> Iterator[Variable]:
     for module in model.modules():
         for hook in module_tables.hooks_of(module):
+            yield from _of_callable(hook, seen)
+    for weight in model.parameters():
+        for hook in autograd_nodes.hooks_of(weight):
             yield from _of_callable(hook, seen)
     for module in model.modules():
         if not type(module).__module__.startswith(_NOT_OWN):
             yield from _of_module(module, seen)
 
 
-def _of_module(module: nn.Module, seen: set[int]) -> Iterator[Variable]:
+def _of_module(module: nn.Module, seen: _Seen) -> Iterator[Variable]:
     reference = weakref.ref(module)
     for name, value in (*vars(module).items(), *module.named_buffers(recurse=False)):
         if type(value) in _PLAIN or (type(value) is Tensor and value.numel() == 1):
@@ -102,7 +133,7 @@ def _of_module(module: nn.Module, seen: set[int]) -> Iterator[Variable]:
     for each in type(module).__mro__:
         if id(each) not in seen and not each.__module__.startswith(_NOT_OWN):
             seen.add(id(each))
-            yield from _of_object(each)
+            yield from _of_object(each, seen)
             for value in list(vars(each).values()):
                 if isinstance(value, FunctionType) and is_own(value.__code__.co_filename):
                     yield from _of_callable(value, seen)
@@ -111,7 +142,7 @@ def _of_module(module: nn.Module, seen: set[int]) -> Iterator[Variable]:
 _TABLES = frozenset(vars(nn.Module()))
 
 
-def _of_callable(call: Callable[..., Any], seen: set[int]) -> Iterator[Variable]:
+def _of_callable(call: Callable[..., Any], seen: _Seen) -> Iterator[Variable]:
     """Yield the variables of a function, of what it is bound to, and of the person's own functions that it names."""
     if id(call) in seen or len(seen) > MOST_SEEN or type(call).__module__.startswith("gradstudio."):
         return
@@ -128,8 +159,8 @@ def _of_callable(call: Callable[..., Any], seen: set[int]) -> Iterator[Variable]
         yield from _of_callable(own, seen)
 
 
-def _of_function(function: FunctionType, seen: set[int]) -> Iterator[Variable]:
-    yield from _of_object(function)
+def _of_function(function: FunctionType, seen: _Seen) -> Iterator[Variable]:
+    yield from _of_object(function, seen)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         variable = Variable("cell", id(cell), name, cell)
         yield from _of_variable(variable, seen)
@@ -147,15 +178,16 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
-def _of_variable(variable: Variable, seen: set[int]) -> Iterator[Variable]:
-    value = variable._found()
+def _of_variable(variable: Variable, seen: _Seen) -> Iterator[Variable]:
+    seen.variables.append(variable)
+    value = variable.held
     if _is_kept(value):
         yield variable
     else:
         yield from _within(value, seen)
 
 
-def _within(value: Any, seen: set[int]) -> Iterator[Variable]:
+def _within(value: Any, seen: _Seen) -> Iterator[Variable]:
     """Yield what may be counted in the object that a variable holds."""
     kind = type(value)  # not isinstance, which asks a stand-in for the class of what it stands for
     if kind in (FunctionType, MethodType):
@@ -166,17 +198,23 @@ def _within(value: Any, seen: set[int]) -> Iterator[Variable]:
         of = value if issubclass(kind, type) else kind
         if not str(of.__module__).startswith(_NOT_OWN):
             seen.add(id(value))
-            yield from _of_object(value)
+            yield from _of_object(value, seen)
 
 
-def _of_object(value: Any) -> Iterator[Variable]:
+def _of_object(value: Any, seen: _Seen) -> Iterator[Variable]:
+    seen.objects.append(value)
     try:
         reference, names = weakref.ref(value), vars(value)
-    except TypeError:
+    except Exception:  # it has none, or is somebody's object that may do anything when it is looked at
         return
+    is_class = issubclass(type(value), type)
     for name, each in list(names.items()):
-        if not name.startswith("__") and _is_kept(each):
+        if name.startswith("__"):
+            continue
+        if kept := _is_kept(each):
             yield Variable("attribute", id(value), name, reference)
+        if is_class and (kept or not hasattr(type(each), "__get__")):  # else what it gives may be made anew each time
+            seen.variables.append(Variable("attribute", id(value), name, reference))
 
 
 def _is_kept(value: Any) -> bool:

@@ -21,6 +21,7 @@ from gradstudio.engine.torch_internals import autograd_nodes
 from gradstudio.watching import source_lines
 from gradstudio.watching.guard import replaying
 from gradstudio.watching.kept_pass import KeptPass, Randomness
+from gradstudio.watching.records import records_kept
 from gradstudio.watching.trees import tensors_of, with_tensors
 
 NEAR = 0.01  # largest difference, relative to the largest value, between what was given and what is given again
@@ -191,14 +192,15 @@ def _as_it_was(kept: KeptPass) -> Iterator[None]:
 
 @contextmanager
 def _nothing_left(model: nn.Module) -> Iterator[None]:
-    """Put back whatever is changed in here: attributes and buffers of the modules, random numbers, what is printed."""
+    """Put back whatever is changed in here: attributes and buffers of the modules, what they and hooks write
+    down, random numbers, what is printed."""
     modules = list(model.modules())
     containers = [each for module in modules for each in _containers(module)]
     copies = [each.copy() for each in containers]
     tensors = {tensor: tensor.clone() for tensor in _state_of(modules)}
     numbers, of_python, of_numpy = Randomness.now(), random.getstate(), np.random.get_state()
     try:
-        with replaying(), warnings.catch_warnings():
+        with replaying(), records_kept(model), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of what it does to note the lines
             yield
     finally:
