@@ -122,19 +122,32 @@ def test_a_backward_pass_within_another_is_not_heard(outer: str) -> None:
         hooks.remove()
 
 
-def test_a_pass_that_is_made_again_is_not_heard(
+def test_a_script_that_skips_a_batch_behind_a_checkpoint_is_watched_to_its_end(
     watch: Callable[..., Watched], capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Rooted(reentrant=True)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     seen = watch(model, optimizer)
-    for _ in range(3):
+    for step in range(4):
         optimizer.zero_grad()
-        model(torch.randn(5, 3)).sum().backward()
-        optimizer.step()
+        outputs = model(torch.randn(5, 3)) if step == 1 else model.last(model.first(torch.randn(5, 3)))
+        outputs.square().mean().backward()
+        if step != 1:  # the script skips what is not finite
+            optimizer.step()
     (rows,) = columns(seen, "loss")
     said = capsys.readouterr().err
     assert len(rows) == 3 and "born in  the model itself" in said and "watching ended" not in said
+
+
+def test_the_hooks_hear_nothing_of_it() -> None:
+    model, listener = Rooted(reentrant=True), Mock()
+    births, hooks = with_gradients(model), Hooks(listener, pytest.fail)
+    hooks.install()
+    try:
+        assert births.explain() is not None, births.unknown
+        assert not any(heard for heard in listener.mock_calls if heard.args)
+    finally:
+        hooks.remove()
 
 
 def test_a_line_of_ours_is_shown_while_a_pass_is_made_again(capsys: pytest.CaptureFixture[str]) -> None:
