@@ -4,6 +4,7 @@ of gradient norms: left as it is by a pass that is made again."""
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -29,7 +30,8 @@ _CONTAINERS = (list, set, deque, *_TABLES)
 
 @contextmanager
 def records_kept(model: nn.Module) -> Iterator[None]:
-    """Put back what is changed in here. What is not changed is not touched, as the script may be going through it."""
+    """Put back what is changed in here. What is not changed is not touched, as the script may be going through it.
+    Where the script has other threads, which may have changed it, only numbers and texts at the end of a list go."""
     variables, objects = reached(model)
     held = [(each, each.held) for each in variables]
     found = _found(chain((value for _, value in held), objects))
@@ -41,8 +43,10 @@ def records_kept(model: nn.Module) -> Iterator[None]:
     finally:
         for each, value in held:
             each.hold(value)
+        is_alone = threading.active_count() == 1
         for each, copy in tables:
-            _put_back(each, copy)
+            if is_alone or _has_noted(each, copy):
+                _put_back(each, copy)
         for each, copy, before in tensors:
             if version(each) != before:
                 each.data.copy_(copy)
@@ -107,6 +111,13 @@ def _copied(container: Any) -> Any:
     if type(container) in (set, *_TABLES):
         return set(container) if type(container) is set else dict(container)
     return list(container)
+
+
+def _has_noted(container: Any, before: list[Any]) -> bool:
+    """Return whether numbers or texts were appended to a list, and nothing else."""
+    if type(container) is not list or not _are(container[: len(before)], before):
+        return False
+    return all(type(each) in (int, float, bool, str) for each in container[len(before) :])
 
 
 def _put_back(container: Any, before: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -210,6 +211,22 @@ def test_records_of_the_training_have_no_second_entry(monkeypatch: pytest.Monkey
     before, latest, long = records(), tensors["latest"], len(numbers)
     assert births.explain() is not None, births.unknown
     assert records() == before and tensors["latest"] is latest and long == 102
+
+
+def test_what_another_thread_may_have_changed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    norms: list[float] = []
+    batches = deque([torch.zeros(1)])
+
+    def hear(module: nn.Module, inputs: Any, outputs: Tensor) -> None:
+        norms.append(outputs.sum().item())
+        batches.append(outputs.detach())  # as a thread that reads batches ahead does meanwhile
+
+    model = Rooted()
+    model.first.register_forward_hook(hear)
+    births = with_gradients(model)
+    assert births.explain() is not None, births.unknown
+    assert len(norms) == 1 and len(batches) == 3
 
 
 def test_a_large_table_is_left_alone_and_can_be_gone_through() -> None:
