@@ -21,7 +21,7 @@ from gradstudio.engine.torch_internals import autograd_nodes
 from gradstudio.watching import source_lines
 from gradstudio.watching.guard import replaying
 from gradstudio.watching.kept_pass import KeptPass, Randomness
-from gradstudio.watching.records import records_kept
+from gradstudio.watching.script_records import records_kept
 from gradstudio.watching.trees import tensors_of, with_tensors
 
 NEAR = 0.01  # largest difference, relative to the largest value, between what was given and what is given again

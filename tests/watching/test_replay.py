@@ -21,7 +21,7 @@ from watching.conftest import columns
 from gradstudio.watching.births import Births
 from gradstudio.watching.guard import replaying, say
 from gradstudio.watching.hooks import Hooks
-from gradstudio.watching.records import MOST_BYTES
+from gradstudio.watching.script_records import MOST_BYTES
 from gradstudio.watching.watched import Watched
 
 
