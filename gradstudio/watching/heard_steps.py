@@ -417,9 +417,8 @@ class Observer:
         if self._ready:  # the step before ended with an exception
             self._anew()
         closure = named.get("closure") if "closure" in named else arguments[1] if len(arguments) > 1 else None
-        if not callable(closure) or isinstance(
-            closure, (nn.Module, type)
-        ):  # an optimizer of somebody's own takes these
+        of_its_own = isinstance(closure, (nn.Module, type))  # what the step of somebody's optimizer takes
+        if not callable(closure) or of_its_own:
             self.make_ready()
             return None
 
@@ -594,6 +593,6 @@ class Observer:
 def _rate(optimizer: Optimizer) -> float:
     """Return the learning rate of the first group; UNKNOWN where that is no number, as of one that finds its own."""
     rate = optimizer.param_groups[0].get("lr")
-    return (
-        float(rate) if isinstance(rate, (int, float)) or (isinstance(rate, Tensor) and rate.numel() == 1) else UNKNOWN
-    )
+    if isinstance(rate, Tensor) and rate.numel() != 1:
+        return UNKNOWN
+    return float(rate) if isinstance(rate, (int, float, Tensor)) else UNKNOWN
