@@ -176,6 +176,7 @@ GLOBAL_SUM = torch.zeros(4, 3)
 
 def test_records_of_the_training_have_no_second_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "GLOBAL_SUM", torch.zeros(4, 3))
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # those of other tests may not have ended
     numbers: list[Any] = list(range(100))
     recent, recorder = deque([1, 2, 3], maxlen=3), Recorder()
     tensors: dict[str, Any] = {"first": [torch.zeros(1)]}
