@@ -72,7 +72,7 @@ class Hooks:
         self._listener = listener
         self._forks = forks()
         self._depth = threading.local()
-        self._node_at_work: Callable[[], Any] = lambda: None  # until a backward pass: to find it makes one
+        self._node_at_work = autograd_nodes.node_at_work()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
         self._of_thread = _OfThread()
@@ -126,7 +126,7 @@ class Hooks:
             # the backward pass of a checkpointed part is within another, which on a GPU goes on in a thread of its own
             if depth or self._deaf or self._node_at_work() is not None:
                 return original(*arguments, **named)
-            if not (arguments and isinstance(arguments[0], Tensor)):
+            if "grad_tensors" in named or not (arguments and all([_is_plain(each) for each in arguments[:2]])):
                 arguments, named = _held(arguments, named)
             self._depth.value = 1
             try:
@@ -142,7 +142,6 @@ class Hooks:
 
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         self._thread = threading.get_ident()
-        self._node_at_work = autograd_nodes.node_at_work()
         tensors = _roots(arguments[0] if arguments else named.get("tensors"))
         gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
         of_thread, without = self._of_thread, (None,) * len(tensors)
@@ -267,6 +266,10 @@ class _OfThread(threading.local):
     def forget(self) -> None:
         self.scaled.clear()
         self.scale, self.several = 1.0, False
+
+
+def _is_plain(given: Any) -> bool:
+    return given is None or isinstance(given, Tensor)
 
 
 def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

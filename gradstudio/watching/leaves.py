@@ -1,26 +1,30 @@
-"""The weights that a backward pass reaches, where nobody has named what is trained."""
+"""What a backward pass goes through: the nodes of autograd's graph, and the weights that it reaches, where nobody has
+named what is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 
-def reached(roots: Sequence[Tensor]) -> list[Tensor]:
-    """Return the weights that gradients of these tensors reach, in the order of the forward pass: the parameters among
-    the leaves, or else every leaf."""
+def nodes_before(ends: Iterable[Any]) -> Iterator[Any]:
+    """Yield these nodes of autograd's graph and all from which they were computed, each once; None is no node."""
     seen: set[Any] = set()
-    found: list[Tensor] = []
-    waiting: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
+    waiting = [end for end in ends if end is not None]
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
-        if isinstance(leaf := getattr(node, "variable", None), Tensor):
-            found.append(leaf)
+        yield node
         waiting += [following for following, _ in node.next_functions if following is not None]
-    found = [leaf for leaf in reversed(found) if leaf.is_floating_point()]
+
+
+def reached(roots: Sequence[Tensor]) -> list[Tensor]:
+    """Return the weights that gradients of these tensors reach, in the order of the forward pass: the parameters among
+    the leaves, or else every leaf."""
+    found = [getattr(node, "variable", None) for node in nodes_before(root.grad_fn for root in roots)]
+    found = [leaf for leaf in reversed(found) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     return [leaf for leaf in found if isinstance(leaf, nn.Parameter)] or found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from gradstudio.watching.leaves import nodes_before
 
 
 class AutocastHeard:
@@ -45,17 +46,7 @@ class AutocastHeard:
 def may_be_cast(roots: Sequence[Tensor]) -> bool:
     """Return whether these tensors may have been computed from values in another number format: their graph has a cast,
     as that of a weight under autocast, or a node that stands for somebody's own or compiled code."""
-    seen: set[Any] = set()
-    waiting: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if not _keeps_format(node.name()):
-            return True
-        waiting += [following for following, _ in node.next_functions if following is not None]
-    return False
+    return not all(_keeps_format(node.name()) for node in nodes_before(root.grad_fn for root in roots))
 
 
 def _keeps_format(name: str) -> bool:

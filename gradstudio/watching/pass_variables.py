@@ -103,7 +103,7 @@ def variables_of(model: nn.Module) -> Iterator[Variable]:
     return _of_model(model, _Seen())
 
 
-def reached(model: nn.Module) -> tuple[list[Variable], list[Any]]:
+def variables_and_objects(model: nn.Module) -> tuple[list[Variable], list[Any]]:
     """Return each variable that is come across, whatever it holds, and each function and object."""
     seen = _Seen()
     for _ in _of_model(model, seen):

@@ -21,6 +21,7 @@ from gradstudio.engine.torch_internals import autograd_nodes
 from gradstudio.watching import source_lines
 from gradstudio.watching.guard import replaying
 from gradstudio.watching.kept_pass import KeptPass, Randomness
+from gradstudio.watching.leaves import nodes_before
 from gradstudio.watching.script_records import records_kept
 from gradstudio.watching.trees import tensors_of, with_tensors
 
@@ -117,7 +118,7 @@ def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> lis
     """Return the gradients that come of those that came back to the outputs."""
     wanted = [tensor for tensor in towards if tensor.requires_grad]
     ends, gradients = [end for end, _ in roots], [gradient for _, gradient in roots]
-    nodes = _nodes_before([end.grad_fn for end in ends])
+    nodes = list(nodes_before([end.grad_fn for end in ends]))
     leaves = [node.variable for node in nodes if node.name().endswith("AccumulateGrad")]
     with _gradients_aside([*wanted, *leaves]):
         if any(_REENTRANT in node.name() for node in nodes):  # it writes to `grad` and nowhere else
@@ -127,9 +128,8 @@ def _gradients(roots: list[tuple[Tensor, Tensor]], towards: list[Tensor]) -> lis
         return [gradient for gradient in found if gradient is not None]
 
 
-_REENTRANT = (
-    "CheckpointFunction"  # the node of a part that is computed again by a backward pass within the backward pass
-)
+# The node of a part that is computed again by a backward pass within the backward pass.
+_REENTRANT = "CheckpointFunction"
 
 
 @contextmanager
@@ -155,20 +155,8 @@ def _inner(given: list[Tensor], places: list[int]) -> set[int]:
     """Return the outputs from which another output was computed, such as the logits of a model that gives its loss too:
     what came back to them came by way of the other one."""
     nodes = {given[place].grad_fn: place for place in places}
-    behind = {following for node in _nodes_before(list(nodes)) for following, _ in node.next_functions}
+    behind = {following for node in nodes_before(nodes) for following, _ in node.next_functions}
     return {place for node, place in nodes.items() if node is not None and node in behind}
-
-
-def _nodes_before(ends: list[Any]) -> set[Any]:
-    """Return the nodes of autograd's graph from which others were computed, and these."""
-    found = {end for end in ends if end is not None}
-    waiting = list(found)
-    while waiting:
-        for following, _ in waiting.pop().next_functions:
-            if following is not None and following not in found:
-                found.add(following)
-                waiting.append(following)
-    return found
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.watching.kept_pass import version
-from gradstudio.watching.pass_variables import reached
+from gradstudio.watching.pass_variables import variables_and_objects
 from gradstudio.watching.source_lines import is_own
 
 MOST_LOOKED_AT = 10_000  # containers, objects and tensors
@@ -32,7 +32,7 @@ _CONTAINERS = (list, set, deque, *_TABLES)
 def records_kept(model: nn.Module) -> Iterator[None]:
     """Put back what is changed in here. What is not changed is not touched, as the script may be going through it.
     Where the script has other threads, which may have changed it, only numbers and texts at the end of a list go."""
-    variables, objects = reached(model)
+    variables, objects = variables_and_objects(model)
     held = [(each, each.held) for each in variables]
     found = _found(chain((value for _, value in held), objects))
     tables = [(each, _copied(each)) for each in found if type(each) in _CONTAINERS]

@@ -61,6 +61,11 @@ def of_list(losses: list[Tensor]) -> None:
         scaled.backward()
 
 
+def of_gradients(losses: list[Tensor]) -> None:
+    torch.autograd.backward(losses[0], (each for each in [torch.ones(())]), retain_graph=True)  # type: ignore[arg-type]
+    torch.autograd.backward(losses[1], grad_tensors=iter([None]))  # type: ignore[arg-type]
+
+
 def of_generator(losses: list[Tensor]) -> None:
     torch.autograd.backward(each for each in losses)  # type: ignore[arg-type]
 
@@ -68,7 +73,7 @@ def of_generator(losses: list[Tensor]) -> None:
 SCALER = torch.amp.GradScaler("cpu", init_scale=8.0)
 
 
-@pytest.mark.parametrize("backward", [of_generator, of_scaled, of_list])
+@pytest.mark.parametrize("backward", [of_generator, of_gradients, of_scaled, of_list])
 def test_what_can_be_gone_through_once_is_left_to_the_script(watch: Watch, backward: Callable[[list[Tensor]], object]):
     plain, _ = trained(backward, None)
     losses, one = trained(backward, watch)

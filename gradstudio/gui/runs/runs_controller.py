@@ -169,7 +169,7 @@ class RunsController(QObject):
             if tries:
                 QTimer.singleShot(RETRY, self, lambda: self.rename(run, tries - 1))
             else:
-                self._context.message.show_error(f"The run library has the name of before: {why}")
+                self._context.message.show_error(f"The run has its old name in the run library: {why}")
 
         if run.over:
             self._library.ask(lambda library: library.rename(run.id, run.title), lambda _: self._look_anew(), later)
