@@ -188,7 +188,7 @@ def _before(run: Run, step: int) -> str:
     low = int(np.nanargmin(norms))
     grown = norms[low:][np.isfinite(norms[low:])].max()
     return text + (
-        f" In the {plural(len(norms) - low, 'step', 'steps')} before the end the gradient norm went from "
+        f" In the {plural(len(norms) - low, 'step', 'steps')} before it diverged the gradient norm went from "
         f"{number(norms[low])} to {number(grown)}."
     )
 
