@@ -60,11 +60,15 @@ def made(plan: Plan, path: Path, *, resume: bool = False) -> Mapper:
     return found
 
 
+def children(process: int) -> set[int]:
+    """Return the processes that a process started."""
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return {int(child) for thread in threads for child in (thread / "children").read_text().split()}
+
+
 def descendants(process: int) -> set[int]:
     """Return the processes that a process started, and those that they started."""
-    found: set[int] = set()
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        found |= {int(child) for child in (thread / "children").read_text().split()}
+    found = children(process)
     return found.union(*map(descendants, found))
 
 
