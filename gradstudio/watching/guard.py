@@ -10,14 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 _forks = 0  # times that this process was forked off the one before it
-
-
-def forks() -> int:
-    """Return how often this process was forked off the one before it: to ask for its number is a call of the system."""
-    return _forks
 
 
 def _count_fork() -> None:
@@ -43,63 +38,71 @@ def say(text: str) -> None:
         print(f"gradstudio: {text}", file=sys.stderr if _stderr is None else _stderr, flush=True)
 
 
-class _OfThread(threading.local):
-    replaying = False
-
-
-_of_thread = _OfThread()
+_replaying: set[int] = set()  # threads that make a pass of the script again
 _stderr: Any = None  # where lines of ours go, while what the script prints is not shown
-
-
-def is_replaying() -> bool:
-    """Return whether this thread makes a pass of the script again, so that nothing of it is to be heard."""
-    return _of_thread.replaying
 
 
 @contextlib.contextmanager
 def replaying() -> Iterator[None]:
     """Make a pass of the script again in here: what it prints or logs is not shown, and nothing of it is heard."""
     global _stderr
-    stderr, level, within = _stderr, logging.root.manager.disable, _of_thread.replaying
-    _stderr, _of_thread.replaying = sys.stderr if stderr is None else stderr, True
+    here, stderr, level = threading.get_ident(), _stderr, logging.root.manager.disable
+    is_outermost = here not in _replaying
+    _stderr = sys.stderr if stderr is None else stderr
+    _replaying.add(here)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             logging.disable(sys.maxsize)  # a handler may hold the stream itself, or a file
             yield
     finally:
         logging.disable(level)
-        _stderr, _of_thread.replaying = stderr, within
+        _stderr = stderr
+        if is_outermost:
+            _replaying.discard(here)
 
 
 def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     return function(*arguments, **named)
 
 
-_call: Callable[..., Any] | None = None  # what calls it in place of Python, where torch's compiler was loaded
+class _Compiler(NamedTuple):
+    """What is asked of torch's compiler once it is loaded: whether it reads the code that is at work, what it looks at
+    this thread's calls with, and to call something without it."""
+
+    reads: Callable[[], bool]
+    looker: Callable[[], Any]
+    call_without: Callable[..., Any]
+
+
+_compiler: _Compiler | None = None
 
 
 def leave_uncompiled(*_: Any, **__: Any) -> None:
     """Keep torch's compiler away from all that is guarded: a script may compile a whole step. To ask for that imports
     the compiler, so it waits for a script that does."""
-    global _call
-    if _call is None:
+    global _compiler
+    if _compiler is None:
         import torch  # only here: the command that begins a script does without
 
-        _call = torch.compiler.disable(_called)
+        from gradstudio.engine.torch_internals.compiled_frames import looker
+
+        _compiler = _Compiler(torch.compiler.is_dynamo_compiling, looker(), torch.compiler.disable(_called))
 
 
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on. In a process
-    that is forked off this one, which is not watched, nothing is called."""
+    """Wrap a function that torch calls: a fault in it calls `give_up` with one line, and torch goes on. It is left out
+    while this thread makes a pass again, and in a process that is forked off this one, which is not watched."""
     of_this_process = _forks
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def careful(*arguments: Any, **named: Any) -> Any:
-            if _forks != of_this_process:
+            if _forks != of_this_process or (_replaying and threading.get_ident() in _replaying):
                 return None
             try:
-                return function(*arguments, **named) if _call is None else _call(function, arguments, named)
+                if _compiler is None or not (_compiler.reads() or _compiler.looker() is not None):
+                    return function(*arguments, **named)
+                return _compiler.call_without(function, arguments, named)
             except Stop as stop:
                 raise stop.asked_for from None
             except Exception as fault:

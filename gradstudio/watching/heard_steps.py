@@ -81,6 +81,7 @@ class Observer:
         self._seen_trained: list[bool] = []  # which of them were trained
         self._seen_sizes: list[int] = []
         self._seen_asked: Addresses | None = None
+        self._was_as_seen = False  # whether they were so at the first backward pass of the step
         self._refused: tuple[int, ...] | None = None  # of those that cannot be measured
         self.clipping = ("none", 0.0)
         self.autocast = AutocastHeard()
@@ -270,7 +271,8 @@ class Observer:
         """Return whether parameters have come to be trained beside those that were, as where a layer is unfrozen, or
         in place of them all, or some have other sizes."""
         assert self._trained is not None
-        if self._are_as_seen():
+        self._was_as_seen = self._are_as_seen()
+        if self._was_as_seen:
             return False
         if self.parameters.are_resized:
             return True
@@ -437,7 +439,7 @@ class Observer:
         if self._ready:
             return
         heard = self._losses, self.micro_batches, self.scale
-        if not self.bind():
+        if not (self.micro_batches and self._was_as_seen) and not self.bind():
             return
         self._ready = True
         if self._has_thrown and self._gradient is not None and not self.parameters.gradients_are_there:

@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
-from gradstudio.watching.guard import forks, guarded, is_replaying, leave_uncompiled
+from gradstudio.watching.guard import guarded, leave_uncompiled
 
 
 @dataclass(slots=True)
@@ -70,7 +70,6 @@ class Hooks:
 
     def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
-        self._forks = forks()
         self._depth = threading.local()
         self._node_at_work = autograd_nodes.node_at_work()
         self._thread = threading.get_ident()  # of the latest backward pass
@@ -109,11 +108,6 @@ class Hooks:
             undo()
         self._undo.clear()
 
-    @property
-    def _deaf(self) -> bool:
-        """True once removed, in a process that was forked off this one, and while a pass is made again."""
-        return not self._active or self._forks != forks() or is_replaying()
-
     # ---- one part of torch each
 
     def _hear_backward(self) -> None:
@@ -124,9 +118,9 @@ class Hooks:
         def backward(*arguments: Any, **named: Any) -> Any:
             depth = getattr(self._depth, "value", 0)
             # the backward pass of a checkpointed part is within another, which on a GPU goes on in a thread of its own
-            if depth or self._deaf or self._node_at_work() is not None:
+            if depth or not self._active or self._node_at_work() is not None:
                 return original(*arguments, **named)
-            if "grad_tensors" in named or not (arguments and all([_is_plain(each) for each in arguments[:2]])):
+            if "grad_tensors" in named or not arguments or not _are_plain(*arguments[:2]):
                 arguments, named = _held(arguments, named)
             self._depth.value = 1
             try:
@@ -162,10 +156,10 @@ class Hooks:
         before, after = self._guard(self._listener.before_step), self._guard(self._listener.after_step)
 
         def before_step(optimizer: Optimizer, arguments: Any, named: Any) -> Any:
-            return None if self._deaf else before(optimizer, arguments, named)
+            return before(optimizer, arguments, named) if self._active else None
 
         def after_step(optimizer: Optimizer, _arguments: Any, _named: Any) -> None:
-            if not self._deaf:
+            if self._active:
                 after(optimizer)
 
         handles = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
@@ -210,11 +204,11 @@ class Hooks:
             self._listener.after_copying()
 
     def _on_clipping(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None:
-        if not self._deaf:
+        if self._active:
             self._listener.clipped(kind, limit, gradients, parameters)
 
     def _after_clipping(self) -> None:
-        if not self._deaf:
+        if self._active:
             self._listener.after_clipping()
 
     def _after_making_schedule(self, _given: Any, scheduler: LRScheduler, *_: Any, **__: Any) -> None:
@@ -233,7 +227,7 @@ class Hooks:
 
         @functools.wraps(original)
         def method(*arguments: Any, **named: Any) -> Any:
-            if self._deaf:
+            if not self._active:
                 return original(*arguments, **named)
             if first is not None:
                 first(*arguments, **named)
@@ -268,8 +262,9 @@ class _OfThread(threading.local):
         self.scale, self.several = 1.0, False
 
 
-def _is_plain(given: Any) -> bool:
-    return given is None or isinstance(given, Tensor)
+def _are_plain(tensors: Any, gradients: Any = None) -> bool:
+    """Return whether a backward pass begins from one tensor, with no factor on it or one tensor."""
+    return isinstance(tensors, Tensor) and (gradients is None or isinstance(gradients, Tensor))
 
 
 def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -284,6 +279,8 @@ def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any,
 def _roots(tensors: Any) -> tuple[Tensor, ...]:
     """Return the tensors that a backward pass begins from; () where one is an edge of autograd's graph, whose value is
     not known."""
+    if isinstance(tensors, Tensor):
+        return (tensors,)
     found = _several(tensors)
     return found if all([isinstance(each, Tensor) for each in found]) else ()
 

@@ -222,7 +222,7 @@ class Parameters:
         return self._asked is None or self._asked.gradients_are_there
 
     def _negated(self) -> bool:
-        return any((gradient := tensor.grad) is not None and gradient.is_neg() for tensor in self._single)
+        return any([(gradient := tensor.grad) is not None and gradient.is_neg() for tensor in self._single])
 
     def _addresses(
         self, tensors: Sequence[Tensor | None], before: tuple[list[int], np.ndarray], what: str

@@ -189,6 +189,10 @@ WAYS: dict[str, list[Take]] = {
         exported_as(EntryPoint.LENGTH, "aoti_torch_get_dim"),
         exported_as(EntryPoint.CONTIGUOUS, "aoti_torch_get_layout"),
     ],
+    "torch._C._dynamo.eval_frame.get_eval_frame_callback": [
+        gone(torch._C._dynamo.eval_frame, "get_eval_frame_callback"),
+        gives(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None),
+    ],
     "torch.nn.utils.clip_grad": [unwrapping("_clip_grads_with_norm_"), unwrapping("clip_grad_value_")],
     "torch.segment_reduce": [gone(torch, "segment_reduce"), raises(torch, "segment_reduce")],
     "torch.utils.deterministic.fill_uninitialized_memory": [

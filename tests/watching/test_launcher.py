@@ -87,9 +87,16 @@ for _ in range(4):
 """
 
 
-def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun_by", ["the command", "a line behind what is compiled"])
+def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_compiled(
+    tmp_path: Path, begun_by: str
+) -> None:
     (tmp_path / "train.py").write_text(COMPILED)
-    plain, watched = run(["train.py"], tmp_path), run(["-m", "gradstudio", "watch", "train.py"], tmp_path)
+    (tmp_path / "line.py").write_text(
+        COMPILED.replace("for _ in", "import gradstudio\ngradstudio.watch(net, optimizer)\nfor _ in")
+    )
+    command = ["-m", "gradstudio", "watch", "train.py"] if begun_by == "the command" else ["line.py"]
+    plain, watched = run(["train.py"], tmp_path), run(command, tmp_path)
     assert (watched.stdout, watched.returncode) == (plain.stdout, 0)
     assert all(line.startswith("gradstudio: ") for line in watched.stderr.splitlines())  # torch warned of our code
     library = Library(tmp_path / "runs.db")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradstudio.engine.torch_internals import (
     autograd_nodes,
+    compiled_frames,
     device_kernels,
     entry_points,
     heard_clipping,
@@ -24,6 +25,7 @@ _FILES = (
     autograd_nodes,
     entry_points,
     heard_clipping,
+    compiled_frames,
     device_kernels,
 )
 INTERNALS = tuple(part for file in _FILES for part in vars(file).values() if isinstance(part, Internal))
