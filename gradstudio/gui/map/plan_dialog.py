@@ -25,6 +25,7 @@ from gradstudio.core.text import plural
 from gradstudio.gui.map.panel_values import PanelValues
 from gradstudio.gui.services.context import Context
 from gradstudio.gui.widgets.popups import TemporaryDialog
+from gradstudio.session.map.axis import SEED
 from gradstudio.session.map.map_plan import MOST_SEEDS, Plan, read_plan
 from gradstudio.session.map.proposal import axes, axis_text, proposal
 
@@ -97,7 +98,7 @@ class PlanDialog(TemporaryDialog):
         )
         third, _, values = first.by.partition("=")
         self.third, self.values = QComboBox(), PanelValues()
-        self.third.addItems([NO_THIRD, *(knob.name for knob, _ in self._experiment.items())])
+        self.third.addItems([NO_THIRD, *(knob.name for knob, _ in self._experiment.items() if knob.name != SEED)])
         self.third.setCurrentText(third or NO_THIRD)
         self.cells, self.seeds = _number(first.cells, 2, MOST_CELLS), _number(1, 1, MOST_SEEDS)
         self.steps = _number(first.steps or self._experiment.run.steps, 1, LONGEST_RUN)

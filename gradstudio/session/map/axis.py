@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import Knob, KnobError, Value
@@ -10,6 +11,8 @@ from gradstudio.core.presets import MOST_CELLS
 
 FEWEST = 2  # cells of an axis
 DIGITS = 6  # significant digits of a value between the ends, so that it can be typed
+MORE_DIGITS = (9, 12, 15)  # where the ends are so near to each other that those are too few
+SEED = "run.seed"
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ def read_axis(option: str, text: str, cells: int, experiment: Experiment) -> Axi
     knob = experiment.find_knob(name.strip())
     if knob.kind not in ("float", "int"):
         raise KnobError(f"{option} {knob.name} is not allowed; allowed: a knob whose value is a number")
-    if knob.name == "run.seed":
-        raise KnobError(f"{option} run.seed is not allowed; --seeds trains each cell with several seeds")
+    if knob.name == SEED:
+        raise KnobError(f"{option} {SEED} is not allowed; --seeds trains each cell with several seeds")
     return between(option, knob, (parts[0], parts[1]), cells, log=parts[2:] == ["log"], experiment=experiment)
 
 
@@ -56,12 +59,15 @@ def between(option: str, knob: Knob, ends: tuple[str, str], cells: int, *, log: 
         raise KnobError(f"{option} {knob.name}: FROM must be below TO, and {start!r} is not below {stop!r}")
     if log and start <= 0:
         raise KnobError(f"{option} {knob.name}: a logarithmic axis begins above 0, not at {start!r}")
-    values = [_between(start, stop, index / (cells - 1), log=log) for index in range(1, cells - 1)]
+    shares = [index / (cells - 1) for index in range(1, cells - 1)]
+    exact = [start * (stop / start) ** share if log else start + (stop - start) * share for share in shares]
     if knob.kind == "int":
-        values = [round(value) for value in values]
-    return Axis(knob.name, tuple(dict.fromkeys([start, *values, stop])), log)
+        inner = [round(value) for value in exact]
+    else:
+        rounded = ([float(f"{value:.{digits}g}") for value in exact] for digits in (DIGITS, *MORE_DIGITS))
+        inner = next((found for found in rounded if _rise([start, *found, stop])), exact)
+    return Axis(knob.name, tuple(sorted({start, stop, *(value for value in inner if start < value < stop)})), log)
 
 
-def _between(start: float, stop: float, share: float, *, log: bool) -> float:
-    value = start * (stop / start) ** share if log else start + (stop - start) * share
-    return float(f"{value:.{DIGITS}g}")
+def _rise(values: list[float]) -> bool:
+    return all(one < other for one, other in pairwise(values))

@@ -13,7 +13,7 @@ from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.presets import Preset
 from gradstudio.core.text import number
-from gradstudio.session.map.axis import Axis, read_axis
+from gradstudio.session.map.axis import SEED, Axis, read_axis
 
 MOST_CELLS = 1_000_000
 MOST_SEEDS = 100
@@ -106,6 +106,9 @@ class Plan:
             raise KnobError(f"{self.by or self.x.knob} is mapped twice; allowed: different knobs")
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise KnobError(f"--seeds {self.seeds} is not allowed; allowed: a whole number from 1 to {MOST_SEEDS}")
+        self.experiment.with_value("run.seed", self.experiment.run.seed + self.seeds - 1)
+        if len(self.panels) > MOST_PANELS:
+            raise KnobError(f"{len(self.panels)} panels are not allowed; allowed: at most {MOST_PANELS}")
         if self.cells > MOST_CELLS:
             raise KnobError(f"{self.cells:,} cells are not allowed; allowed: at most {MOST_CELLS:,}")
         changed = [{self.by: value} for value in self.panels] or [{}]
@@ -143,6 +146,8 @@ def from_json(found: Any, path: Path) -> Plan:
         axes = [_axis(found[name], preset.experiment) for name in ("x", "y")]
         panels = tuple(_value(value) for value in found["panels"])
         by, seeds, full = found["by"], found["seeds"], found["full"]
+        if type(seeds) is not int or type(full) is not bool or bool(by) != bool(panels):
+            raise PlanError("its seeds, its panels or its kind of grid")
         plan = Plan(preset, axes[0], axes[1], by, panels, seeds, full)
         plan.check()
         for value in panels:
@@ -182,11 +187,11 @@ def _read_panels(option: str, text: str, experiment: Experiment) -> tuple[str, t
             f"{option} {text[:80]} is not allowed; allowed: KNOB=VALUE,VALUE, such as clipping.kind=none,norm"
         )
     knob = experiment.find_knob(name.strip())
+    if knob.name == SEED:
+        raise KnobError(f"{option} {SEED} is not allowed; --seeds trains each cell with several seeds")
     values = tuple(dict.fromkeys(knob.parse(part) for part in rest.split(",")))
     for value in values:
         experiment.with_value(knob.name, value)
-    if len(values) > MOST_PANELS:
-        raise KnobError(f"{option} {knob.name} has {len(values)} values; allowed: at most {MOST_PANELS}")
     return knob.name, values
 
 
@@ -205,8 +210,11 @@ def _needs(name: str, experiment: Experiment) -> str:
 
 def _axis(found: Any, experiment: Experiment) -> Axis:
     values = tuple(_value(value) for value in found["values"])
-    if len(values) < 2 or list(values) != sorted(set(values)) or not isinstance(found["log"], bool):
+    numbers = all(type(value) in (int, float) and math.isfinite(value) for value in values)
+    if not numbers or len(values) < 2 or list(values) != sorted(set(values)) or type(found["log"]) is not bool:
         raise PlanError("an axis has no rising values")
+    if found["log"] and values[0] <= 0:
+        raise PlanError("a logarithmic axis begins at 0 or below")
     for value in (values[0], values[-1]):
         experiment.with_value(found["knob"], value)
     return Axis(found["knob"], values, found["log"])
