@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradstudio.core.events import Change
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError, Value
+from gradstudio.core.text import clean
 from gradstudio.session.map.outcome import Judge, Trained, reached
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Bench:
                 return self._train(order, stopped, started)
             except Exception as fault:
                 self._kept.clear()  # one may have been left in mid-step
-                text = str(fault).strip().partition("\n")[0][:300]
+                text = clean(str(fault).strip().partition("\n")[0][:300])
                 message = text if isinstance(fault, KnobError) else f"{type(fault).__name__}: {text}"
                 return Trained("failed", -1, math.nan, math.nan, time.perf_counter() - started, message)
 
@@ -62,12 +63,15 @@ class Bench:
             while to_come and to_come[0].step <= trainer.step:
                 change = to_come.pop(0)
                 trainer.change(change.knob, change.value)
+            if not trainer.pass_over(stopped):
+                return None
             row = next(trainer.steps())
             losses.append(row.loss)
             diverged = judge.diverged(row.loss) or row.went_nonfinite
         accuracy = math.nan
         if not diverged:
-            accuracy = (trainer.evaluate() or math.nan) if judge.by_accuracy else math.nan
+            if judge.by_accuracy and (found := trainer.evaluate()) is not None:
+                accuracy = found
             diverged = not trainer.weights_are_finite()
         level = math.nan if diverged else reached(losses)
         outcome = "diverged" if diverged else judge.at_the_end(level, accuracy)
