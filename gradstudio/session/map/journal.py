@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sqlite3
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -52,7 +53,7 @@ class Journal:
     def __init__(self, path: Path, plan: Plan, *, resume: bool) -> None:
         """Begin a journal, or go on with the one that is there. JournalError where it cannot be: it is there and not to
         be gone on with, is no map, or has another plan."""
-        self.path = path
+        self.path, self._plan = path, plan
         if there := os.path.lexists(path):
             if not resume:
                 raise JournalError(f"{path} is there already; --resume goes on with it")
@@ -71,8 +72,9 @@ class Journal:
         except (OSError, sqlite3.Error) as fault:
             raise JournalError(f"{path} cannot be written: {files.reason(fault)}") from None
 
-    def add(self, job: Job, trained: Trained) -> bool:
-        """Write a cell. Return False where it is there already, as another program may go on with the same file."""
+    def add(self, job: Job, trained: Trained) -> Trained:
+        """Write a cell. Return what the file has of it: another program that goes on with the same file may have been
+        faster."""
         spot = job.spot
         environment = json.dumps(trained.environment, sort_keys=True)
         try:
@@ -85,11 +87,13 @@ class Journal:
                     *(trained.message, int(trained.run_again), number.fetchone()[0]),
                 )
                 added = self._database.execute(f"INSERT OR IGNORE INTO cells VALUES ({','.join('?' * len(row))})", row)
-        except sqlite3.Error as fault:
+                if not added.rowcount:
+                    of_it = "WHERE (panel, x, y, seed) = (?, ?, ?, ?)"
+                    ((_, trained),) = _cells(self._database, self._plan, of_it, row[:4])
+        except (sqlite3.Error, ValueError) as fault:
             raise JournalError(f"{self.path} cannot be written: {files.reason(fault)}") from None
-        if added.rowcount:
-            self.results[job] = trained
-        return bool(added.rowcount)
+        self.results[job] = trained
+        return trained
 
     def close(self) -> None:
         """Close the file: afterwards it is one file again, whole."""
@@ -158,7 +162,22 @@ def _begin(path: Path, plan: Plan) -> None:
             database.execute(f"PRAGMA application_id = {APPLICATION}")
             database.execute(f"PRAGMA user_version = {FORMAT}")
             database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        os.link(written, path)  # fails where another program has begun it meanwhile
+        _put(written, path)
+
+
+def _put(written: Path, path: Path) -> None:
+    """Give a whole file its name. FileExistsError where another program has begun it meanwhile."""
+    try:
+        os.link(written, path)
+    except FileExistsError:
+        raise
+    except (OSError, AttributeError):  # a file system without links, as on a USB stick
+        with path.open("xb") as file:
+            try:
+                file.write(written.read_bytes())
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
 
 
 def _check(database: sqlite3.Connection, path: Path) -> None:
@@ -182,19 +201,26 @@ def _read(database: sqlite3.Connection, path: Path) -> Stored:
         plan = plans.from_json(json.loads(about["plan"]), path)
     except PlanError as fault:
         raise ValueError(f"its plan: {fault}") from None
+    return Stored(plan, dict(_cells(database, plan)))
+
+
+def _cells(
+    database: sqlite3.Connection, plan: Plan, which: str = "", values: Sequence[Any] = ()
+) -> Iterator[tuple[Job, Trained]]:
+    """Yield the cells of a plan that are in a file, or those that a condition names. ValueError for what is none."""
     environments = {number: _texts(json.loads(text)) for number, text in database.execute("SELECT * FROM environments")}
-    results = {}
     panels, rows, columns = plan.shape
     for panel, x, y, seed, outcome, step, loss, reached, seconds, message, again, number in database.execute(
-        "SELECT * FROM cells"
+        f"SELECT * FROM cells {which}", values
     ):
-        inside = 0 <= panel < panels and 0 <= x < columns and 0 <= y < rows and 0 <= seed < plan.seeds
-        if not inside or outcome not in OUTCOMES or not isinstance(message, str) or not isinstance(step, int):
+        whole = all(type(each) is int for each in (panel, x, y, seed, step))
+        inside = whole and 0 <= panel < panels and 0 <= x < columns and 0 <= y < rows and 0 <= seed < plan.seeds
+        if not inside or outcome not in OUTCOMES or not isinstance(message, str) or not math.isfinite(float(seconds)):
             raise ValueError(f"its cell {panel}, {x}, {y}")
-        results[Job(Spot(panel, x, y), seed)] = Trained(
+        trained = Trained(
             outcome, step, float(loss), float(reached), float(seconds), message, environments[number], bool(again)
         )
-    return Stored(plan, results)
+        yield Job(Spot(panel, x, y), seed), trained
 
 
 def _texts(found: Any) -> dict[str, str]:

@@ -109,9 +109,9 @@ class Mapper(threading.Thread):
             self._times = [time.monotonic()]
             finished = workers.results(crew, self.plan, jobs, self._paused.is_set, self._cancelled.is_set)
             for done, (job, trained) in enumerate(finished, 1):
-                if journal.add(job, trained):
-                    self.results.append((job, trained))
-                    self._failed += trained.outcome == "failed"
+                kept = journal.add(job, trained)
+                self.results.append((job, kept))
+                self._failed += kept.outcome == "failed"
                 self._times = [*self._times[-MEMORY:], time.monotonic()]
                 self._tell(journal, level, done, len(jobs))
         return False
