@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
-from multiprocessing.synchronize import Event
-from typing import Protocol
+from typing import Any, Protocol
 
 from gradstudio.core.knobs import KnobError
 from gradstudio.session.map import train_cell
@@ -73,12 +72,13 @@ class Pool:
         if sys.platform != "win32":
             # imported once, in the server: a worker is there in a tenth of a second
             self._context.set_forkserver_preload(["gradstudio.engine.trainer", "gradstudio.engine.snapshot", __name__])
-        self._stop: Event = self._context.Event()
+        self._stop = self._context.RawValue("b", 0)  # no Event, whose lock a worker may hold as it is killed
         self._executor: ProcessPoolExecutor | None = None
         self._yielding = yielding
 
     def executor(self) -> Executor:
         if self._executor is None:
+            _start_server()
             self._executor = ProcessPoolExecutor(
                 self.size, mp_context=self._context, initializer=_begin, initargs=(self._stop, self._yielding)
             )
@@ -97,7 +97,7 @@ class Pool:
         return f"{type(fault).__name__}: {str(fault).partition(chr(10))[0][:300]}"
 
     def close(self) -> None:
-        self._stop.set()
+        self._stop.value = 1
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
@@ -111,10 +111,23 @@ def cores() -> int:
 
 
 _bench = train_cell.Bench()
-_stop: Event | None = None  # in a worker process: set once the map is stopped
+_stop: Any = None  # in a worker process: its value is 1 once the map is stopped
 
 
-def _begin(stop: Event, yielding: bool) -> None:
+def _start_server() -> None:
+    """Start the process from which workers are forked, so that Ctrl+C does not reach it while it imports torch."""
+    if sys.platform != "win32":
+        from multiprocessing import forkserver, resource_tracker
+
+        resource_tracker.ensure_running()  # which lets Ctrl+C through again at its end
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a process that is started inherits this
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(stop: Any, yielding: bool) -> None:
     """Set up a worker process: Ctrl+C is for the parent, and no worker outlives it."""
     global _stop
     _stop = stop
@@ -133,7 +146,7 @@ def _end_with_parent() -> None:
 
 def work(order: Order) -> Trained | None:
     """Train a cell in a worker process; None where the map is stopped."""
-    return _bench.train(order, _stop.is_set if _stop else lambda: False)
+    return _bench.train(order, lambda: _stop is not None and bool(_stop.value))
 
 
 def results(

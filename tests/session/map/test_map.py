@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +17,9 @@ from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.presets import MapProposal, Preset
+from gradstudio.session.map import drawing, refine
 from gradstudio.session.map import grid as grids
 from gradstudio.session.map import journal as journals
-from gradstudio.session.map import refine
 from gradstudio.session.map.journal import Journal, JournalError, Stored
 from gradstudio.session.map.map_plan import Job, Plan, Spot, difference, read_plan
 from gradstudio.session.map.outcome import OUTCOMES, Trained
@@ -82,6 +86,55 @@ def test_a_plan_names_what_cannot_be() -> None:
             read_plan(preset, x, y, 8, "", 1, full=False)
 
 
+def test_the_seed_is_no_panel_and_no_seed_is_too_large() -> None:
+    """The seeds of a cell count from the one of the experiment."""
+    axes = "optimizer.lr=0.01:30:log", "model.init_gain=0.1:10:log", 4
+    with pytest.raises(KnobError, match=r"run\.seed is not allowed; --seeds"):
+        read_plan(Preset(id="small", title="Small", experiment=SMALL), *axes, "run.seed=0,1", 1, full=False)
+    last = Preset(id="small", title="Small", experiment=SMALL.with_value("run.seed", 2**31 - 1))
+    assert read_plan(last, *axes, "", 1, full=False).seeds == 1
+    with pytest.raises(KnobError, match=r"run\.seed"):
+        read_plan(last, *axes, "", 2, full=False)
+
+
+@pytest.mark.parametrize("ends", ["1.0000004:1.0000016", "0.1:0.10000001", "1:1.0000000000000004", "0.001:10"])
+@pytest.mark.parametrize("log", ["", ":log"])
+def test_the_values_of_an_axis_rise_however_near_its_ends_are(tmp_path: Path, ends: str, log: str) -> None:
+    preset = Preset(id="small", title="Small", experiment=SMALL)
+    plan = read_plan(preset, f"optimizer.lr={ends}{log}", "model.init_gain=0.1:10", 5, "", 1, full=False)
+    values = list(plan.x.values)
+    assert values == sorted(set(values)) and values[0] == float(ends.split(":")[0]) and len(values) in (3, 5)
+    Journal(tmp_path / "a.map", plan, resume=False).close()
+    assert difference(journals.load(tmp_path / "a.map").plan, plan) == ""
+
+
+@pytest.mark.parametrize("ends", ["0.6:0.9", "2.1:4.9", "0.011:0.019", "0.5:1.5", "0.001:10", "1e-9:1e9"])
+def test_an_axis_has_two_ticks_or_more(ends: str) -> None:
+    preset = Preset(id="small", title="Small", experiment=SMALL)
+    for knob, log in (("clipping.max_norm", ":log"), ("clipping.max_norm", "")):
+        clipped = preset.model_copy(update={"experiment": SMALL.with_value("clipping.kind", "norm")})
+        plan = read_plan(clipped, f"{knob}={ends}{log}", "model.init_gain=0.1:10", 20, "", 1, full=False)
+        told = drawing.ticks(plan.x)
+        places = [place for place, _ in told]
+        assert 2 <= len(told) <= drawing.TICKS and places == sorted(places) and 0.5 <= places[0] < places[-1] <= 19.5
+
+
+def test_a_task_that_is_judged_by_its_accuracy_has_not_learned_at_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradstudio.engine.trainer import Trainer
+
+    ring = Experiment().with_texts(["problem.task=ring", "model.kind=gan", "run.steps=3", "run.device=cpu"])
+    for accuracy, wanted in ((0.0, "stuck"), (1.0, "learned")):
+        monkeypatch.setattr(Trainer, "evaluate", lambda _, found=accuracy: found)
+        cell = Bench().train(Order(ring, ()), lambda: False)
+        assert cell is not None and cell.outcome == wanted
+
+
+def test_a_cell_is_stopped_while_it_passes_batches_over() -> None:
+    asked = iter([False, False, False, True])
+    experiment = SMALL.with_value("problem.skip_batches", 100_000)
+    assert Bench().train(Order(experiment, ()), lambda: next(asked)) is None
+
+
 def test_what_presets_propose_can_be_mapped() -> None:
     found = [preset for path in presets.available() if (preset := presets.read(path)).map]
     assert len(found) >= 4
@@ -131,8 +184,9 @@ def test_a_journal_keeps_every_cell_once_and_its_numbers_exactly(tmp_path: Path)
         Job(Spot(0, 3, 2), 0): trained("diverged", math.inf),
     }
     with Journal(path, plan, resume=False) as journal:
-        assert all(journal.add(job, cell) for job, cell in cells.items())
-        assert not journal.add(*next(iter(cells.items())))
+        assert all(journal.add(job, cell) == cell for job, cell in cells.items())
+        job, cell = next(iter(cells.items()))
+        assert journal.add(job, replace(cell, step=3)) == cell  # what was there first stays
         assert journals.load(path).results == cells  # while it is written
     stored = journals.load(path)
     assert stored.results == cells and difference(stored.plan, plan) == ""
@@ -163,3 +217,49 @@ def test_a_journal_says_in_one_line_why_it_cannot_be_used(tmp_path: Path) -> Non
     database.close()
     with pytest.raises(JournalError, match="other tables"):
         journals.load(path)
+
+
+def with_plan(change: Callable[[dict[str, Any]], object]) -> Callable[[sqlite3.Connection], object]:
+    def damage(database: sqlite3.Connection) -> None:
+        plan = json.loads(database.execute("SELECT content FROM about WHERE name = 'plan'").fetchone()[0])
+        change(plan)
+        database.execute("UPDATE about SET content = ? WHERE name = 'plan'", (json.dumps(plan),))
+
+    return damage
+
+
+HOSTILE: dict[str, Callable[[sqlite3.Connection], object]] = {
+    "a place between cells": lambda database: database.execute("UPDATE cells SET x = 0.5"),
+    "a time without end": lambda database: database.execute("UPDATE cells SET seconds = 'inf'"),
+    "half a seed": with_plan(lambda plan: plan.update(seeds=1.5)),
+    "a knob without panels": with_plan(lambda plan: plan.update(by="model.depth", panels=[])),
+    "panels without a knob": with_plan(lambda plan: plan.update(panels=[1, 2])),
+    "many panels": with_plan(lambda plan: plan.update(by="model.depth", panels=list(range(1, 10_000)))),
+    "an axis of logarithms from 0": with_plan(lambda plan: plan["x"]["values"].__setitem__(0, 0)),
+    "an axis of truths": with_plan(lambda plan: plan["x"].update(values=[False, True])),
+    "an axis without end": with_plan(lambda plan: plan["x"]["values"].append(math.inf)),
+}
+
+
+@pytest.mark.parametrize("fault", HOSTILE)
+def test_a_journal_that_no_program_wrote_is_refused_as_a_whole(tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "a.map"
+    with Journal(path, plan_of(), resume=False) as journal:
+        journal.add(Job(Spot(0, 0, 0), 0), trained())
+    assert len(journals.load(path).results) == 1
+    database = sqlite3.connect(path)
+    with database:
+        HOSTILE[fault](database)
+    database.close()
+    with pytest.raises(JournalError, match=r"a\.map is no map of GradStudio, or it is damaged"):
+        journals.load(path)
+
+
+def test_a_journal_begins_where_files_have_no_second_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on most USB sticks."""
+    path = tmp_path / "a.map"
+    monkeypatch.delattr("os.link")
+    Journal(path, plan_of(), resume=False).close()
+    assert not journals.load(path).results and [each.name for each in tmp_path.iterdir()] == ["a.map"]
+    with pytest.raises(JournalError, match="--resume"):
+        Journal(path, plan_of(), resume=False)

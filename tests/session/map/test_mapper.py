@@ -22,8 +22,10 @@ from gradstudio.core import presets
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.presets import MapProposal, Preset
 from gradstudio.session.map import journal, mapper
+from gradstudio.session.map.journal import Journal
 from gradstudio.session.map.map_plan import Job, Plan, Spot
 from gradstudio.session.map.mapper import Mapper
+from gradstudio.session.map.outcome import Trained
 from gradstudio.session.map.train_cell import Bench, Order
 from gradstudio.session.map.workers import LOST, Pool
 
@@ -51,6 +53,18 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> type[Inline]:
     crew = type("Crew", (Inline,), {})
     monkeypatch.setattr(mapper, "Pool", crew)
     return crew
+
+
+def begun_in_a_group(folder: Path) -> subprocess.Popen[bytes]:
+    """Begin the map `a.map` in a group of its own, as Ctrl+C in a terminal reaches all of it."""
+    preset = folder / "small.toml"
+    proposed = MapProposal(x="optimizer.lr=0.01:30:log", y="model.init_gain=0.1:10:log", cells=24)
+    longer = SMALL.with_value("run.steps", 60)
+    preset.write_text(presets.to_toml(Preset(id="small", title="Small", experiment=longer, map=proposed)))
+    command = [sys.executable, "-m", "gradstudio", "map", str(preset), "--full", "--out", str(folder / "a.map")]
+    return subprocess.Popen(
+        [*command, "--workers", "1", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
 
 
 def made(plan: Plan, path: Path, *, resume: bool = False) -> Mapper:
@@ -134,18 +148,14 @@ def test_values_that_do_not_go_together_fail_with_their_reason(inline: type[Inli
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it finds the processes in /proc")
 def test_a_killed_worker_loses_no_cell_and_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
-    file, preset = tmp_path / "a.map", tmp_path / "small.toml"
-    proposed = MapProposal(x="optimizer.lr=0.01:30:log", y="model.init_gain=0.1:10:log", cells=24)
-    longer = SMALL.with_value("run.steps", 60)
-    preset.write_text(presets.to_toml(Preset(id="small", title="Small", experiment=longer, map=proposed)))
-    command = [sys.executable, "-m", "gradstudio", "map", str(preset), "--full", "--out", str(file), "--workers", "1"]
-    # its own group, as Ctrl+C in a terminal reaches all of them
-    begun = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, start_new_session=True)
+    file = tmp_path / "a.map"
+    begun = begun_in_a_group(tmp_path)
     try:
         until(lambda: file.exists() and len(journal.load(file).results) > 0)
         family = descendants(begun.pid)
         before = len(journal.load(file).results)
-        os.kill(max(family), signal.SIGKILL)  # the last one that was started: the worker
+        (worker,) = family - children(begun.pid)  # the server forks it, which is a child itself
+        os.kill(worker, signal.SIGKILL)
         until(lambda: len(journal.load(file).results) > before + 2)
         family |= descendants(begun.pid)
         os.killpg(begun.pid, signal.SIGINT)
@@ -157,3 +167,33 @@ def test_a_killed_worker_loses_no_cell_and_an_interrupt_leaves_no_process(tmp_pa
     stored = journal.load(file)
     assert told["run"] == len(stored.results) and told["failed"] == 0
     assert any(cell.run_again for cell in stored.results.values())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it finds the processes in /proc")
+def test_an_interrupt_while_the_workers_get_ready_ends_the_map_as_any_other(tmp_path: Path) -> None:
+    begun = begun_in_a_group(tmp_path)
+
+    def imports() -> bool:
+        return any(b"forkserver" in Path(f"/proc/{each}/cmdline").read_bytes() for each in children(begun.pid))
+
+    try:
+        until(imports)
+        os.killpg(begun.pid, signal.SIGINT)
+        _, said = begun.communicate(timeout=PATIENCE)
+    finally:
+        begun.kill()
+    assert begun.returncode == 130 and b"Traceback" not in said and b"--resume" in said
+
+
+def test_of_two_programs_that_make_one_map_both_come_to_its_end(inline: type[Inline], tmp_path: Path) -> None:
+    plan, faster = plan_of(2, full=True), Trained("stuck", 29, 2.0, 2.0, 0.1)
+    jobs = [Job(Spot(0, column, row), 0) for column in (0, 1) for row in (0, 1)]
+
+    def add_to_the_file(experiment: Experiment) -> None:
+        with Journal(tmp_path / "a.map", plan, resume=True) as other:
+            other.add(next(job for job in jobs if plan.experiment_of(job) == experiment), faster)
+
+    inline.before = staticmethod(add_to_the_file)
+    found = made(plan, tmp_path / "a.map")
+    assert found.status == "finished" and dict(found.results) == dict.fromkeys(jobs, faster)
+    assert len(found.results) == 4 and found.progress.run == 4
