@@ -54,14 +54,20 @@ class Files(NamedTuple):
     csv: Path | None
     npz: Path | None
 
-    def check(self) -> None:
-        """Raise WrongRequest or OutputError, before anything is trained, where one of them cannot be."""
+    def check(self, of: Path | None) -> None:
+        """Raise WrongRequest or OutputError, before anything is trained, where one of them cannot be. `of`: the map's
+        own file."""
         from gradstudio.session.files import output
 
         if self.picture and self.picture.suffix not in PICTURES:
             raise WrongRequest(f"--picture {self.picture} is not allowed; allowed: a file name with .png or .svg")
-        for path in filter(None, self):
+        taken = {of.resolve(): "the map itself"} if of else {}
+        for option, path in self._asdict().items():
+            if path is None:
+                continue
             output.check_folder(path.parent)
+            if (other := taken.setdefault(path.resolve(), f"--{option}")) != f"--{option}":
+                raise WrongRequest(f"--{option} {path} is not allowed: {other} is in that file; allowed: another file")
 
     def write(self, stored: Stored) -> None:
         from gradstudio.session.files import output
@@ -108,7 +114,7 @@ def map_(
     trust: Trust = False,
 ) -> None:
     wanted = Files(picture, csv, npz)
-    wanted.check()
+    wanted.check(file if source == "show" else out)
     if source == "show":
         show(file, wanted, as_json=as_json)
     if file is not None:
@@ -133,7 +139,8 @@ def map_(
     for option, given in (("--x", x), ("--y", y)):
         if not given:
             raise WrongRequest(f"{option} is missing: gradstudio map SOURCE --x KNOB=FROM:TO --y ... --out FILE.map")
-    plan = read_plan(preset, x, y, cells or (proposed.cells if proposed else CELLS), by, seeds, full=full)
+    usual = proposed.cells if proposed else CELLS
+    plan = read_plan(preset, x, y, usual if cells is None else cells, by, seeds, full=full)
     agree(request.experiment, trusted=trust)
     make(plan, out, wanted, resume=resume, workers=workers, on=on, as_json=as_json, quiet=quiet)
 
