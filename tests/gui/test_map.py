@@ -22,7 +22,9 @@ from gradstudio.gui.map.plan_dialog import NO_THIRD, PlanDialog
 from gradstudio.gui.services import file_choice
 from gradstudio.gui.window import Window
 from gradstudio.session.map import journal, mapper
+from gradstudio.session.map.journal import Journal, JournalError
 from gradstudio.session.map.map_plan import Job, Plan, Spot, read_plan
+from gradstudio.session.map.outcome import Trained
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.watched_script import WatchedScript
 
@@ -258,3 +260,51 @@ def test_closing_ends_the_work_and_keeps_what_is_known(qtbot: QtBot, window: Win
     (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
     assert not [other for other in path.parent.iterdir() if other != path]
     assert journal.load(path).plan.cells == 144
+
+
+def test_a_map_that_is_opened_twice_is_whole_both_times(qtbot: QtBot, window: Window) -> None:
+    mapped(qtbot, window)
+    panel = window.side.map
+    (path,) = map_controller.files.user_library().parent.glob("maps/*.map")
+    for _ in range(2):
+        panel.state.setText("")
+        window.map.open(path)
+        qtbot.waitUntil(lambda: panel.state.text().startswith("Whole"), timeout=LONG)
+        assert not panel.go_on.isVisible()
+
+
+def test_a_map_that_cannot_be_gone_on_with_stays_in_sight(
+    qtbot: QtBot, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(opened(qtbot, window))
+    with Journal(tmp_path / "a.map", plan, resume=False) as half:
+        half.add(Job(Spot(0, 1, 1), 0), Trained("learned", 11, 0.5, 0.5, 0.1))
+    panel = window.side.map
+    window.map.open(tmp_path / "a.map")
+    qtbot.waitUntil(lambda: panel.go_on.isVisible() and "1 cell of 16 trained" in panel.words.text(), timeout=LONG)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise JournalError("a.map cannot be written: the disk is full")
+
+    monkeypatch.setattr(mapper, "Journal", full)
+    qtbot.mouseClick(panel.go_on, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not window.map.going and "disk is full" in panel.state.text(), timeout=LONG)
+    window.map.refresh()
+    assert "1 cell of 16 trained" in panel.words.text() and panel.go_on.isVisible()
+    assert len(window.map._view.stored.results) == 1  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
+
+
+def test_a_cell_whose_values_do_not_go_together_is_not_opened_and_says_why(
+    qtbot: QtBot, window: Window, tmp_path: Path
+) -> None:
+    opened(qtbot, window)
+    before = window.simulator.run
+    experiment = Experiment().with_texts(["problem.task=sequential_digits", "model.kind=rnn", "run.device=cpu"])
+    preset = window.simulator.preset.model_copy(update={"experiment": experiment})
+    plan = read_plan(preset, "problem.seq_len=2:8", "optimizer.lr=0.6:0.9:log", 8, "", 1, full=True)
+    Journal(tmp_path / "a.map", plan, resume=False).close()
+    window.map.open(tmp_path / "a.map")
+    qtbot.waitUntil(window.side.map.picture.isVisible, timeout=LONG)
+    impossible = next(place for place, value in enumerate(plan.x.values) if value == 6)
+    window.map._open_cell(Spot(0, impossible, 0))  # pyright: ignore[reportPrivateUsage]
+    assert "problem.seq_len" in window.message.text.text() and window.simulator.run is before

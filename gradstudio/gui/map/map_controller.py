@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject
 
 from gradstudio.core import files
 from gradstudio.core.experiment import Experiment
+from gradstudio.core.knobs import KnobError
 from gradstudio.core.text import plural, shortened
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.map.plan_dialog import PlanDialog
@@ -153,8 +154,14 @@ class MapController(QObject):
         self.refresh()
 
     def _open_cell(self, spot: Spot) -> None:
-        if self._view is not None:
-            self._context.controls.run_again(self._view.stored.plan.preset_of(Job(spot, 0)))
+        if self._view is None:
+            return
+        try:
+            preset = self._view.stored.plan.preset_of(Job(spot, 0))
+        except KnobError as fault:
+            self._context.message.show_error(str(fault))
+        else:
+            self._context.controls.run_again(preset)
 
     def _move(self, spot: Spot) -> None:
         if self._view is not None:
@@ -185,7 +192,9 @@ class MapController(QObject):
             act()
 
     def _begin(self, plan: Plan, path: Path, *, resume: bool) -> None:
-        self._path, self._stored = path, None
+        if not resume:
+            self._stored = None
+        self._path = path
         self._mapper = Mapper(plan, path, resume=resume, yielding=True)
         self._mapper.start()
         self._told = ""
@@ -195,7 +204,7 @@ class MapController(QObject):
     def _finish(self, mapper: Mapper) -> None:
         """Let go of a map that is made no more, and say what became of it."""
         self._mapper, self._told = None, ""
-        self._stored = Stored(mapper.plan, dict(mapper.results))
+        self._stored = self._known(mapper)
         title = shortened(mapper.plan.preset.title, LONGEST_TITLE)
         if mapper.status == "failed":
             self._told = f"The map was not made: {mapper.message}"
@@ -208,6 +217,7 @@ class MapController(QObject):
         if self._mapper is None:
             self._context.controls.file_opened.emit(str(path))
             self._path, self._stored, self._told = path, stored, ""
+            self._drawn = None  # a plan that is equal, but another object
             self.refresh()
 
     def _draw(self) -> None:
@@ -215,20 +225,29 @@ class MapController(QObject):
         if self._drawing is not None:
             if self._drawing.is_alive():
                 return
-            if self._drawing.view is not None:
-                self._show_view(self._drawing.view)
-            self._drawing = None
-        mapper, now = self._mapper, time.monotonic()
-        plan = mapper.plan if mapper else self._stored.plan if self._stored else None
+            drawn, self._drawing = self._drawing.view, None
+            if drawn is not None:
+                self._show_view(drawn)
+        mapper, stored, now = self._mapper, self._stored, time.monotonic()
+        plan = mapper.plan if mapper else stored.plan if stored else None
         if plan is None:
             return
-        count = len(mapper.results) if mapper else len(self._stored.results) if self._stored else 0
+        count = max(len(mapper.results) if mapper else 0, len(stored.results) if stored else 0)
         if self._drawn == (plan, count) or (mapper and count and now < self._drawn_at + LOOK_AGAIN):
             return
         self._drawn, self._drawn_at = (plan, count), now
-        results = dict(mapper.results[:count]) if mapper else self._stored.results if self._stored else {}
-        self._drawing = _Drawing(Stored(plan, results))
+        known = self._known(mapper) if mapper else stored
+        assert known is not None
+        self._drawing = _Drawing(known)
         self._drawing.start()
+
+    def _known(self, mapper: Mapper) -> Stored:
+        """Return what is known of a map that is made: until the mapper has read the file that it goes on with, what was
+        read of it before."""
+        results, before = list(mapper.results), self._stored
+        if before is not None and len(before.results) > len(results):
+            return before
+        return Stored(mapper.plan, dict(results))
 
     def _show_view(self, view: View) -> None:
         self._view = view
