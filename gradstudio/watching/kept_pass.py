@@ -1,12 +1,12 @@
-"""One forward pass of somebody's model, kept so that it can be made again: its inputs, the random numbers and the
-number format that it began with, what it gave, and the gradients that came back. References, no copies."""
+"""One forward pass of somebody's model, kept so that it can be made again: its inputs, the state and the number format
+that it began with, what it gave, and the gradients that came back. References, no copies."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +15,6 @@ from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.watching.pass_state import PassState
 from gradstudio.watching.trees import tensors_of
 
-HAS_CUDA: Final = torch.backends.cuda.is_built()
-
 
 class Autocast(NamedTuple):
     """What autocast was set to for a kind of device."""
@@ -24,28 +22,6 @@ class Autocast(NamedTuple):
     device: str
     enabled: bool
     dtype: torch.dtype
-
-
-class Randomness(NamedTuple):
-    """State of torch's own generators; `cuda` by device."""
-
-    cpu: Tensor
-    cuda: tuple[tuple[int, Tensor], ...]
-
-    @classmethod
-    def now(cls) -> Randomness:
-        """Return the state as it is. No device is woken for that."""
-        cpu = torch.default_generator.get_state()
-        if not (HAS_CUDA and torch.cuda.is_initialized()):
-            return cls(cpu, ())
-        devices = range(torch.cuda.device_count())
-        return cls(cpu, tuple((index, torch.cuda.get_rng_state(index)) for index in devices))
-
-    def put_back(self) -> None:
-        """Let torch draw the same numbers again."""
-        torch.set_rng_state(self.cpu)
-        for index, state in self.cuda:
-            torch.cuda.set_rng_state(state, index)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -57,7 +33,6 @@ class KeptPass:
     inputs: tuple[Any, ...]
     named_inputs: dict[str, Any]
     taken: list[tuple[Tensor, int]]
-    randomness: Randomness
     autocast: tuple[Autocast, ...]
     training: bool
     state: PassState
@@ -73,7 +48,6 @@ class KeptPass:
             inputs,
             named_inputs,
             [(tensor, version(tensor)) for tensor in tensors],
-            Randomness.now(),
             _autocast(),
             training,
             state,

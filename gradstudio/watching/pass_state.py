@@ -1,11 +1,11 @@
-"""What a forward pass of somebody's model depends on besides its inputs, weights and torch's random numbers: what the
-pass itself changes, such as `self.calls += 1`, and the random numbers of Python and numpy where it draws them."""
+"""What a forward pass of somebody's model depends on besides its inputs and weights: what the pass itself changes, such
+as `self.calls += 1`, and the random numbers of torch, Python and numpy where it draws them."""
 
 from __future__ import annotations
 
 import random
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -14,18 +14,56 @@ from torch import Tensor, nn
 from gradstudio.watching.pass_variables import Variable, variables_of
 
 LOOKS = 3  # passes that are looked at whole; after them only what has changed in one of them is kept
+LOOK_AGAIN = 32  # passes between two looks whether torch's random numbers are drawn, as by a dropout that begins later
+HAS_CUDA: Final = torch.backends.cuda.is_built()
 _MISSING = object()
+
+
+class Randomness(NamedTuple):
+    """State of torch's own generators; `cuda` by device."""
+
+    cpu: Tensor
+    cuda: tuple[tuple[int, Tensor], ...]
+
+    @classmethod
+    def now(cls) -> Randomness:
+        """Return the state as it is. No device is woken for that."""
+        cpu = torch.default_generator.get_state()
+        if not (HAS_CUDA and torch.cuda.is_initialized()):
+            return cls(cpu, ())
+        devices = range(torch.cuda.device_count())
+        return cls(cpu, tuple((index, torch.cuda.get_rng_state(index)) for index in devices))
+
+    def put_back(self) -> None:
+        """Let torch draw the same numbers again."""
+        torch.set_rng_state(self.cpu)
+        for index, state in self.cuda:
+            torch.cuda.set_rng_state(state, index)
+
+    @property
+    def is_now(self) -> bool:
+        """Whether nothing was drawn since."""
+        now = Randomness.now()
+        pairs = zip(now.cuda, self.cuda, strict=False)
+        return (
+            torch.equal(now.cpu, self.cpu)
+            and len(now.cuda) == len(self.cuda)
+            and all(torch.equal(one, other) for (_, one), (_, other) in pairs)
+        )
 
 
 class PassState(NamedTuple):
     """How a pass began: variables with their values, and the states of random numbers, None where none are drawn."""
 
     variables: dict[Variable, Any]
+    torch: Randomness | None
     python: Any
     numpy: Any
 
     def put_back(self) -> None:
         """Let the pass begin with the same again."""
+        if self.torch is not None:
+            self.torch.put_back()
         for each, value in self.variables.items():
             each.put_back(value)
         if self.python is not None:
@@ -35,10 +73,10 @@ class PassState(NamedTuple):
 
     def now(self) -> PassState:
         """Return what the same variables are now."""
-        return PassState({each: each.value for each in self.variables}, None, None)
+        return PassState({each: each.value for each in self.variables}, None, None, None)
 
 
-_PLAIN_STATE = PassState({}, None, None)
+_PLAIN_STATE = PassState({}, None, None, None)
 
 
 class PassStates:
@@ -48,32 +86,39 @@ class PassStates:
         self._looks = LOOKS
         self._changed: dict[Variable, None] = {}
         self._began: dict[Variable, Any] = {}  # the pass before
-        self._python = self._numpy = False
+        self._torch = self._python = self._numpy = False
+        self._passes, self._training = 0, True
 
     def before(self, model: nn.Module) -> PassState:
         """Return the state in which a pass begins."""
         try:
             return self._before(model)
         except Exception:  # of somebody's objects, which may do anything when they are looked at
-            self._looks, self._changed, self._python, self._numpy = 0, {}, False, False
-            return PassState({}, None, None)
+            self._looks, self._changed, self._torch, self._python, self._numpy = 0, {}, True, False, False
+            return PassState({}, Randomness.now(), None, None)
 
     def _before(self, model: nn.Module) -> PassState:
+        is_other_mode, self._training = model.training is not self._training, model.training
         if self._looks:
             found = {each: each.value for each in variables_of(model)}
             self._note_changes(self._began, found)  # such as by a hook of the backward pass
             self._began = found
-            return PassState(found, random.getstate(), np.random.get_state())
-        if not (self._changed or self._python or self._numpy):
+            return PassState(found, Randomness.now(), random.getstate(), np.random.get_state())
+        self._passes += 1
+        torch_draws = self._torch or is_other_mode or self._passes % LOOK_AGAIN == 0
+        if not (self._changed or torch_draws or self._python or self._numpy):
             return _PLAIN_STATE
         return PassState(
             {each: each.value for each in self._changed},
+            Randomness.now() if torch_draws else None,
             random.getstate() if self._python else None,
             np.random.get_state() if self._numpy else None,
         )
 
     def after(self, model: nn.Module, began: PassState) -> None:
-        """Learn from one of the first passes what a pass changes."""
+        """Learn from one of the first passes what a pass changes, and from some of the others whether it draws."""
+        if began.torch is not None and not self._torch:
+            self._torch = not began.torch.is_now
         if not self._looks:
             return
         self._looks -= 1

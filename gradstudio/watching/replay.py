@@ -20,8 +20,9 @@ from gradstudio.engine.passes.watching import storage_of
 from gradstudio.engine.torch_internals import autograd_nodes
 from gradstudio.watching import source_lines
 from gradstudio.watching.guard import replaying
-from gradstudio.watching.kept_pass import KeptPass, Randomness
+from gradstudio.watching.kept_pass import KeptPass
 from gradstudio.watching.leaves import nodes_before
+from gradstudio.watching.pass_state import Randomness
 from gradstudio.watching.script_records import records_kept
 from gradstudio.watching.trees import tensors_of, with_tensors
 
@@ -164,7 +165,6 @@ def _as_it_was(kept: KeptPass) -> Iterator[None]:
     """Set random numbers, what the model counts, autocast and autograd to what they were at the pass; torch notes the
     line of each node."""
     now = kept.state.now()
-    kept.randomness.put_back()
     kept.state.put_back()
     with ExitStack() as stack:
         stack.callback(now.put_back)

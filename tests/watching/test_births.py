@@ -25,6 +25,7 @@ from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.provenance import Provenance
 from gradstudio.watching.birth_lines import place_and_cause
 from gradstudio.watching.births import Births
+from gradstudio.watching.pass_state import PassStates
 from gradstudio.watching.pass_variables import MOST_ITEMS
 from gradstudio.watching.watched import Watched
 
@@ -198,6 +199,47 @@ def seventh_pass(model: Counting) -> Provenance:
     found = births.before_backward([model(inputs).sum()])
     assert found is not None, births.unknown
     return found
+
+
+class DroppingLater(nn.Module):
+    """Drops entries out from its tenth pass on, and takes the root of what may be below 0 in the last one."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.layer, self.calls, self.last = nn.Linear(4, 64), 0, last
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        outputs = nn.functional.dropout(self.layer(inputs), 0.5 if self.calls >= 10 else 0.0)
+        return outputs.sqrt() if self.calls == self.last else outputs
+
+
+@pytest.mark.parametrize("last", [20, 60, 61])
+def test_random_numbers_that_are_drawn_later_are_kept_once_that_was_seen(last: int) -> None:
+    """Before that, another pass is not taken for the same."""
+    model, inputs = DroppingLater(last), torch.randn(3, 4)
+    births = Births(model)
+    for _ in range(last - 1):
+        loss = model(inputs).sum()
+        assert births.before_backward([loss]) is None
+        loss.backward()
+        births.clear()
+    found = births.before_backward([model(inputs).sum()])
+    if last == 20:
+        assert found is None and births.unknown == "the model gave something else when the forward pass was made again"
+    else:
+        assert found is not None and found.operation == "aten.sqrt.default", births.unknown
+
+
+def test_random_numbers_are_looked_at_where_the_mode_changes() -> None:
+    model, inputs = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5)), torch.randn(3, 4)
+    states, kept = PassStates(), []
+    for training in [False] * 6 + [True] * 3:
+        began = states.before(model.train(training))
+        model(inputs)
+        states.after(model, began)
+        kept.append(began.torch is not None)
+    assert kept == [True] * 3 + [False] * 3 + [True] * 3
 
 
 @pytest.mark.parametrize("told_by", ["an attribute", "a buffer", "random", "numpy"])
