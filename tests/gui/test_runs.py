@@ -330,6 +330,17 @@ def test_what_was_deleted_is_gone_with_the_window(qtbot: QtBot, three: tuple[Win
     library.close()
 
 
+def test_a_deleted_run_that_went_on_stays(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    window.runs.delete([ids[0]])
+    qtbot.waitUntil(lambda: window.side.runs.model.rowCount() == 2, timeout=LONG)
+    library = kept()
+    library.restore([ids[0]])  # as the writer does when the run goes on
+    window.close()
+    assert len(library.entries()) == 3
+    library.close()
+
+
 def test_runs_are_drawn_over_hidden_and_taken_off(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
     window, ids = three
     panel, plots = window.side.runs, window.plots

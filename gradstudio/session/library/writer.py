@@ -132,7 +132,12 @@ class LibraryWriter:
             self.notice = library.notice or self.notice
         followed.gather()
         over = followed.run.over  # asked before writing, so that the end of the run is written too
-        if followed.write(library, over):
+        try:
+            written = followed.write(library, over)
+        except sqlite3.IntegrityError:  # somebody removed the run from the library
+            followed.forget()
+            written = followed.write(library, over)
+        if written:
             library.finish_log()
         followed.listen(library)
         if over:
@@ -325,9 +330,9 @@ def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entr
 
 
 def _put(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
-    """Write the whole line of a run."""
+    """Write the whole line of a run. One that was deleted, and goes on, is in the list again."""
     names = list(columns)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name != "id")
+    updates = ", ".join([*(f"{name} = excluded.{name}" for name in names if name != "id"), "deleted = NULL"])
     connection.execute(
         f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT (id) DO UPDATE "
         f"SET {updates}",
@@ -336,11 +341,17 @@ def _put(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
 
 
 def _change(connection: sqlite3.Connection, run: str, before: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-    """Write the columns that have changed. A title that somebody has given the run meanwhile stays."""
+    """Write the columns that have changed. A title that somebody has given the run meanwhile stays. A run that was
+    taken for interrupted, was deleted and has made another step is in the list again. sqlite3.IntegrityError where the
+    run is not in the library any more."""
     new = {name: value for name, value in columns.items() if value != before[name]}
     if title := new.pop("title", None):
         connection.execute("UPDATE runs SET title = ? WHERE id = ? AND title = ?", (title, run, before["title"]))
+    if "steps" in new:
+        new["deleted"] = None
     if new:
-        connection.execute(
+        changed = connection.execute(
             f"UPDATE runs SET {', '.join(f'{name} = ?' for name in new)} WHERE id = ?", [*new.values(), run]
         )
+        if not changed.rowcount:
+            raise sqlite3.IntegrityError(f"the run {run} is not in the library")
