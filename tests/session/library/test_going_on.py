@@ -1,4 +1,5 @@
-"""A run goes on although somebody deleted it, removed it, or took the library away: all of it is written."""
+"""All of a run is written although somebody deleted it, removed it or took the library away, or its device has
+failed."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
@@ -15,6 +17,7 @@ from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter, _Followed
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
+from gradstudio.session.record.snapshots import Kept, Snapshots
 
 GONE = "elsewhere"  # as a process: nobody writes the run
 
@@ -103,3 +106,24 @@ def test_a_run_that_was_removed_is_written_anew(library: Library, tmp_path: Path
     writer._write(writing, [writing])
     assert rows_listed(library) == [10] and library.entries()[0].outcome == "finished"
     writer.close()
+
+
+class Unreadable:
+    """A state on a device that has failed."""
+
+    nbytes = 10
+
+    def pack(self) -> bytes:
+        raise RuntimeError("CUDA error: device-side assert triggered\nFor debugging consider")
+
+
+def test_the_end_of_a_run_is_written_without_snapshots_that_cannot_be_read(tmp_path: Path) -> None:
+    run, snapshots, path = made("failed"), Snapshots(), tmp_path / "library.sqlite3"
+    snapshots.add(Kept("run", 4, Unreadable(), None, {}, 5.0), 0.0)
+    writer = LibraryWriter(path)
+    writer.follow(run, snapshots)
+    assert writer.close(PATIENCE), writer.problem
+    assert "CUDA error: device-side assert triggered" in writer.notice and "\n" not in writer.notice
+    found = Library(path)
+    assert found.entries()[0].outcome == "failed" and rows_listed(found) == [5]
+    found.close()
