@@ -39,9 +39,11 @@ def _born(number: int) -> str:
     """Return when a process began, where the system tells it: another process may get the same number later. A zombie,
     which has ended and waits for its parent, began "never"."""
     try:
-        state, *rest = Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2].split()
+        line = Path(f"/proc/{number}/stat").read_bytes()
     except OSError:
         return "-"
+    # bytes, as Linux cuts the name of a process after 15 of them, perhaps in the middle of a letter
+    state, *rest = line.rpartition(b") ")[2].decode("ascii").split()
     return "never" if state == "Z" else rest[18]
 
 
