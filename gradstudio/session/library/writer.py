@@ -228,14 +228,14 @@ class _Followed:
             self._gather()
 
     def listen(self, library: Library) -> None:
-        """Pass on what other programs have asked of the run."""
-        if self._hear is not None:
+        """Pass on what other programs have asked of the run since it was put into the library."""
+        if self._hear is not None and self._written.columns:
             for request in self._hearing.news(library):
                 self._hear(request)
 
     def forget(self) -> None:
-        """Take it that nothing of the run is written."""
-        self._written = _Written()
+        """Take it that nothing of the run is written, and nothing asked of it."""
+        self._written, self._hearing = _Written(), Hearing(self._id)
 
     def write(self, library: Library, over: bool) -> bool:
         """Write everything that is new, in one transaction. Return whether there was anything."""
@@ -345,7 +345,8 @@ def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entr
 
 
 def _put(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
-    """Write the whole line of a run. One that was deleted, and goes on, is in the list again."""
+    """Write the whole line of a run, and remove what was asked of it at another time. A deleted run that goes on is in
+    the list again."""
     names = list(columns)
     updates = ", ".join([*(f"{name} = excluded.{name}" for name in names if name != "id"), "deleted = NULL"])
     connection.execute(
@@ -353,6 +354,7 @@ def _put(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
         f"SET {updates}",
         [columns[name] for name in names],
     )
+    connection.execute("DELETE FROM requests WHERE run = ?", (columns["id"],))
 
 
 def _change(connection: sqlite3.Connection, run: str, before: Mapping[str, Any], columns: Mapping[str, Any]) -> None:

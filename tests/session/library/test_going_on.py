@@ -4,6 +4,7 @@ failed."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from waiting import PATIENCE
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.session.library.checksums import sealed
+from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library
 from gradstudio.session.library.writer import LibraryWriter, _Followed
 from gradstudio.session.record.run import Run, Status
@@ -108,6 +110,22 @@ def test_a_run_that_was_removed_is_written_anew(library: Library, tmp_path: Path
     writer.close()
 
 
+def test_requests_are_heard_in_the_library_that_took_the_place_of_another(tmp_path: Path) -> None:
+    heard: list[Request] = []
+    writing = _Followed(made(), None, heard.append, None)
+    place = tmp_path / "other.sqlite3"
+    for words in (["pause", "resume"], ["pause"], ["stop"]):  # numbers begin anew in each library
+        with closing(Library(place)) as opened, closing(Library(place)) as asking:
+            writing.forget()
+            writing.write(opened, over=False)
+            for word in words:
+                heard.clear()
+                asking.request("run", word, 1.0)
+                writing.listen(opened)
+                assert heard == [Request(word)]
+        place.unlink()
+
+
 class Unreadable:
     """A state on a device that has failed."""
 
@@ -124,6 +142,5 @@ def test_the_end_of_a_run_is_written_without_snapshots_that_cannot_be_read(tmp_p
     writer.follow(run, snapshots)
     assert writer.close(PATIENCE), writer.problem
     assert "CUDA error: device-side assert triggered" in writer.notice and "\n" not in writer.notice
-    found = Library(path)
-    assert found.entries()[0].outcome == "failed" and rows_listed(found) == [5]
-    found.close()
+    with closing(Library(path)) as found:
+        assert found.entries()[0].outcome == "failed" and rows_listed(found) == [5]

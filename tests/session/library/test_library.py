@@ -27,7 +27,7 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, Histor
 from gradstudio.core.unknown import known
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import interrupted_runs, packing, salvage, schema, writer
-from gradstudio.session.library.requests import Hearing, Request
+from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import PIECE, LibraryWriter
 from gradstudio.session.record.run import Run
@@ -571,8 +571,9 @@ def test_requests_are_heard_once_in_order_and_only_those_that_are_ours(path):
     for id in (run.id, "nobody"):
         with pytest.raises(LibraryError, match="is over"):
             library.request(id, "pause", 1.0)
-    write(path, made(status="running"))  # of another time: nothing of it is heard
-    assert Hearing(run.id).news(library) == []
+    writing = LibraryWriter(path)
+    writing.follow(run, hear=heard.append)  # the requests are of another time
+    assert writing.close() and len(heard) == 3
     library.delete([run.id])
     library.purge()
     assert library.requests(run.id, 0) == []
