@@ -443,6 +443,13 @@ def test_compare_shows_the_knob_that_differs(qtbot: QtBot, three: tuple[Window, 
     assert ComparisonTable(titled, [None] * 3).text().startswith("\t'=1+1\t'=1+1\t'=1+1\n")
 
 
+def test_what_became_of_a_damaged_library_is_said(window: Window) -> None:
+    window.simulator._library_writer.notice = "The run library was damaged"
+    window.refresh(whole=True)
+    assert window.message.isVisible() and "was damaged" in window.message.text.text()
+    assert not window.simulator.library_problem
+
+
 def test_compare_with_what_is_drawn_over(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
     window, ids = three
     window.runs.tick(ids[0], True)
