@@ -17,7 +17,7 @@ def this() -> str:
 def lives(process: str) -> bool:
     """Return whether the process that `this` named still lives. One on another host cannot be asked: it is taken to
     live."""
-    host, number, born = ([""] * 2 + process.rsplit(" ", 2))[-3:]
+    host, number, born = _parts(process)
     if not number.isdecimal():
         return False  # `this` wrote no such text
     if host != platform.node():
@@ -33,6 +33,17 @@ def lives(process: str) -> bool:
     except PermissionError:
         pass
     return _born(int(number)) == born
+
+
+def other_host(process: str) -> str:
+    """Return the name of the host that a process is on, "" for this host. It may be an earlier name of this machine."""
+    host, number, _ = _parts(process)
+    return host if number.isdecimal() and host != platform.node() else ""
+
+
+def _parts(process: str) -> list[str]:
+    """Return host, number and start time of the process that `this` named."""
+    return ([""] * 2 + process.rsplit(" ", 2))[-3:]
 
 
 def _born(number: int) -> str:

@@ -321,7 +321,7 @@ class Library:
             for run in runs:
                 row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
                 if row is not None and self._outcome(row) not in (*OVER, DAMAGED):
-                    raise LibraryError(f"{run} is still running; stop it first")
+                    _check_ended(connection, run, row["process"])
                 with sealed(connection, run):
                     connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
 
@@ -429,7 +429,32 @@ def _deleted_and_written(connection: sqlite3.Connection) -> list[bytes]:
         f"AND status NOT IN ({_marks(OVER)})",
         tuple(OVER),
     ).fetchall()
-    return [run for run, process in found if interrupted_runs.lives(process.decode("utf-8", "replace"))]
+    return [run for run, process in found if _is_written(connection, *(_text(value) for value in (run, process)))]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _check_ended(connection: sqlite3.Connection, run: str, process: str) -> None:
+    """Raise LibraryError where a process may still write a run that is not over."""
+    if not _is_written(connection, run, process):
+        return
+    if host := interrupted_runs.other_host(process):
+        raise LibraryError(
+            f"{run} was not ended by its program on the machine {quote(host)}, which cannot be looked at from here. "
+            "If that program is gone, open the run, press Stop, and delete it then"
+        )
+    raise LibraryError(f"{run} is still running; stop it first")
+
+
+def _is_written(connection: sqlite3.Connection, run: str, process: str) -> bool:
+    """Return whether a process may still write a run that is not over. One on another host cannot be asked, but one
+    that lives ends the run when it is told to stop."""
+    if interrupted_runs.other_host(process):
+        query = "SELECT count(*) FROM requests WHERE run = ? AND word = 'stop'"
+        return not connection.execute(query, (run,)).fetchone()[0]
+    return interrupted_runs.lives(process)
 
 
 def _marks(values: Sized) -> str:

@@ -15,7 +15,7 @@ from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
 from gradstudio.session.library.checksums import sealed
 from gradstudio.session.library.requests import Request
-from gradstudio.session.library.store import Library
+from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import LibraryWriter, _Followed
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
@@ -93,6 +93,16 @@ def test_a_run_that_is_being_written_is_not_purged(library: Library) -> None:
     assert library.purge() == library.purge(runs=["run"]) == 0
     write_as(GONE, library)
     assert library.purge() == 1
+
+
+def test_a_run_of_another_host_can_be_deleted_once_it_was_told_to_stop(library: Library) -> None:
+    followed(made()).write(library, over=False)
+    write_as("elsewhere 1 1", library)
+    with pytest.raises(LibraryError, match="on the machine elsewhere, which cannot be looked at from here"):
+        library.delete(["run"])
+    library.request("run", "stop", 1.0)
+    library.delete(["run"])
+    assert not library.entries() and library.purge() == 1
 
 
 def test_a_run_that_was_removed_is_written_anew(library: Library, tmp_path: Path) -> None:
