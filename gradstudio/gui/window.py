@@ -84,7 +84,7 @@ class Window(QMainWindow):
             plots=lambda: self.plots, toggle_gallery=self.toggle_gallery,
             show_plots=self.show_plots, projector=self.projector,
         )  # fmt: skip
-        self._library_problem = ""  # the latest that the message bar has shown
+        self._about_library = ""  # the latest that the message bar has shown
         self._reported = ""  # id of the latest run whose failure the message bar has shown
         self._state, self._asked = ChangeWatch(), ChangeWatch()
         self._page = ChangeWatch()  # at the side: a page that was hidden is behind
@@ -259,10 +259,11 @@ class Window(QMainWindow):
             self.message.show_news(notice)
         self.jobs.show_done(self.message)
         self.figures.show_tasks(self.tasks)
-        if self.simulator.library_problem != self._library_problem:
-            self._library_problem = self.simulator.library_problem
-            if self._library_problem:
-                self.message.show_error(self._library_problem)
+        about_library = self.simulator.library_problem or self.simulator.library_notice
+        if about_library != self._about_library:
+            self._about_library = about_library
+            if about_library:
+                self.message.show_error(about_library)
         if self.machine.ready and not self._devices_shown:
             self._devices_shown = True
             self.heartbeat.settle()  # torch is loaded

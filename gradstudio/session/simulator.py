@@ -407,8 +407,13 @@ class Simulator:
 
     @property
     def library_problem(self) -> str:
-        """Reason why the library cannot be written now, or what became of a damaged one; "" where all is well."""
-        return (self._library_writer.problem or self._library_writer.notice) if self._library_writer else ""
+        """Reason why the library cannot be written now; "" where all is well."""
+        return self._library_writer.problem if self._library_writer else ""
+
+    @property
+    def library_notice(self) -> str:
+        """What became of a damaged or replaced library, or of snapshots that cannot be kept; "" for nothing."""
+        return self._library_writer.notice if self._library_writer else ""
 
     @property
     def started(self) -> bool:

@@ -330,6 +330,17 @@ def test_what_was_deleted_is_gone_with_the_window(qtbot: QtBot, three: tuple[Win
     library.close()
 
 
+def test_a_deleted_run_that_went_on_stays(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
+    window, ids = three
+    window.runs.delete([ids[0]])
+    qtbot.waitUntil(lambda: window.side.runs.model.rowCount() == 2, timeout=LONG)
+    library = kept()
+    library.restore([ids[0]])  # as the writer does when the run goes on
+    window.close()
+    assert len(library.entries()) == 3
+    library.close()
+
+
 def test_runs_are_drawn_over_hidden_and_taken_off(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:
     window, ids = three
     panel, plots = window.side.runs, window.plots
@@ -430,6 +441,13 @@ def test_compare_shows_the_knob_that_differs(qtbot: QtBot, three: tuple[Window, 
     found = dialog.model.found
     titled = replace(found, members=[replace(member, title=" =1+1") for member in found.members])
     assert ComparisonTable(titled, [None] * 3).text().startswith("\t'=1+1\t'=1+1\t'=1+1\n")
+
+
+def test_what_became_of_a_damaged_library_is_said(window: Window) -> None:
+    window.simulator._library_writer.notice = "The run library was damaged"
+    window.refresh(whole=True)
+    assert window.message.isVisible() and "was damaged" in window.message.text.text()
+    assert not window.simulator.library_problem
 
 
 def test_compare_with_what_is_drawn_over(qtbot: QtBot, three: tuple[Window, list[str]]) -> None:

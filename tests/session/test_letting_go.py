@@ -182,3 +182,14 @@ def test_without_a_library_no_branch_is_lost(monkeypatch: pytest.MonkeyPatch) ->
         branch_off(simulator, 2, 0.1 + count / 100)
     assert len(simulator.family.members) == 4
     assert simulator.close(PATIENCE)
+
+
+def test_after_a_damaged_library_was_repaired_branches_are_let_go_of(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branches, "MOST", 2)
+    hold(simulator, 4)
+    simulator._library_writer.notice = "The run library was damaged; 1 run could be saved"
+    for count in range(3):
+        branch_off(simulator, 2, 0.1 + count / 100)
+    assert len(simulator.family.members) == 2 and simulator.library_problem == ""

@@ -151,6 +151,10 @@ def damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 FAULTS = [held, full, read_only, deleted, folder_gone, replaced, damaged]
 
 
+def about_library(simulator: Simulator) -> str:
+    return simulator.library_problem or simulator.library_notice
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_the_library_fails_in_mid_run(
     simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable
@@ -161,8 +165,8 @@ def test_the_library_fails_in_mid_run(
     with fault(path, monkeypatch) as told:
         hold(simulator, 40)  # training does not wait for it
         if told:
-            until(lambda: told in simulator.library_problem)
-            assert len(simulator.library_problem) <= 300 and "\n" not in simulator.library_problem
+            until(lambda: told in about_library(simulator))
+            assert len(about_library(simulator)) <= 300 and "\n" not in about_library(simulator)
     finish(simulator)
     assert simulator.run.status == "finished" and len(simulator.run.history) == 90
     assert simulator.close(PATIENCE)

@@ -36,10 +36,12 @@ Found = tuple[int, list[Entry]]
 
 @dataclass(eq=False)
 class Deletion:
-    """Runs that were deleted together; `back` restores what the window knew of them."""
+    """Runs that were deleted together; `back` restores what the window knew of them. `waits`: the library has not
+    deleted all of them yet."""
 
     runs: list[str]
     back: Callable[[], object]
+    waits: bool = False
 
 
 class RunsController(QObject):
@@ -253,7 +255,7 @@ class RunsController(QObject):
     def delete_when_written(self, runs: list[str], told: str, back: Callable[[], object]) -> None:
         """Delete runs that may have been stopped just now, and so are not written yet. `told`: the message; `back`:
         restores what the window knew of them."""
-        deletion = Deletion(runs, back)
+        deletion = Deletion(runs, back, waits=True)
         self._can_be_undone(deletion, told)
         self._delete_when_written(deletion, TRIES)
 
@@ -283,7 +285,8 @@ class RunsController(QObject):
         if len(run.history):
             recent.remember_run(run)
         for deletion in self._deleted:
-            self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))  # some may not be written yet
+            if deletion.waits:  # otherwise a run that went on since then, and is in the list again, would be lost
+                self._library.ask(lambda library, runs=deletion.runs: library.delete(runs))
             self._purge(deletion)
         return self._library.close(seconds)
 
@@ -357,6 +360,7 @@ class RunsController(QObject):
             if len(written) < len(deletion.runs) and tries:
                 return False
             library.delete(written)
+            deletion.waits = len(written) < len(deletion.runs)
             return True
 
         def done(deleted: bool) -> None:

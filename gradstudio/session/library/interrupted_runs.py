@@ -17,7 +17,7 @@ def this() -> str:
 def lives(process: str) -> bool:
     """Return whether the process that `this` named still lives. One on another host cannot be asked: it is taken to
     live."""
-    host, number, born = ([""] * 2 + process.rsplit(" ", 2))[-3:]
+    host, number, born = _parts(process)
     if not number.isdecimal():
         return False  # `this` wrote no such text
     if host != platform.node():
@@ -35,13 +35,26 @@ def lives(process: str) -> bool:
     return _born(int(number)) == born
 
 
+def other_host(process: str) -> str:
+    """Return the name of the host that a process is on, "" for this host. It may be an earlier name of this machine."""
+    host, number, _ = _parts(process)
+    return host if number.isdecimal() and host != platform.node() else ""
+
+
+def _parts(process: str) -> list[str]:
+    """Return host, number and start time of the process that `this` named."""
+    return ([""] * 2 + process.rsplit(" ", 2))[-3:]
+
+
 def _born(number: int) -> str:
     """Return when a process began, where the system tells it: another process may get the same number later. A zombie,
     which has ended and waits for its parent, began "never"."""
     try:
-        state, *rest = Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2].split()
+        line = Path(f"/proc/{number}/stat").read_bytes()
     except OSError:
         return "-"
+    # bytes, as Linux cuts the name of a process after 15 of them, perhaps in the middle of a letter
+    state, *rest = line.rpartition(b") ")[2].decode("ascii").split()
     return "never" if state == "Z" else rest[18]
 
 

@@ -25,17 +25,17 @@ class Hearing:
     def __init__(self, run: str) -> None:
         self._run = run
         self._version: int | None = None
-        self._last: int | None = None  # number of the last request that was heard
+        self._last = 0  # number of the last request that was heard
 
     def news(self, library: Library) -> list[Request]:
-        """Return what was asked since the last look; nothing at the first one, which finds those of another time."""
+        """Return what was asked since the last look."""
         version = library.version()
         if version == self._version:
             return []
-        self._version, first = version, self._last is None
-        found = library.requests(self._run, self._last or 0)
-        self._last = max((number for number, *_ in found), default=self._last or 0)
-        return [] if first else [Request(word, factor) for _, word, factor in found if _is_one(word, factor)]
+        self._version = version
+        found = library.requests(self._run, self._last)
+        self._last = max((number for number, *_ in found), default=self._last)
+        return [Request(word, factor) for _, word, factor in found if _is_one(word, factor)]
 
 
 def _is_one(word: object, factor: object) -> bool:

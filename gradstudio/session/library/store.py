@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -321,7 +321,7 @@ class Library:
             for run in runs:
                 row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
                 if row is not None and self._outcome(row) not in (*OVER, DAMAGED):
-                    raise LibraryError(f"{run} is still running; stop it first")
+                    _check_ended(connection, run, row["process"])
                 with sealed(connection, run):
                     connection.execute("UPDATE runs SET deleted = ? WHERE id = ?", (time.time(), run))
 
@@ -333,18 +333,19 @@ class Library:
                     connection.execute("UPDATE runs SET deleted = NULL WHERE id = ?", (run,))
 
     def purge(self, *, older_than: float = 0.0, runs: Iterable[str] | None = None) -> int:
-        """Remove runs for good that were deleted so many seconds ago, or only these of them, and free their space.
-        Return how many were removed."""
+        """Remove runs for good that were deleted so many seconds ago, or only these of them, and free their space. A
+        run that is being written stays. Return how many were removed."""
         before = time.time() - older_than
         with self._said():
             with self.transaction() as connection:
+                staying = _deleted_and_written(connection)
+                remove = f"DELETE FROM runs WHERE deleted <= ? AND CAST(id AS BLOB) NOT IN ({_marks(staying)})"
                 if runs is None:
-                    gone = connection.execute("DELETE FROM runs WHERE deleted <= ?", (before,)).rowcount
+                    gone = connection.execute(remove, (before, *staying)).rowcount
                 else:
                     runs = list(runs)
                     gone = sum(
-                        connection.execute("DELETE FROM runs WHERE deleted <= ? AND id = ?", (before, run)).rowcount
-                        for run in runs
+                        connection.execute(f"{remove} AND id = ?", (before, *staying, run)).rowcount for run in runs
                     )
                     gone += sum(_purge_lost(connection, run) for run in runs)
             if gone:
@@ -419,6 +420,46 @@ class Library:
             yield
         except (sqlite3.Error, UnicodeError) as fault:
             raise LibraryError(f"the run library {self.path}: {fault}") from None
+
+
+def _deleted_and_written(connection: sqlite3.Connection) -> list[bytes]:
+    """Return the ids of deleted runs that some program writes. They are read as bytes: a damaged text is none."""
+    found = connection.execute(
+        "SELECT CAST(id AS BLOB), CAST(process AS BLOB) FROM runs WHERE deleted IS NOT NULL "
+        f"AND status NOT IN ({_marks(OVER)})",
+        tuple(OVER),
+    ).fetchall()
+    return [run for run, process in found if _is_written(connection, *(_text(value) for value in (run, process)))]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _check_ended(connection: sqlite3.Connection, run: str, process: str) -> None:
+    """Raise LibraryError where a process may still write a run that is not over."""
+    if not _is_written(connection, run, process):
+        return
+    if host := interrupted_runs.other_host(process):
+        raise LibraryError(
+            f"{run} was not ended by its program on the machine {quote(host)}, which cannot be looked at from here. "
+            "If that program is gone, open the run, press Stop, and delete it then"
+        )
+    raise LibraryError(f"{run} is still running; stop it first")
+
+
+def _is_written(connection: sqlite3.Connection, run: str, process: str) -> bool:
+    """Return whether a process may still write a run that is not over. One on another host cannot be asked, but one
+    that lives ends the run when it is told to stop."""
+    if interrupted_runs.other_host(process):
+        query = "SELECT count(*) FROM requests WHERE run = ? AND word = 'stop'"
+        return not connection.execute(query, (run,)).fetchone()[0]
+    return interrupted_runs.lives(process)
+
+
+def _marks(values: Sized) -> str:
+    """Return a question mark for each value, for a list in SQL."""
+    return ", ".join("?" * len(values))
 
 
 def _purge_lost(connection: sqlite3.Connection, run: str) -> bool:

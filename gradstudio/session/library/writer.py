@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, History
+from gradstudio.core.text import first_line
 from gradstudio.session.library import checksums, interrupted_runs, stored_snapshots
 from gradstudio.session.library.open_files import other_name
 from gradstudio.session.library.packing import pack
@@ -24,12 +25,14 @@ from gradstudio.session.record.run import Run
 from gradstudio.session.record.snapshots import Snapshots
 
 INTERVAL = 0.5  # seconds between two writings: as much can be lost in a power cut
+LONGEST_REASON = 150  # characters of a fault in a notice
 PIECE = 128  # rows; a shorter piece is written again together with the next rows, as many short ones take more room
 
 
 class LibraryWriter:
     """Follows runs until they are over. `problem` says why the latest writing failed. It is tried again; something is
-    lost only if the program ends before it succeeds. `notice` says what became of a damaged library."""
+    lost only if the program ends before it succeeds. `notice` says what became of a damaged library, or of snapshots
+    that cannot be kept."""
 
     def __init__(self, path: Path, in_sight: bool = True) -> None:
         """`in_sight`: whether `threading.enumerate` tells of the thread. A script that joins all threads would wait for
@@ -132,8 +135,14 @@ class LibraryWriter:
             self.notice = library.notice or self.notice
         followed.gather()
         over = followed.run.over  # asked before writing, so that the end of the run is written too
-        if followed.write(library, over):
+        try:
+            written = followed.write(library, over)
+        except sqlite3.IntegrityError:  # somebody removed the run from the library
+            followed.forget()
+            written = followed.write(library, over)
+        if written:
             library.finish_log()
+        self.notice = self.notice or followed.notice  # damage matters more
         followed.listen(library)
         if over:
             with self._lock:  # it is gone already where it is written again, into the library after a damaged one
@@ -211,6 +220,7 @@ class _Followed:
         self._id = self._fixed["id"]
         self._written = _Written()
         self._hearing = Hearing(self._id)
+        self.notice = ""  # why its snapshots are not kept
 
     def gather(self) -> None:
         """Let rows that wait be added to the run."""
@@ -218,14 +228,14 @@ class _Followed:
             self._gather()
 
     def listen(self, library: Library) -> None:
-        """Pass on what other programs have asked of the run."""
-        if self._hear is not None:
+        """Pass on what other programs have asked of the run since it was put into the library."""
+        if self._hear is not None and self._written.columns:
             for request in self._hearing.news(library):
                 self._hear(request)
 
     def forget(self) -> None:
-        """Take it that nothing of the run is written."""
-        self._written = _Written()
+        """Take it that nothing of the run is written, and nothing asked of it."""
+        self._written, self._hearing = _Written(), Hearing(self._id)
 
     def write(self, library: Library, over: bool) -> bool:
         """Write everything that is new, in one transaction. Return whether there was anything."""
@@ -244,7 +254,7 @@ class _Followed:
         )
         if now == before:
             return False
-        states = stored_snapshots.packed(run, self._snapshots) if over and self._snapshots else []
+        states = self._states() if over else None
         with library.transaction() as connection:
             self._write_columns(connection, now.columns)
             for kind, each in grown.items():
@@ -252,10 +262,20 @@ class _Followed:
                     _enter(connection, self._id, kind, each.start, each.entries, each.checksum)
             self._write_whole(connection, now.whole)
             piece = self._write_rows(connection, history, rows)
-            if over:
+            if states is not None:
                 stored_snapshots.write(connection, self._id, states)
         self._written = now._replace(history=history, piece=piece)
         return True
+
+    def _states(self) -> list[tuple[int, bytes]] | None:
+        """Return the snapshots to write once the run is over. None where they cannot be read, as after a fault of the
+        GPU: the end of the run is written all the same."""
+        try:
+            return stored_snapshots.packed(self.run, self._snapshots) if self._snapshots else []
+        except Exception as fault:
+            why = first_line(fault, LONGEST_REASON) or type(fault).__name__
+            self.notice = f"No snapshots of “{self.run.title}” are kept, so a rewind makes its steps again: {why}"
+            return None
 
     def _write_columns(self, connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
         """Write the run's line in the table `runs`."""
@@ -325,22 +345,30 @@ def _enter(connection: sqlite3.Connection, run: str, kind: str, start: int, entr
 
 
 def _put(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
-    """Write the whole line of a run."""
+    """Write the whole line of a run, and remove what was asked of it at another time. A deleted run that goes on is in
+    the list again."""
     names = list(columns)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names if name != "id")
+    updates = ", ".join([*(f"{name} = excluded.{name}" for name in names if name != "id"), "deleted = NULL"])
     connection.execute(
         f"INSERT INTO runs ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) ON CONFLICT (id) DO UPDATE "
         f"SET {updates}",
         [columns[name] for name in names],
     )
+    connection.execute("DELETE FROM requests WHERE run = ?", (columns["id"],))
 
 
 def _change(connection: sqlite3.Connection, run: str, before: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-    """Write the columns that have changed. A title that somebody has given the run meanwhile stays."""
+    """Write the columns that have changed. A title that somebody has given the run meanwhile stays. A run that was
+    taken for interrupted, was deleted and has made another step is in the list again. sqlite3.IntegrityError where the
+    run is not in the library any more."""
     new = {name: value for name, value in columns.items() if value != before[name]}
     if title := new.pop("title", None):
         connection.execute("UPDATE runs SET title = ? WHERE id = ? AND title = ?", (title, run, before["title"]))
+    if "steps" in new:
+        new["deleted"] = None
     if new:
-        connection.execute(
+        changed = connection.execute(
             f"UPDATE runs SET {', '.join(f'{name} = ?' for name in new)} WHERE id = ?", [*new.values(), run]
         )
+        if not changed.rowcount:
+            raise sqlite3.IntegrityError(f"the run {run} is not in the library")

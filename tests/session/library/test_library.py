@@ -27,7 +27,7 @@ from gradstudio.core.history import BLOCK, COLUMNS, LAYER_METRICS, OLDER, Histor
 from gradstudio.core.unknown import known
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.library import interrupted_runs, packing, salvage, schema, writer
-from gradstudio.session.library.requests import Hearing, Request
+from gradstudio.session.library.requests import Request
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import PIECE, LibraryWriter
 from gradstudio.session.record.run import Run
@@ -306,6 +306,18 @@ def test_a_process_that_is_gone_is_told_from_one_that_has_its_number():
     assert not interrupted_runs.lives(f"{host} 99999999 {born}")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl and /proc")
+def test_a_process_whose_name_linux_has_cut_in_the_middle_of_a_letter():
+    code = "import ctypes, sys; ctypes.CDLL(None).prctl(15, sys.argv[1].encode()[:15], 0, 0, 0)\n"
+    code += "from gradstudio.session.library import interrupted_runs as of; print(of.lives(of.this()), flush=True)\n"
+    child = [sys.executable, "-c", code + "sys.stdin.read()", "тренировка.py"]
+    with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout.readline() == "True\n"
+        host, _, born = interrupted_runs.this().rsplit(" ", 2)
+        assert interrupted_runs.lives(f"{host} {one.pid} {interrupted_runs._born(one.pid)}")
+        assert not interrupted_runs.lives(f"{host} {one.pid} {born}0")
+
+
 def damage(path: Path, where: int, length: int = 3000) -> None:
     data = bytearray(path.read_bytes())
     data[where : where + length] = bytes(index % 251 for index in range(length))
@@ -559,8 +571,9 @@ def test_requests_are_heard_once_in_order_and_only_those_that_are_ours(path):
     for id in (run.id, "nobody"):
         with pytest.raises(LibraryError, match="is over"):
             library.request(id, "pause", 1.0)
-    write(path, made(status="running"))  # of another time: nothing of it is heard
-    assert Hearing(run.id).news(library) == []
+    writing = LibraryWriter(path)
+    writing.follow(run, hear=heard.append)  # the requests are of another time
+    assert writing.close() and len(heard) == 3
     library.delete([run.id])
     library.purge()
     assert library.requests(run.id, 0) == []
