@@ -15,7 +15,11 @@ from gradstudio.core.text import plural
 from gradstudio.session.library import checksums, schema
 from gradstudio.session.library.open_files import other_name
 
-_TABLES = (("runs", "id"), ("rows", "run"), ("entries", "run"))  # and what names a run there
+_NAMING = (  # what names the runs, with the order to come
+    "SELECT id FROM runs ORDER BY id",
+    "SELECT DISTINCT run FROM checksums ORDER BY run",
+    "SELECT DISTINCT run FROM entries ORDER BY run",
+)
 _ENDINGS = ("", "-wal", "-shm")
 # Where SQLite's header has what belongs to one file, not to all of one schema. Source: sqlite.org/fileformat2.html
 _COUNTER, _PAGES, _FREE, _VALID_FOR = slice(24, 28), slice(28, 32), slice(32, 40), slice(92, 96)
@@ -86,12 +90,15 @@ def _with_new_first_page(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _runs(old: sqlite3.Connection) -> set[str]:
-    """Return the ids that can be read: from either end, up to where the file breaks off."""
-    found = set()
-    for order in ("ASC", "DESC"):
-        with suppress(sqlite3.Error):
-            for (run,) in old.execute(f"SELECT id FROM runs ORDER BY id {order}"):
-                found.add(run)
+    """Return the ids that can be read. Each table that names runs is read from either end, up to where the file breaks
+    off; a run whose line is lost is named by others."""
+    found: set[str] = set()
+    for query in _NAMING:
+        for order in ("ASC", "DESC"):
+            with suppress(sqlite3.Error):
+                for (run,) in old.execute(f"{query} {order}"):
+                    if isinstance(run, str):
+                        found.add(run)
     return found
 
 
@@ -102,8 +109,11 @@ def _carry(old: sqlite3.Connection, new: sqlite3.Connection, run: str) -> bool:
     its ranks, without which all else is still a run."""
     new.execute("BEGIN IMMEDIATE")
     try:
-        for table, key in _TABLES:
-            for line in _lines(old, table, key, run):
+        if not (line := _lines(old, "runs", "id", run).fetchone()):
+            raise sqlite3.DataError(f"the line of {run} is lost")
+        _put(new, "runs", line)
+        for table in ("rows", "entries"):
+            for line in _lines(old, table, "run", run):
                 _put(new, table, line)
         snapshots: list[Sequence[Any]] = []
         with suppress(sqlite3.Error):
