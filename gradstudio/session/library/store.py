@@ -23,7 +23,7 @@ from gradstudio.core.text import LONGEST_TITLE, plural, shortened
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
 from gradstudio.session.library.checksums import LISTED, check_listed, check_run, sealed
 from gradstudio.session.library.conforming import MOST_STEPS, conforming
-from gradstudio.session.library.open_files import OpenFile, make_way
+from gradstudio.session.library.open_files import Identity, OpenFile, identity, make_way
 from gradstudio.session.library.packing import PackingError, unpack
 from gradstudio.session.library.run_values import dumps, layers_from, loads, run_from
 from gradstudio.session.record.run import OVER, Run
@@ -82,19 +82,20 @@ class Library:
         path = self.path = path.absolute()
         self.notice = ""  # what to tell of a file that was damaged, and what was saved
         make_way(path)
+        file = identity(path)  # somebody may replace it while it is opened
         try:
-            self._connection = schema.connect(path, on_full_disk=on_full_disk)
+            connection = schema.connect(path, on_full_disk=on_full_disk)
         except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
             raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
         except sqlite3.DatabaseError as fault:
             if not salvage.is_ours(path):
                 raise NoLibraryError(f"{path} is no run library: {fault}") from None
-            self.notice, self._connection = salvage.set_aside(path)
+            connection, file = self._salvaged(file), None
         except OSError as fault:
             raise LibraryError(f"the run library {path} cannot be opened: {files.reason(fault)}") from None
         except ValueError as fault:
             raise NoLibraryError(str(fault)) from None
-        self._opened()
+        self._opened(connection, file)
 
     def close(self) -> None:
         """Close the connection."""
@@ -116,15 +117,13 @@ class Library:
 
     def set_aside(self) -> None:
         """Go on with a new file in place of a damaged one, with all that could be saved. Where another program was
-        faster, go on with its file. LibraryError or sqlite3.Error where that fails: this connection is then of no
-        use."""
-        replaced = self.replaced
+        faster, go on with its file. LibraryError where that fails: this connection is then of no use."""
+        replaced, file = self.replaced, self._open.file
         self.close()
         if replaced:
             self.__init__(self.path)
             return
-        self.notice, self._connection = salvage.set_aside(self.path)
-        self._opened()
+        self._opened(self._salvaged(file))
 
     @property
     def replaced(self) -> bool:
@@ -361,11 +360,18 @@ class Library:
 
     # ---- inside
 
-    def _opened(self) -> None:
-        """Prepare a connection that was just opened."""
-        self._connection.row_factory = sqlite3.Row
-        self._connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
-        self._open = OpenFile(self.path)
+    def _opened(self, connection: sqlite3.Connection, file: Identity | None = None) -> None:
+        """Prepare a connection that was just opened. `file`: what was there before; None where it was made now."""
+        file = file or identity(self.path)
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
+        self._connection, self._open = connection, OpenFile(self.path, file)
+
+    def _salvaged(self, file: Identity | None) -> sqlite3.Connection:
+        """Return a new library in place of this damaged file. LibraryError where that fails."""
+        with self._said():
+            self.notice, connection = salvage.set_aside(self.path, file)
+            return connection
 
     def _entry(self, row: sqlite3.Row, *, watched: bool) -> Entry:
         """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
@@ -414,10 +420,10 @@ class Library:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Turn a fault of the database into a LibraryError."""
+        """Turn a fault of the database or its disk into a LibraryError."""
         try:
             yield
-        except (sqlite3.Error, UnicodeError) as fault:
+        except (sqlite3.Error, OSError, UnicodeError) as fault:
             raise LibraryError(f"the run library {self.path}: {fault}") from None
 
 

@@ -381,11 +381,11 @@ def test_setting_aside_that_fails_is_tried_again(path, monkeypatch):
     until_listed(path, steps=30)
     real, tries, writes = salvage.set_aside, [], []
 
-    def failing(found):
+    def failing(*given):
         tries.append(1)
         if len(tries) == 1:
-            raise sqlite3.OperationalError("not now")
-        return real(found)
+            raise OSError("not now")
+        return real(*given)
 
     def damaged(*given):
         writes.append(1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
-from gradstudio.session.library.store import Library
+from gradstudio.session.library import salvage, schema
+from gradstudio.session.library.open_files import identity
+from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
 from gradstudio.session.record.run_writer import RunWriter
@@ -74,6 +78,123 @@ def listed(library: Library) -> set[str]:
     return {entry.id for entry in library.entries() if entry.outcome == "finished"}
 
 
+def others(path: Path) -> list[str]:
+    """What lies beside a library, apart from its log."""
+    return sorted(name for name in os.listdir(path.parent) if name not in (path.name, *(path.name + e for e in LOGS)))
+
+
+LOGS = ("-wal", "-shm")
+
+
+# ---- salvage that breaks off
+
+
+def no_new_library(real: Callable[..., Any]) -> Callable[..., Any]:
+    def connect(path: Path, **given: bool) -> sqlite3.Connection:
+        if path.parent.name.startswith(".gradstudio"):
+            path.touch()
+            raise sqlite3.OperationalError("database or disk is full")
+        return real(path, **given)
+
+    return connect
+
+
+def full_after_some(real: Callable[..., Any]) -> Callable[..., Any]:
+    lines: list[object] = []
+
+    def put(*given: Any) -> None:
+        lines.append(given)
+        if len(lines) > 20:
+            raise sqlite3.OperationalError("database or disk is full")
+        real(*given)
+
+    return put
+
+
+def killed(real: Callable[..., Any]) -> Callable[..., Any]:
+    def put(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    return put
+
+
+def refused(real: Callable[..., Any]) -> Callable[..., Any]:
+    def replace(*given: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    return replace
+
+
+FAULTS = [(schema, "connect", no_new_library), (salvage, "_put", full_after_some), (salvage, "_put", killed),
+          (os, "replace", refused)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "name", "fault"), FAULTS, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize("opening", [True, False])
+def test_salvage_that_breaks_off_leaves_the_damaged_file_and_is_tried_again(
+    where: Any, name: str, fault: Callable[..., Any], opening: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = readable(path)
+    if opening:
+        data = bytearray(path.read_bytes())
+        data[100:140] = bytes(40)
+        path.write_bytes(data)
+    with monkeypatch.context() as patches:
+        patches.setattr(where, name, fault(getattr(where, name)))
+        with pytest.raises((LibraryError, KeyboardInterrupt)) as told:
+            Library(path).entries()
+    assert fault is killed or "is damaged, and no new one could be made: " in str(told.value)
+    assert not others(path)
+    with contextlib.closing(Library(path)) as library:
+        assert listed(library) == sound and f"{len(sound)} runs could be saved" in library.notice
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be replaced there")
+def test_at_no_moment_is_there_no_library(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, moments, real = Library(path), [], os.replace
+
+    def replace(*given: Any) -> None:
+        moments.append(path.exists())
+        real(*given)
+        moments.append(path.exists())
+
+    monkeypatch.setattr(os, "replace", replace)
+    library.entries()
+    assert moments and all(moments)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be replaced there")
+def test_a_file_system_without_hard_links(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*given: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    sound, before = readable(path), path.read_bytes()
+    monkeypatch.setattr(os, "link", link)
+    with monkeypatch.context() as patches:
+        real = os.replace
+        patches.setattr(
+            os, "replace", lambda old, new: refused(real)() if ".gradstudio" in str(old) else real(old, new)
+        )
+        with pytest.raises(LibraryError, match="permission denied"):
+            Library(path).entries()
+    assert not others(path)
+    with contextlib.closing(Library(path)) as library:
+        assert listed(library) == sound
+    [aside] = path.parent.glob("*damaged*.sqlite3")
+    assert aside.read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink") or os.name == "nt", reason="needs links")
+def test_the_file_behind_a_link_is_replaced_and_the_link_stays(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    link = tmp_path / "mine" / "library.sqlite3"
+    link.symlink_to(path)
+    sound = readable(path)
+    with contextlib.closing(Library(link)) as library:
+        assert listed(library) == sound
+    assert link.is_symlink() and os.path.realpath(link) == os.path.realpath(path) and readable(path) == sound
+
+
 # ---- what is saved, and what is counted
 
 
@@ -86,3 +207,36 @@ def test_every_run_whose_line_can_be_read_is_saved_and_the_others_are_counted(da
     with contextlib.closing(Library(path)) as library:
         assert listed(library) == sound
         assert f"{len(sound)} runs could be saved, {RUNS - len(sound)} runs could not. The" in library.notice
+
+
+# ---- several at once
+
+
+def test_two_programs_that_set_the_same_file_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound, real, calls = readable(path), salvage._carry, []
+    slow = Library(path)
+
+    def carry(*given: Any) -> bool:
+        calls.append(given)
+        if len(calls) == 3:  # the other program has seen the damage too, and is faster
+            monkeypatch.setattr(schema, "PATIENCE", 0.01)
+            salvage.set_aside(path)[1].close()
+        return real(*given)
+
+    monkeypatch.setattr(salvage, "_carry", carry)
+    assert listed(slow) == sound and not slow.replaced and not slow.notice
+    slow.annotate("run-00", note="mine")
+    slow.close()
+    with contextlib.closing(Library(path)) as library:
+        assert {entry.id for entry in library.entries() if entry.note == "mine"} == {"run-00"}
+    assert len(list(path.parent.glob("*damaged*.sqlite3"))) == 1
+
+
+def test_a_file_that_has_taken_the_place_of_the_damaged_one_stays(path: Path) -> None:
+    damaged = identity(path)
+    os.rename(path, path.with_name("seen"))
+    write(path, ["new"])
+    there = identity(path)
+    told, connection = salvage.set_aside(path, damaged)
+    connection.close()
+    assert not told and identity(path) == there
