@@ -27,6 +27,7 @@ class OpenFile:
         """`file`: what was there when it was opened."""
         self.path = path
         self.file = file
+        self._closed = False
         self._place = os.path.realpath(path)  # a link may lead elsewhere later; the log stays
         beside = {ending: identity(self._place + ending) for ending in (_LOG, _INDEX)}
         # where somebody has replaced the file meanwhile, nobody can tell whose the log is
@@ -36,8 +37,8 @@ class OpenFile:
 
     @property
     def replaced(self) -> bool:
-        """True once somebody has deleted or replaced the file."""
-        return identity(self.path) != self.file
+        """True once somebody has deleted or replaced the file, or it was closed."""
+        return self._closed or identity(self.path) != self.file
 
     def clear(self) -> None:
         """Take the log away where the file is no longer in its place. One that is not empty gets another name."""
@@ -55,6 +56,7 @@ class OpenFile:
 
     def close(self) -> None:
         """Forget the file, which nobody writes any more."""
+        self._closed = True
         self.clear()
         with _lock, suppress(ValueError):
             _all.remove(self)

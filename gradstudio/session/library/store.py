@@ -117,17 +117,24 @@ class Library:
 
     def set_aside(self) -> None:
         """Go on with a new file in place of a damaged one, with all that could be saved. Where another program was
-        faster, go on with its file. LibraryError where that fails: this connection is then of no use."""
+        faster, go on with its file. LibraryError where that fails: the damaged file is then open again, or
+        `replaced` is true."""
         replaced, file = self.replaced, self._open.file
         self.close()
         if replaced:
             self.__init__(self.path)
             return
-        self._opened(self._salvaged(file))
+        try:
+            connection = self._salvaged(file)
+        except LibraryError:
+            with suppress(sqlite3.Error, OSError, ValueError):
+                self._opened(schema.connect(self.path), file)
+            raise
+        self._opened(connection)
 
     @property
     def replaced(self) -> bool:
-        """True once somebody has deleted or replaced the file that was opened."""
+        """True once somebody has deleted or replaced the file that was opened, or it was closed."""
         return self._open.replaced
 
     @contextmanager

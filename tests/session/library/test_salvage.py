@@ -212,6 +212,33 @@ def test_every_run_whose_line_can_be_read_is_saved_and_the_others_are_counted(da
 # ---- several at once
 
 
+def test_the_connection_is_of_use_after_a_set_aside_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound, library = readable(path), Library(path)
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "replace", refused(os.replace))
+        for _ in range(2):
+            with pytest.raises(LibraryError, match="permission denied"):
+                library.entries()
+            assert len(library.load("run-00").history) == 1 and not library.replaced
+    assert listed(library) == sound
+    library.close()
+
+
+def test_a_connection_that_cannot_be_opened_again_is_to_be_replaced(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(*given: Any, **options: Any) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("not now")
+
+    library = Library(path)
+    with monkeypatch.context() as patches:
+        patches.setattr(schema, "connect", connect)
+        with pytest.raises(LibraryError, match="not now"):
+            library.entries()
+    assert library.replaced
+    library.close()
+
+
 def test_two_programs_that_set_the_same_file_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sound, real, calls = readable(path), salvage._carry, []
     slow = Library(path)
