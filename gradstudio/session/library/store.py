@@ -52,6 +52,10 @@ class NoLibraryError(LibraryError):
     """There is something else where the library should be."""
 
 
+class ReplacedError(sqlite3.OperationalError):
+    """The file is no longer in its place, so nobody would read what is written into it."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A run in the list. `outcome` is its status, or "interrupted" where the program that wrote it ended during the
@@ -142,6 +146,8 @@ class Library:
         """Write everything within, or nothing of it. sqlite3.Error passes through."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            if self.replaced:  # while this waited for the program that saved what is in the file
+                raise ReplacedError("somebody has replaced the file; try again")
             yield self._connection
             self._connection.execute("COMMIT")
         except BaseException:
@@ -460,8 +466,11 @@ def is_damage(fault: BaseException) -> bool:
 
 
 def is_lock(fault: BaseException) -> bool:
-    """Return whether a fault, or the one that a LibraryError tells of, means that another program holds the library."""
+    """Return whether a fault, or the one that a LibraryError tells of, means that another program holds the library, or
+    has just replaced it: it can be written a moment later."""
     cause = fault.__context__ if isinstance(fault, LibraryError) else fault
+    if isinstance(cause, ReplacedError):
+        return True
     code = getattr(cause, "sqlite_errorcode", 0)  # none where the fault is not of SQLite itself
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

@@ -14,7 +14,7 @@ import pytest
 
 from gradstudio.core import presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
-from gradstudio.session.library import salvage, schema
+from gradstudio.session.library import salvage, schema, store
 from gradstudio.session.library.open_files import identity
 from gradstudio.session.library.store import Library, LibraryError
 from gradstudio.session.library.writer import LibraryWriter
@@ -267,3 +267,13 @@ def test_a_file_that_has_taken_the_place_of_the_damaged_one_stays(path: Path) ->
     told, connection = salvage.set_aside(path, damaged)
     connection.close()
     assert not told and identity(path) == there
+
+
+def test_nothing_is_written_into_a_file_that_was_set_aside(path: Path) -> None:
+    first, second = Library(path), Library(path)
+    second.entries()
+    with pytest.raises(LibraryError, match="somebody has replaced the file") as told:
+        first.annotate("run-00", note="mine")
+    assert store.is_lock(told.value), "the writer tries it again, to the end"
+    first.close()
+    second.close()
