@@ -39,8 +39,8 @@ DAMAGED = "damaged"  # outcome of a run that cannot be read
 # What reading values that somebody changed can raise.
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 # A damaged page may lose lines without a word, so the list is made without its index, and runs are missed that have
-# checksums and no line.
-_LOST = f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND run NOT IN (SELECT id FROM runs NOT INDEXED)"
+# checksums and no line. "NOT INDEXED" is for other tables than `runs`, which has no rowid: a "+" keeps the index out.
+_LOST = f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND run NOT IN (SELECT id FROM runs)"
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 
@@ -176,9 +176,9 @@ class Library:
     def _lines(self, deleted: bool) -> tuple[list[sqlite3.Row], list[tuple[str]]]:
         """Return the lines of the list, and the runs that have lost theirs."""
         query = (
-            f"SELECT {_LISTED}, crc FROM runs NOT INDEXED "
+            f"SELECT {_LISTED}, crc FROM runs "
             f"LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' WHERE (deleted IS NOT NULL) = ? "
-            "ORDER BY started DESC, id DESC"
+            "ORDER BY +started DESC, id DESC"
         )
         rows = self._connection.execute(query, (deleted,)).fetchall()
         return rows, [] if deleted else self._connection.execute(_LOST).fetchall()
@@ -200,8 +200,7 @@ class Library:
             ids = [
                 row[0]
                 for row in self._connection.execute(
-                    "SELECT id FROM runs NOT INDEXED WHERE deleted IS NULL AND typeof(id) = 'text' "
-                    "ORDER BY started DESC, id DESC"
+                    "SELECT id FROM runs WHERE deleted IS NULL AND typeof(id) = 'text' ORDER BY +started DESC, id DESC"
                 )
             ]
             ids += [run for (run,) in self._connection.execute(_LOST)]
@@ -266,7 +265,7 @@ class Library:
         with self._said():
             parents = dict(
                 self._connection.execute(
-                    "SELECT id, parent FROM runs NOT INDEXED WHERE deleted IS NULL ORDER BY started"
+                    "SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY +started"
                 ).fetchall()
             )
         root, seen = run, {run}

@@ -254,6 +254,18 @@ def test_rows_that_unpack_to_more_than_any_run_are_refused(path: Path, monkeypat
         library.load("bad")
 
 
+def test_runs_that_an_index_has_lost_are_listed_and_found(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as library:
+        size = library.execute("PRAGMA page_size").fetchone()[0]
+        [page] = library.execute("SELECT rootpage FROM sqlite_master WHERE name = 'newest'").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size + 3 : (page - 1) * size + 5] = b"\0\0"  # it has no cells any more
+    path.write_bytes(data)
+    with contextlib.closing(Library(path)) as library:
+        assert {entry.id for entry in library.entries()} == {"bad", "good"} and library.find("goo") == "good"
+        assert library.family("good") == ["good"] and not library.notice
+
+
 # ---- what is not ours
 
 
