@@ -433,6 +433,17 @@ def test_the_file_of_another_program_is_left_as_it_is(tmp_path):
         assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
 
 
+def test_the_database_of_another_program_keeps_its_settings(tmp_path):
+    other = tmp_path / "other.sqlite3"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("PRAGMA auto_vacuum = FULL")
+        connection.execute("CREATE TABLE mine (x)")
+    before = other.read_bytes()
+    with pytest.raises(LibraryError, match="of another program"):
+        Library(other)
+    assert other.read_bytes() == before
+
+
 def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
     run = made(5, status="running")
     monkeypatch.setattr(writer, "INTERVAL", 0.01)
