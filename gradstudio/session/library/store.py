@@ -40,7 +40,10 @@ DAMAGED = "damaged"  # outcome of a run that cannot be read
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 # A damaged page may lose lines without a word, so the list is made without its index, and runs are missed that have
 # checksums and no line. "NOT INDEXED" is for other tables than `runs`, which has no rowid: a "+" keeps the index out.
-_LOST = f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND run NOT IN (SELECT id FROM runs)"
+_LOST = (
+    f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND typeof(run) = 'text' "
+    "AND run NOT IN (SELECT id FROM runs)"
+)
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 

@@ -254,6 +254,12 @@ def test_rows_that_unpack_to_more_than_any_run_are_refused(path: Path, monkeypat
         library.load("bad")
 
 
+def test_bytes_in_place_of_an_id_keep_no_run_from_being_found(path: Path) -> None:
+    sql(path, "INSERT INTO checksums VALUES (x'ff', 'list', 0, 1)")
+    with contextlib.closing(Library(path)) as library:
+        assert library.find("goo") == "good" and {entry.id for entry in library.entries()} == {"bad", "good"}
+
+
 def test_runs_that_an_index_has_lost_are_listed_and_found(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as library:
         size = library.execute("PRAGMA page_size").fetchone()[0]
