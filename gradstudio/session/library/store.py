@@ -44,6 +44,12 @@ _LOST = (
     f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND typeof(run) = 'text' "
     "AND run NOT IN (SELECT id FROM runs)"
 )
+_PARTS = (  # of a run, apart from its line
+    "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
+    "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
+    "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
+    "SELECT part, number, crc FROM checksums WHERE run = ?",
+)
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 
@@ -165,26 +171,28 @@ class Library:
         tags."""
         with self._said():
             try:
-                rows, lost = self._lines(deleted)
+                listed = self._lines(deleted)
             except sqlite3.DatabaseError as fault:
                 if not is_damage(fault):
                     raise
                 self.set_aside()
-                rows, lost = self._lines(deleted)
+                listed = self._lines(deleted)
         words = search.casefold().split()
-        watched = self._watched()
-        found = [*(self._entry(row, watched=row["id"] in watched) for row in rows), *(_damaged(run) for (run,) in lost)]
-        return [entry for entry in found if all(word in searched(entry) for word in words)]
+        return [entry for entry in listed if all(word in searched(entry) for word in words)]
 
-    def _lines(self, deleted: bool) -> tuple[list[sqlite3.Row], list[tuple[str]]]:
-        """Return the lines of the list, and the runs that have lost theirs."""
+    def _lines(self, deleted: bool) -> list[Entry]:
+        """Return the lines of the list, newest first, and behind them the runs that have lost theirs. Each line is cut
+        as it is read: in the file of somebody else, many may share the pages of one long text."""
+        watched = self._watched()
         query = (
             f"SELECT {_LISTED}, crc FROM runs "
             f"LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' WHERE (deleted IS NOT NULL) = ? "
-            "ORDER BY +started DESC, id DESC"
+            "ORDER BY id"  # as the lines lie there; by time, SQLite would use the index or keep all lines to sort them
         )
-        rows = self._connection.execute(query, (deleted,)).fetchall()
-        return rows, [] if deleted else self._connection.execute(_LOST).fetchall()
+        lines = self._connection.execute(query, (deleted,))
+        found = [self._entry(line, watched=line["id"] in watched) for line in lines]
+        found.sort(key=lambda entry: (entry.started, entry.id), reverse=True)
+        return found + [_damaged(run) for (run,) in (() if deleted else self._connection.execute(_LOST))]
 
     def _watched(self) -> set[object]:
         """Return the runs that were watched; what is damaged elsewhere is no reason to lose the list."""
@@ -226,16 +234,8 @@ class Library:
             row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None:
                 raise LibraryError(f"no run {quote(run)} in the library {self.path}")
-            chunks, of_ranks, lines, sums = (
-                self._connection.execute(query, (run,)).fetchall()
-                for query in (
-                    "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
-                    "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
-                    "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
-                    "SELECT part, number, crc FROM checksums WHERE run = ?",
-                )
-            )
             try:
+                chunks, of_ranks, lines, sums = self._parts(run)
                 entries: dict[str, list[str]] = {}
                 for kind, content in lines:
                     entries.setdefault(kind, []).append(content)
@@ -252,6 +252,21 @@ class Library:
             except DAMAGE as fault:
                 what = " ".join(str(fault).split())[:200] or type(fault).__name__
                 raise LibraryError(f"the run {run} in {self.path} is damaged: {what}") from None
+
+    def _parts(self, run: str) -> list[list[sqlite3.Row]]:
+        """Return the lines of a run in each of its tables. PackingError where they are larger than the file, as many
+        of them share the same pages."""
+        left = self._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        left, found = left.fetchone()[0], []
+        for query in _PARTS:
+            lines: list[sqlite3.Row] = []
+            for line in self._connection.execute(query, (run,)):
+                left -= sum(len(value) for value in line if isinstance(value, str | bytes))
+                if left < 0:
+                    raise PackingError("it is larger than the whole file")
+                lines.append(line)
+            found.append(lines)
+        return found
 
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
         """Return run, step and bytes of every snapshot that is stored of these runs."""
