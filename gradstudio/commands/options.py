@@ -118,11 +118,14 @@ def opened(asked: Path | None, *, room: int = SPARE) -> Iterator[Library]:
     # a full disk does not take the files that SQLite writes beside the library
     full = shutil.disk_usage(path.parent).free < min(room, os.path.getsize(path) + SPARE)
     library = Library(path, on_full_disk=full)
+    told = ""
     try:
-        if library.notice:
-            complain(library.notice)
+        if told := library.notice:
+            complain(told)
         yield library
     finally:
+        if library.notice != told:  # the command itself met the damage
+            complain(library.notice)
         library.close()
 
 

@@ -408,6 +408,21 @@ def test_a_file_of_somebody_else_is_left_as_it_is(kind: str, gradstudio: Callabl
     assert path.read_bytes() == before and [found.name for found in tmp_path.iterdir() if "damaged" in found.name] == []
 
 
+@pytest.mark.parametrize("page", ["first", "of the runs"])
+def test_a_damaged_library_that_was_replaced_is_told_once(page: str, gradstudio: Callable, tmp_path: Path) -> None:
+    path = tmp_path / "library.sqlite3"
+    Library(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as library:
+        [root] = library.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs'").fetchone()
+        [size] = library.execute("PRAGMA page_size").fetchone()
+    data, start = bytearray(path.read_bytes()), (root - 1) * size if page == "of the runs" else 0
+    data[start : start + size] = b"\x55" * size
+    path.write_bytes(data)
+    answer = gradstudio("runs", "--library", path)
+    assert answer.code == 0 and answer.err.count("The run library was damaged") == 1
+    assert "was damaged" not in gradstudio("runs", "--library", path).err
+
+
 @pytest.mark.parametrize(
     "words",
     [["--library", "{0}", "run", "{1}", "-q"], ["run", "{1}", "-q", "--library", "{0}"]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 from pathlib import Path
@@ -109,6 +110,19 @@ def test_a_damaged_library_is_a_problem_once_and_its_copy_is_named() -> None:
     assert not check.ok and "damaged" in check.text and check.advice
     assert doctor._library()[0].ok
     assert [found.read_bytes() for found in path.parent.glob("*damaged*.sqlite3")] == [b"no database" * 1000]
+
+
+def test_damage_that_only_the_list_meets_is_told_with_what_became_of_it() -> None:
+    path = write_library()
+    with contextlib.closing(sqlite3.connect(path)) as library:
+        [root] = library.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs'").fetchone()
+        [size] = library.execute("PRAGMA page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(root - 1) * size : root * size] = b"\x55" * size
+    path.write_bytes(data)
+    (check,) = doctor._library()
+    assert not check.ok and "was damaged" in check.text and "Nothing has to be done" in check.advice
+    assert doctor._library()[0].ok and len(list(path.parent.glob("*damaged*.sqlite3"))) == 1
 
 
 def test_a_library_that_is_damaged_within_is_a_problem_and_left_where_it_is() -> None:

@@ -38,7 +38,7 @@ class Request(NamedTuple):
 class LibraryThread(QObject):
     """Carries out requests to the library, one after the other. Only the GUI thread calls it."""
 
-    failed = Signal(str)  # why a request failed that has no handler of its own
+    failed = Signal(str)  # why a request failed that has no handler of its own, or what became of a damaged library
 
     def __init__(self, path: Path, tasks: Tasks) -> None:
         super().__init__()
@@ -46,6 +46,7 @@ class LibraryThread(QObject):
         self._tasks = tasks
         self._asked: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._answers: deque[tuple[Request, Told, Any]] = deque()
+        self._notices: deque[str] = deque()
         self._awaited = 0
         self._closed = False
         self._thread: threading.Thread | None = None  # begins, and makes the file, at the first request
@@ -95,6 +96,8 @@ class LibraryThread(QObject):
                 told(answer)
             elif request.failed != self.failed.emit:
                 request.failed("")
+        while self._notices:  # last, so that no answer hides it
+            self.failed.emit(self._notices.popleft())
         if not self._awaited:
             self._timer.stop()
 
@@ -108,20 +111,22 @@ class LibraryThread(QObject):
 
     def _carry_out(self, job: Request, library: Library | None) -> Library | None:
         """Put the answer of a request beside the others. Return the library, open from now on if it could be opened."""
-        failed = job.failed
+        told: Told = job.failed
         if library is not None and library.replaced:
             library.close()
             library = None
         try:
             if library is None:
                 library = Library(self.path)
-            self._answers.append((job, job.done, None if job.cancelled else job.work(library)))
+            told, answer = job.done, None if job.cancelled else job.work(library)
         except LibraryError as fault:
-            self._answers.append((job, failed, str(fault)))
+            answer = str(fault)
         except (sqlite3.Error, OSError) as fault:
-            self._answers.append((job, failed, f"the run library {self.path}: {fault}"))
+            answer = f"the run library {self.path}: {fault}"
         except Exception as fault:  # a run of another version must not end the thread
-            self._answers.append(
-                (job, failed, f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}")
-            )
+            answer = f"the run library {self.path}: {type(fault).__name__}: {str(fault)[:200]}"
+        if library is not None and library.notice:
+            self._notices.append(library.notice)
+            library.notice = ""  # it is told once
+        self._answers.append((job, told, answer))
         return library

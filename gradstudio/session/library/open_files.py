@@ -17,31 +17,37 @@ _LOG, _INDEX = "-wal", "-shm"  # endings of what SQLite writes beside a file
 _all: list[OpenFile] = []  # of this process
 _lock = threading.Lock()
 
+Identity = tuple[int, int]
+
 
 class OpenFile:
     """A file with its log, from the time it was opened until `close`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file: Identity | None) -> None:
+        """`file`: what was there when it was opened."""
         self.path = path
+        self.file = file
+        self._closed = False
         self._place = os.path.realpath(path)  # a link may lead elsewhere later; the log stays
-        self._file = _identity(path)
-        self._beside = {ending: _identity(self._place + ending) for ending in (_LOG, _INDEX)}
+        beside = {ending: identity(self._place + ending) for ending in (_LOG, _INDEX)}
+        # where somebody has replaced the file meanwhile, nobody can tell whose the log is
+        self._beside = beside if identity(path) == file else {}
         with _lock:
             _all.append(self)
 
     @property
     def replaced(self) -> bool:
-        """True once somebody has deleted or replaced the file."""
-        return _identity(self.path) != self._file
+        """True once somebody has deleted or replaced the file, or it was closed."""
+        return self._closed or identity(self.path) != self.file
 
     def clear(self) -> None:
         """Take the log away where the file is no longer in its place. One that is not empty gets another name."""
-        if _identity(self._place) == self._file:
+        if identity(self._place) == self.file:
             return
         for ending, found in self._beside.items():
             name = self._place + ending
             with suppress(OSError):
-                if found is None or _identity(name) != found:
+                if found is None or identity(name) != found:
                     continue
                 if ending == _LOG and os.path.getsize(name):
                     os.replace(name, other_name(Path(self._place), "replaced") + ending)
@@ -50,6 +56,7 @@ class OpenFile:
 
     def close(self) -> None:
         """Forget the file, which nobody writes any more."""
+        self._closed = True
         self.clear()
         with _lock, suppress(ValueError):
             _all.remove(self)
@@ -69,7 +76,7 @@ def other_name(path: Path, why: str) -> str:
     return str(path.with_name(f"{path.stem}-{why}-{stamp}-{secrets.token_hex(2)}{path.suffix}"))
 
 
-def _identity(path: str | Path) -> tuple[int, int] | None:
+def identity(path: str | Path) -> Identity | None:
     """Return what tells a file from another one of the same name."""
     try:
         found = os.stat(path)

@@ -143,13 +143,18 @@ def statements(version: int) -> list[str]:
 
 def _bring_up(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables of a new library, or add to an older one what it lacks."""
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that what is deleted gives its space back
+    if not _tables(connection):  # or the file is of somebody else
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that what is deleted gives its space back
     connection.execute("BEGIN IMMEDIATE")
     version = connection.execute("PRAGMA user_version").fetchone()[0]  # somebody else may have been faster
-    if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    if version == 0 and _tables(connection):
         raise ValueError(f"{path} is no run library: it is the database of another program")
     for statement in statements(VERSION)[len(statements(version)) :] if version < VERSION else ():
         connection.execute(statement)
     if version < VERSION:
         connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
+
+
+def _tables(connection: sqlite3.Connection) -> int:
+    return connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

@@ -23,7 +23,7 @@ from gradstudio.core.text import LONGEST_TITLE, plural, shortened
 from gradstudio.session.library import checksums, interrupted_runs, salvage, schema
 from gradstudio.session.library.checksums import LISTED, check_listed, check_run, sealed
 from gradstudio.session.library.conforming import MOST_STEPS, conforming
-from gradstudio.session.library.open_files import OpenFile, make_way
+from gradstudio.session.library.open_files import Identity, OpenFile, identity, make_way
 from gradstudio.session.library.packing import PackingError, unpack
 from gradstudio.session.library.run_values import dumps, layers_from, loads, run_from
 from gradstudio.session.record.run import OVER, Run
@@ -39,8 +39,17 @@ DAMAGED = "damaged"  # outcome of a run that cannot be read
 # What reading values that somebody changed can raise.
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, MemoryError)
 # A damaged page may lose lines without a word, so the list is made without its index, and runs are missed that have
-# checksums and no line.
-_LOST = f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND run NOT IN (SELECT id FROM runs NOT INDEXED)"
+# checksums and no line. "NOT INDEXED" is for other tables than `runs`, which has no rowid: a "+" keeps the index out.
+_LOST = (
+    f"SELECT run FROM checksums WHERE part = '{checksums.LIST}' AND typeof(run) = 'text' "
+    "AND run NOT IN (SELECT id FROM runs)"
+)
+_PARTS = (  # of a run, apart from its line
+    "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
+    "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
+    "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
+    "SELECT part, number, crc FROM checksums WHERE run = ?",
+)
 _LATEST = 253_402_300_799.0  # seconds since 1970: the end of the calendar
 
 
@@ -50,6 +59,10 @@ class LibraryError(ValueError):
 
 class NoLibraryError(LibraryError):
     """There is something else where the library should be."""
+
+
+class ReplacedError(sqlite3.OperationalError):
+    """The file is no longer in its place, so nobody would read what is written into it."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +95,20 @@ class Library:
         path = self.path = path.absolute()
         self.notice = ""  # what to tell of a file that was damaged, and what was saved
         make_way(path)
+        file = identity(path)  # somebody may replace it while it is opened
         try:
-            self._connection = schema.connect(path, on_full_disk=on_full_disk)
+            connection = schema.connect(path, on_full_disk=on_full_disk)
         except sqlite3.OperationalError as fault:  # locked, no folder to write to: the file may be all right
             raise LibraryError(f"the run library {path} cannot be opened: {fault}") from None
         except sqlite3.DatabaseError as fault:
             if not salvage.is_ours(path):
                 raise NoLibraryError(f"{path} is no run library: {fault}") from None
-            self.notice, self._connection = salvage.set_aside(path)
+            connection, file = self._salvaged(file), None
         except OSError as fault:
             raise LibraryError(f"the run library {path} cannot be opened: {files.reason(fault)}") from None
         except ValueError as fault:
             raise NoLibraryError(str(fault)) from None
-        self._opened()
+        self._opened(connection, file)
 
     def close(self) -> None:
         """Close the connection."""
@@ -116,19 +130,24 @@ class Library:
 
     def set_aside(self) -> None:
         """Go on with a new file in place of a damaged one, with all that could be saved. Where another program was
-        faster, go on with its file. LibraryError or sqlite3.Error where that fails: this connection is then of no
-        use."""
-        replaced = self.replaced
+        faster, go on with its file. LibraryError where that fails: the damaged file is then open again, or
+        `replaced` is true."""
+        replaced, file = self.replaced, self._open.file
         self.close()
         if replaced:
             self.__init__(self.path)
             return
-        self.notice, self._connection = salvage.set_aside(self.path)
-        self._opened()
+        try:
+            connection = self._salvaged(file)
+        except LibraryError:
+            with suppress(sqlite3.Error, OSError, ValueError):
+                self._opened(schema.connect(self.path), file)
+            raise
+        self._opened(connection)
 
     @property
     def replaced(self) -> bool:
-        """True once somebody has deleted or replaced the file that was opened."""
+        """True once somebody has deleted or replaced the file that was opened, or it was closed."""
         return self._open.replaced
 
     @contextmanager
@@ -136,6 +155,8 @@ class Library:
         """Write everything within, or nothing of it. sqlite3.Error passes through."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            if self.replaced:  # while this waited for the program that saved what is in the file
+                raise ReplacedError("somebody has replaced the file; try again")
             yield self._connection
             self._connection.execute("COMMIT")
         except BaseException:
@@ -150,26 +171,28 @@ class Library:
         tags."""
         with self._said():
             try:
-                rows, lost = self._lines(deleted)
+                listed = self._lines(deleted)
             except sqlite3.DatabaseError as fault:
                 if not is_damage(fault):
                     raise
                 self.set_aside()
-                rows, lost = self._lines(deleted)
+                listed = self._lines(deleted)
         words = search.casefold().split()
-        watched = self._watched()
-        found = [*(self._entry(row, watched=row["id"] in watched) for row in rows), *(_damaged(run) for (run,) in lost)]
-        return [entry for entry in found if all(word in searched(entry) for word in words)]
+        return [entry for entry in listed if all(word in searched(entry) for word in words)]
 
-    def _lines(self, deleted: bool) -> tuple[list[sqlite3.Row], list[tuple[str]]]:
-        """Return the lines of the list, and the runs that have lost theirs."""
+    def _lines(self, deleted: bool) -> list[Entry]:
+        """Return the lines of the list, newest first, and behind them the runs that have lost theirs. Each line is cut
+        as it is read: in the file of somebody else, many may share the pages of one long text."""
+        watched = self._watched()
         query = (
-            f"SELECT {_LISTED}, crc FROM runs NOT INDEXED "
+            f"SELECT {_LISTED}, crc FROM runs "
             f"LEFT JOIN checksums ON run = id AND part = '{checksums.LIST}' WHERE (deleted IS NOT NULL) = ? "
-            "ORDER BY started DESC, id DESC"
+            "ORDER BY id"  # as the lines lie there; by time, SQLite would use the index or keep all lines to sort them
         )
-        rows = self._connection.execute(query, (deleted,)).fetchall()
-        return rows, [] if deleted else self._connection.execute(_LOST).fetchall()
+        lines = self._connection.execute(query, (deleted,))
+        found = [self._entry(line, watched=line["id"] in watched) for line in lines]
+        found.sort(key=lambda entry: (entry.started, entry.id), reverse=True)
+        return found + [_damaged(run) for (run,) in (() if deleted else self._connection.execute(_LOST))]
 
     def _watched(self) -> set[object]:
         """Return the runs that were watched; what is damaged elsewhere is no reason to lose the list."""
@@ -188,8 +211,7 @@ class Library:
             ids = [
                 row[0]
                 for row in self._connection.execute(
-                    "SELECT id FROM runs NOT INDEXED WHERE deleted IS NULL AND typeof(id) = 'text' "
-                    "ORDER BY started DESC, id DESC"
+                    "SELECT id FROM runs WHERE deleted IS NULL AND typeof(id) = 'text' ORDER BY +started DESC, id DESC"
                 )
             ]
             ids += [run for (run,) in self._connection.execute(_LOST)]
@@ -212,16 +234,8 @@ class Library:
             row = self._connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
             if row is None:
                 raise LibraryError(f"no run {quote(run)} in the library {self.path}")
-            chunks, of_ranks, lines, sums = (
-                self._connection.execute(query, (run,)).fetchall()
-                for query in (
-                    "SELECT start, count, columns, layers FROM rows WHERE run = ? ORDER BY start",
-                    "SELECT start, count, ranks, figures FROM rank_rows WHERE run = ? ORDER BY start",
-                    "SELECT kind, content FROM entries WHERE run = ? ORDER BY kind, number",
-                    "SELECT part, number, crc FROM checksums WHERE run = ?",
-                )
-            )
             try:
+                chunks, of_ranks, lines, sums = self._parts(run)
                 entries: dict[str, list[str]] = {}
                 for kind, content in lines:
                     entries.setdefault(kind, []).append(content)
@@ -239,6 +253,21 @@ class Library:
                 what = " ".join(str(fault).split())[:200] or type(fault).__name__
                 raise LibraryError(f"the run {run} in {self.path} is damaged: {what}") from None
 
+    def _parts(self, run: str) -> list[list[sqlite3.Row]]:
+        """Return the lines of a run in each of its tables. PackingError where they are larger than the file, as many
+        of them share the same pages."""
+        left = self._connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        left, found = left.fetchone()[0], []
+        for query in _PARTS:
+            lines: list[sqlite3.Row] = []
+            for line in self._connection.execute(query, (run,)):
+                left -= sum(len(value) for value in line if isinstance(value, str | bytes))
+                if left < 0:
+                    raise PackingError("it is larger than the whole file")
+                lines.append(line)
+            found.append(lines)
+        return found
+
     def snapshots(self, runs: Iterable[str]) -> list[tuple[str, int, bytes]]:
         """Return run, step and bytes of every snapshot that is stored of these runs."""
         with self._said():
@@ -254,7 +283,7 @@ class Library:
         with self._said():
             parents = dict(
                 self._connection.execute(
-                    "SELECT id, parent FROM runs NOT INDEXED WHERE deleted IS NULL ORDER BY started"
+                    "SELECT id, parent FROM runs WHERE deleted IS NULL ORDER BY +started"
                 ).fetchall()
             )
         root, seen = run, {run}
@@ -362,11 +391,18 @@ class Library:
 
     # ---- inside
 
-    def _opened(self) -> None:
-        """Prepare a connection that was just opened."""
-        self._connection.row_factory = sqlite3.Row
-        self._connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
-        self._open = OpenFile(self.path)
+    def _opened(self, connection: sqlite3.Connection, file: Identity | None = None) -> None:
+        """Prepare a connection that was just opened. `file`: what was there before; None where it was made now."""
+        file = file or identity(self.path)
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA schema_version").fetchall()  # SQLite makes its log with the first reading
+        self._connection, self._open = connection, OpenFile(self.path, file)
+
+    def _salvaged(self, file: Identity | None) -> sqlite3.Connection:
+        """Return a new library in place of this damaged file. LibraryError where that fails."""
+        with self._said():
+            self.notice, connection = salvage.set_aside(self.path, file)
+            return connection
 
     def _entry(self, row: sqlite3.Row, *, watched: bool) -> Entry:
         """Return a line of the list; one that cannot be read, or is not what was written, is "damaged"."""
@@ -415,10 +451,10 @@ class Library:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Turn a fault of the database into a LibraryError."""
+        """Turn a fault of the database or its disk into a LibraryError."""
         try:
             yield
-        except (sqlite3.Error, UnicodeError) as fault:
+        except (sqlite3.Error, OSError, UnicodeError) as fault:
             raise LibraryError(f"the run library {self.path}: {fault}") from None
 
 
@@ -488,8 +524,11 @@ def is_damage(fault: BaseException) -> bool:
 
 
 def is_lock(fault: BaseException) -> bool:
-    """Return whether a fault, or the one that a LibraryError tells of, means that another program holds the library."""
+    """Return whether a fault, or the one that a LibraryError tells of, means that another program holds the library, or
+    has just replaced it: it can be written a moment later."""
     cause = fault.__context__ if isinstance(fault, LibraryError) else fault
+    if isinstance(cause, ReplacedError):
+        return True
     code = getattr(cause, "sqlite_errorcode", 0)  # none where the fault is not of SQLite itself
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 

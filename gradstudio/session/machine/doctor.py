@@ -260,13 +260,14 @@ def _library() -> list[Check]:
             "has it open, make it "
                       "writable, or name another: --library FILE, or GRADSTUDIO_LIBRARY. Runs train without it, and "
                           "are not kept.")]  # fmt: skip
-    notice, runs = library.notice, 0
+    runs = 0
     try:
+        runs = len(library.entries())  # first, for it replaces a damaged file
         found = library.check()
-        runs = len(library.entries())
     except LibraryError as fault:
         found = str(fault).removeprefix(f"the run library {path}: ")
     finally:
+        notice = library.notice
         library.close()
     if notice:
         return [

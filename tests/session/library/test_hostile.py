@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,64 @@ def test_rows_that_unpack_to_more_than_any_run_are_refused(path: Path, monkeypat
     monkeypatch.setattr("gradstudio.session.library.store.DENSEST", 1)
     with contextlib.closing(Library(path)) as library, pytest.raises(LibraryError, match="which no run does"):
         library.load("bad")
+
+
+def test_bytes_in_place_of_an_id_keep_no_run_from_being_found(path: Path) -> None:
+    sql(path, "INSERT INTO checksums VALUES (x'ff', 'list', 0, 1)")
+    with contextlib.closing(Library(path)) as library:
+        assert library.find("goo") == "good" and {entry.id for entry in library.entries()} == {"bad", "good"}
+
+
+def test_runs_that_an_index_has_lost_are_listed_and_found(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as library:
+        size = library.execute("PRAGMA page_size").fetchone()[0]
+        [page] = library.execute("SELECT rootpage FROM sqlite_master WHERE name = 'newest'").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size + 3 : (page - 1) * size + 5] = b"\0\0"  # it has no cells any more
+    path.write_bytes(data)
+    with contextlib.closing(Library(path)) as library:
+        assert {entry.id for entry in library.entries()} == {"bad", "good"} and library.find("goo") == "good"
+        assert library.family("good") == ["good"] and not library.notice
+
+
+def test_a_list_of_long_texts_takes_the_memory_of_one(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as library, library:
+        library.execute("UPDATE runs SET note = ?, started = 5.0 WHERE id = 'good'", ("n" * 300_000,))
+        [line] = library.execute("SELECT * FROM runs WHERE id = 'good'").fetchall()
+        marks = ",".join("?" * len(line))
+        library.executemany(f"INSERT INTO runs VALUES ({marks})", [(f"r{index:02}", *line[1:]) for index in range(40)])
+    with contextlib.closing(Library(path)) as library:
+        tracemalloc.start()
+        try:
+            entries = library.entries()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert [entry.id for entry in entries] == ["bad", *(f"r{index:02}" for index in reversed(range(40))), "good"]
+    assert peak < 4_000_000, peak
+
+
+def test_a_run_whose_pieces_share_their_pages_is_refused(path: Path) -> None:
+    letters = [bytes([letter]) for letter in b"ABCDEFGH"]
+    with contextlib.closing(sqlite3.connect(path)) as library, library:
+        library.execute("PRAGMA journal_mode = DELETE").fetchall()
+        pieces = [("bad", 1000 + index, 1, b"", letter * 550) for index, letter in enumerate(letters)]
+        library.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", pieces)  # their pages come first
+        blobs = [(letter * 200_990, 1000 + index) for index, letter in enumerate(letters)]  # 500 bytes lie in the line
+        library.executemany("UPDATE rows SET layers = ? WHERE start = ?", blobs)
+    data, size = path.read_bytes(), 4096
+    pages = [data[start : start + size] for start in range(0, len(data), size)]
+    heads = []  # the page in which each blob goes on
+    for letter in letters:
+        own = {number for number, page in enumerate(pages, 1) if page[4:] == letter * (size - 4)}
+        [head] = own - {int.from_bytes(pages[number - 1][:4], "big") for number in own}
+        heads.append(head.to_bytes(4, "big"))
+    for letter, head in zip(letters[1:], heads[1:], strict=True):
+        assert data.count(letter * 8 + head) == 1
+        data = data.replace(letter * 8 + head, letter * 8 + heads[0])
+    last = int.from_bytes(heads[1], "big") - 1  # what comes behind the first blob is not needed any more
+    path.write_bytes(data[:28] + last.to_bytes(4, "big") + data[32 : last * size])
+    assert "larger than the whole file" in read(path)[1]
 
 
 # ---- what is not ours

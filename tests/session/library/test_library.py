@@ -393,11 +393,11 @@ def test_setting_aside_that_fails_is_tried_again(path, monkeypatch):
     until_listed(path, steps=30)
     real, tries, writes = salvage.set_aside, [], []
 
-    def failing(found):
+    def failing(*given):
         tries.append(1)
         if len(tries) == 1:
-            raise sqlite3.OperationalError("not now")
-        return real(found)
+            raise OSError("not now")
+        return real(*given)
 
     def damaged(*given):
         writes.append(1)
@@ -443,6 +443,17 @@ def test_the_file_of_another_program_is_left_as_it_is(tmp_path):
         with pytest.raises(LibraryError, match="no run library"):
             Library(file)
         assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_database_of_another_program_keeps_its_settings(tmp_path):
+    other = tmp_path / "other.sqlite3"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("PRAGMA auto_vacuum = FULL")
+        connection.execute("CREATE TABLE mine (x)")
+    before = other.read_bytes()
+    with pytest.raises(LibraryError, match="of another program"):
+        Library(other)
+    assert other.read_bytes() == before
 
 
 def test_a_full_disk_is_said_and_later_made_good(path, monkeypatch):
