@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from session.map.test_mapper import children, map_command
 from waiting import PATIENCE, HeldStep, until
 
 from gradstudio.core.experiment import Experiment
@@ -133,3 +135,30 @@ def test_a_run_is_stopped_within_a_step_that_does_not_end(monkeypatch: pytest.Mo
         assert run.status == "stopped" and len(run.history) <= 3
         step.let_go()
     assert run.status == "stopped" and [event.kind for event in run.events].count("stopped") == 1
+
+
+def run_on_two_ranks(_folder: Path) -> list[str]:
+    options = ["--set", "distributed.ranks=2", "--steps", "100000", "--quiet"]
+    return [sys.executable, "-m", "gradstudio", "run", "healthy-mlp", *options]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it finds the processes in /proc")
+@pytest.mark.parametrize("command", [map_command, run_on_two_ranks])
+def test_ctrl_c_while_the_server_of_the_processes_imports_is_as_any_other(
+    tmp_path: Path, command: Callable[[Path], list[str]]
+) -> None:
+    # its own group, as Ctrl+C in a terminal reaches all of it
+    begun = subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+    def imports() -> bool:
+        with suppress(OSError):  # one that has just ended
+            return any(b"forkserver" in Path(f"/proc/{each}/cmdline").read_bytes() for each in children(begun.pid))
+        return False
+
+    try:
+        until(imports)
+        os.killpg(begun.pid, signal.SIGINT)
+        _, said = begun.communicate(timeout=PATIENCE)
+    finally:
+        begun.kill()
+    assert begun.returncode == 130 and b"Traceback" not in said and b"error" not in said

@@ -8,10 +8,8 @@ in such a call: it is known by its heart, which a thread of each rank lets beat 
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import selectors
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -22,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from gradstudio.core import process_server
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.rank_placement import Placement
@@ -72,9 +71,8 @@ class Crew:
             raise
 
     def _start(self, experiment: Experiment, placement: Placement) -> None:
-        context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-        if sys.platform != "win32":
-            context.set_forkserver_preload(PRELOADED)  # imported once: later ranks are there in a tenth of a second
+        context: Any = process_server.context(PRELOADED)
+        process_server.start()
         for rank in range(self.size):
             own, end = context.Pipe()
             process = context.Process(

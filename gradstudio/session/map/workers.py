@@ -9,7 +9,6 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import replace
 from typing import Any, Protocol
 
+from gradstudio.core import process_server
 from gradstudio.core.knobs import KnobError
 from gradstudio.session.map import train_cell
 from gradstudio.session.map.map_plan import Job, Plan
@@ -68,17 +68,16 @@ class Pool:
         """`size`: number of processes; 0: one for each core that this process may use. `yielding`: they leave the cores
         to whatever else needs them."""
         self.size = size or cores()
-        self._context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-        if sys.platform != "win32":
-            # imported once, in the server: a worker is there in a tenth of a second
-            self._context.set_forkserver_preload(["gradstudio.engine.trainer", "gradstudio.engine.snapshot", __name__])
+        self._context: Any = process_server.context(
+            ["gradstudio.engine.trainer", "gradstudio.engine.snapshot", __name__]
+        )
         self._stop = self._context.RawValue("b", 0)  # no Event, whose lock a worker may hold as it is killed
         self._executor: ProcessPoolExecutor | None = None
         self._yielding = yielding
 
     def executor(self) -> Executor:
         if self._executor is None:
-            _start_server()
+            process_server.start()
             self._executor = ProcessPoolExecutor(
                 self.size, mp_context=self._context, initializer=_begin, initargs=(self._stop, self._yielding)
             )
@@ -112,19 +111,6 @@ def cores() -> int:
 
 _bench = train_cell.Bench()
 _stop: Any = None  # in a worker process: its value is 1 once the map is stopped
-
-
-def _start_server() -> None:
-    """Start the process from which workers are forked, so that Ctrl+C does not reach it while it imports torch."""
-    if sys.platform != "win32":
-        from multiprocessing import forkserver, resource_tracker
-
-        resource_tracker.ensure_running()  # which lets Ctrl+C through again at its end
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a process that is started inherits this
-        try:
-            forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(stop: Any, yielding: bool) -> None:
