@@ -15,7 +15,7 @@ from gradstudio.watching.pass_variables import Variable, variables_of
 
 LOOKS = 3  # passes that are looked at whole; after them only what has changed in one of them is kept
 LOOK_AGAIN = 32  # passes between two looks whether torch's random numbers are drawn, as by a dropout that begins later
-HAS_CUDA: Final = torch.backends.cuda.is_built()
+_HAS_CUDA: Final = torch.backends.cuda.is_built()
 _MISSING = object()
 
 
@@ -29,7 +29,7 @@ class Randomness(NamedTuple):
     def now(cls) -> Randomness:
         """Return the state as it is. No device is woken for that."""
         cpu = torch.default_generator.get_state()
-        if not (HAS_CUDA and torch.cuda.is_initialized()):
+        if not (_HAS_CUDA and torch.cuda.is_initialized()):
             return cls(cpu, ())
         devices = range(torch.cuda.device_count())
         return cls(cpu, tuple((index, torch.cuda.get_rng_state(index)) for index in devices))

@@ -6,6 +6,7 @@ A file may come from anybody: nothing in it may run, and whatever is not ours is
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -172,12 +173,9 @@ def _put(written: Path, path: Path) -> None:
     except FileExistsError:
         raise
     except (OSError, AttributeError):  # a file system without links, as on a USB stick
-        with path.open("xb") as file:
-            try:
-                file.write(written.read_bytes())
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        os.replace(written, path)
 
 
 def _check(database: sqlite3.Connection, path: Path) -> None:
