@@ -49,7 +49,9 @@ class Births:
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
         self._guarded_begin, self._guarded_end = guard(self._begin), guard(self._end)
-        self.heard_back = guard(self.came_back)
+        # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
+        # each line of Python takes longest within a backward pass.
+        self._heard: list[tuple[KeptPass, int, Tensor]] = []
         self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
         # stops for a NaN may let go of its model before it ends
         self._suspects: dict[KeptPass, PassedOver] = {}  # passes that were not finite and had no gradient by then
@@ -57,7 +59,7 @@ class Births:
         self._searches = 0  # for what the script has passed over
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
-        self._node_at_work = autograd_nodes.node_at_work()
+        self._node_at_work, self._hear_gradient = autograd_nodes.node_at_work(), autograd_nodes.gradient_hearer()
         self._hooks: list[Any] = []
         self._around: _CompiledCall | None = None
         self.attach()
@@ -106,6 +108,8 @@ class Births:
         was given, None where that is not known. `number` is the loss itself, where that was read already."""
         if self._busy:
             return None
+        if self._heard:
+            self._hear_back()
         self._before = len(self._roots), self._told, self.unknown
         if len(self._roots) >= MOST_PASSES:  # of a model that gets gradients, but no step
             self._roots.clear()
@@ -125,12 +129,16 @@ class Births:
     def explain(self) -> Provenance | None:
         """Return where the first value of this step's gradients was born that is not finite; None where that is
         unknown, or was returned in this step already. The weights must be those that made the gradients."""
+        if self._heard:
+            self._hear_back()
         found = None if self._told or self._busy else self._search(self._of_the_gradients)
         return _without_line_at_work(found)  # which is that of the update
 
     def at_the_end(self) -> tuple[float, Provenance | None] | None:
         """Look at the latest pass, where the script ends before its backward pass. Return its loss, UNKNOWN where that
         is gone, and where what is not finite was born; None where all is finite, as far as it is still there."""
+        if self._heard:
+            self._hear_back()
         if self._latest is None or self._busy:
             return None
         kept, _ = self._latest
@@ -148,6 +156,8 @@ class Births:
     @property
     def has_heard(self) -> bool:
         """Whether a pass was heard since the latest step."""
+        if self._heard:
+            self._hear_back()
         return self._latest is not None or bool(self._suspects or self._back)
 
     @property
@@ -158,6 +168,8 @@ class Births:
     def passed_over(self, *, finite: bool) -> list[PassedOver]:
         """Return the passes that were not finite and of which the script made no backward pass, though the step that
         followed is being made. Where that is not `finite` itself, a pass whose loss is not known may belong to it."""
+        if self._heard:
+            self._hear_back()
         skipped = [found for kept, found in self._suspects.items() if kept not in self._back]
         self._suspects.clear()
         return [found for found in skipped if finite or is_known(found.loss)]
@@ -165,12 +177,16 @@ class Births:
     def thrown_away(self) -> tuple[Provenance | None, str]:
         """Return where the first value was born that is not finite in gradients that the script has thrown away, and
         why that is unknown; begin with the passes anew."""
+        if self._heard:
+            self._hear_back()
         found = self._aside(self._of_the_gradients)
         self.begin_anew()
         return found
 
     def begin_anew(self) -> None:
         """Forget the passes whose gradients the script has thrown away. The next one may have been made already."""
+        if self._heard:
+            self._hear_back()
         self._back.clear()
         self._roots.clear()
         self._finite, self._told, self.unknown = (0, 0), False, ""
@@ -178,6 +194,8 @@ class Births:
     def all_finite(self) -> None:
         """Hear that all gradients and the loss are finite after a backward pass: what came back so far was the birth of
         nothing, and its inputs are held no longer."""
+        if self._heard:
+            self._hear_back()
         for kept in self._back:
             self._suspects.pop(kept, None)
         self._finite = self._finite[0] + len(self._back), self._finite[1] + len(self._roots)
@@ -186,6 +204,8 @@ class Births:
 
     def of_another(self) -> None:
         """Hear that the backward pass was one of other models: forget what was said of it."""
+        if self._heard:
+            self._hear_back()
         place, self._told, self.unknown = self._before
         del self._roots[place:]
 
@@ -229,6 +249,7 @@ class Births:
             self.attach()  # after torch.save or torch.jit.script has raised
 
     def _forget(self) -> None:
+        self._heard.clear()
         self._back.clear()
         self._roots.clear()
         self._suspects.clear()
@@ -245,6 +266,8 @@ class Births:
     def _begin(self, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return  # a replay, an evaluation, or a checkpoint that is computed again
+        if self._heard:
+            self._hear_back()
         if self._latest is not None:
             self._look_back()
             self._latest = None
@@ -260,21 +283,25 @@ class Births:
         for tensor in given:
             node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
             if node is not None:  # a parameter that is given as it is has none, and would keep every hook
-                keep = _Keeper(self, kept, len(kept.given))
+                keep = _Keeper(self._heard, kept, len(kept.given))
                 kept.given.append((tensor.detach(), version(tensor)))
                 kept.gradients.append(None)
                 kept.held_by.append(weakref.ref(keep))
-                autograd_nodes.hear_gradient(tensor, keep)
+                self._hear_gradient(tensor, keep)
                 node.metadata[self.mark] = kept
         self._latest = kept, module
 
-    def came_back(self, kept: KeptPass, place: int, gradient: Tensor) -> None:
-        """Hear that a gradient has come back to an output of a pass."""
-        if self._busy:
-            return
+    def _hear_back(self) -> None:
+        """Look at the gradients that have come back to outputs of passes since this was done last."""
+        heard = self._heard.copy()
+        self._heard.clear()
+        for kept, place, gradient in heard:
+            self._came_back(kept, place, gradient)
+
+    def _came_back(self, kept: KeptPass, place: int, gradient: Tensor) -> None:
         if gradient.requires_grad or kept.gradients[place] is not None:
             self.unknown = "more than one backward pass went through the same forward pass"
-        kept.gradients[place] = gradient.detach()
+        kept.gradients[place] = gradient.detach() if gradient.requires_grad else gradient
         if self._latest is not None and self._latest[0] is kept:
             self._latest = None
         if len(self._back) >= MOST_PASSES:
@@ -294,6 +321,7 @@ class Births:
         except Exception as fault:  # of somebody's code, which was not made to be run again
             found, self.unknown = None, f"repeating the step ended with {type(fault).__name__}: {fault}"
         finally:
+            self._heard.clear()  # of passes that were made again
             self._busy = False
         self._told = found is not None
         return found
@@ -371,13 +399,13 @@ def _all_finite(tensors: Sequence[Tensor | None]) -> bool:
 class _Keeper:
     """The hook of an output. The graph holds it, so a pass without a backward pass is forgotten."""
 
-    __slots__ = ("__weakref__", "_births", "_kept", "_place")
+    __slots__ = ("__weakref__", "_heard", "_kept", "_place")
 
-    def __init__(self, births: Births, kept: KeptPass, place: int) -> None:
-        self._births, self._kept, self._place = births, kept, place
+    def __init__(self, heard: list[tuple[KeptPass, int, Tensor]], kept: KeptPass, place: int) -> None:
+        self._heard, self._kept, self._place = heard, kept, place
 
     def __call__(self, gradient: Tensor) -> None:
-        self._births.heard_back(self._kept, self._place, gradient)
+        self._heard.append((self._kept, self._place, gradient))
 
 
 class _CompiledCall:

@@ -68,7 +68,7 @@ class Observer:
         self._guard, self._guarded_ready = guard, guard(self.make_ready)
         self._guarded_last = guard(self._last)
         # weak, as a script may make a hundred models, one after the other
-        self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else None
+        self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else _nobody
         self._model = weakref.ref(model, self._on_gone) if model is not None else None
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread
@@ -151,7 +151,7 @@ class Observer:
 
     @property
     def optimizer(self) -> Optimizer | None:
-        return self._optimizer() if self._optimizer is not None else None
+        return self._optimizer()
 
     @property
     def model(self) -> nn.Module | None:
@@ -159,7 +159,7 @@ class Observer:
 
     def waits_for(self, model: nn.Module) -> bool:
         """Return whether it observes this model and knows no optimizer and no step of it yet."""
-        return self._optimizer is None and self.model is model and not self._rows
+        return self._optimizer is _nobody and self.model is model and not self._rows
 
     def adopt(self, optimizer: Optimizer) -> None:
         """Take this optimizer for the one that trains the model."""
@@ -168,7 +168,7 @@ class Observer:
     def _on_gone(self, of: object) -> None:
         """Let go of the parameters: the script has. Where the garbage collector calls this in the midst of torch or of
         the watch itself, or in another thread, what is left to record waits for `settle`: locks may be held."""
-        if of is (self._optimizer or self._model):
+        if of is (self._model if self._optimizer is _nobody else self._optimizer):
             self.gone = True
             frame = sys._getframe().f_back  # None at the end of Python
             if not self._has_more_to_tell or (frame is not None and is_own(frame.f_code.co_filename)):
@@ -250,7 +250,7 @@ class Observer:
     def _are_as_seen(self) -> bool:
         """Return whether the same tensors are held as when the run began, of the same sizes, and the same of them are
         trained."""
-        optimizer, before = self.optimizer, self._seen
+        optimizer, before = self._optimizer(), self._seen
         if optimizer is not None and len(groups := optimizer.param_groups) == 1:
             held = groups[0]["params"]
         else:
@@ -298,7 +298,7 @@ class Observer:
         if self._ready:  # a further evaluation within a step, as LBFGS makes: the row describes the first
             self._is_evaluated_again = True
             return
-        if self.optimizer is None and self._gradient is not None:
+        if self._gradient is not None and self._optimizer() is None:
             self._step_by_hand()
         if self._trained is None:
             self._clock = time.perf_counter()
@@ -368,7 +368,7 @@ class Observer:
             self._look_for_unused(self._marks)
         self.scale = roots.scale
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0
-        self._is_passed_by = bool(self._rows % self._every) and self.optimizer is not None and roots.scale == 1
+        self._is_passed_by = bool(self._rows % self._every) and self._optimizer() is not None and roots.scale == 1
         if self._is_passed_by:
             self._gradient = self.parameters.glance_at_gradient()
             self._is_passed_by = not self._gradient.nonfinite and not loss_broke(self._losses)
@@ -379,7 +379,7 @@ class Observer:
             self._weights_of_pass = self.parameters.weight_marks()
         elif self.births is not None and self._gradient is not None and not self._gradient.nonfinite:
             self.births.all_finite()
-        if self.optimizer is None:
+        if self._optimizer() is None:
             self.parameters.keep_weights()
         return True
 
@@ -460,7 +460,7 @@ class Observer:
 
     def _unscaled(self, norm: float) -> float:
         """Return the norm without the scale that a fused optimizer divides out by itself."""
-        factor = getattr(self.optimizer, "grad_scale", None)
+        factor = getattr(self._optimizer(), "grad_scale", None)
         return norm if factor is None else norm / float(factor)
 
     def _is_scaled(self) -> bool:
@@ -471,7 +471,7 @@ class Observer:
         if self._is_empty and gradient is not None and not self.parameters.measure_change(gradient.layers).norm:
             self._anew()  # as Lightning has it for a batch that is skipped: nothing moves without a gradient
         elif self._ready:
-            skips = getattr(self.optimizer, "found_inf", None)
+            skips = getattr(self._optimizer(), "found_inf", None)
             self._finish(skipped=skips is not None and bool(float(skips)))
 
     def before_scaled_step(self) -> None:
@@ -500,7 +500,7 @@ class Observer:
             self.births.remove()
 
     def _last(self) -> None:
-        if self._optimizer is None and self._trained is not None and self._gradient is not None:
+        if self._optimizer is _nobody and self._trained is not None and self._gradient is not None:
             self._step_by_hand()
         ended = self.births.at_the_end() if self.births is not None else None
         if self._trained is None and (ended is None or not self.bind()):
@@ -510,7 +510,12 @@ class Observer:
             assert self.births is not None
             self._stop_short(PassedOver(*ended, self.births.unknown, after_backward=False))
             self.births.clear()
-        elif self._optimizer is not None and self.micro_batches and not (self._ready or self._used) and self._is_broken:
+        elif (
+            self._optimizer is not _nobody
+            and self.micro_batches
+            and not (self._ready or self._used)
+            and self._is_broken
+        ):
             self._stop_short(self._thrown_away())
         self._anew()
 
@@ -550,7 +555,7 @@ class Observer:
         self.parameters.let_go()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
-        optimizer = self.optimizer
+        optimizer = self._optimizer()
         self.clipping = self._heard
         loop = None if optimizer is None else self._loop.stepped(
             self.micro_batches, scale=self.scale, around=self.scale != 1 and self._around_the_scaler(gradient),
@@ -590,6 +595,10 @@ class Observer:
         if self.scale <= 1 / NEAR or self._in_scaler:
             return False
         return 0 < NEAR * self.scale * gradient.norm <= self._clipped_norm < math.inf
+
+
+def _nobody() -> None:
+    """Stands for the reference to an optimizer where there is none."""
 
 
 def _rate(optimizer: Optimizer) -> float:

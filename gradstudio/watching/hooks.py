@@ -70,7 +70,7 @@ class Hooks:
 
     def __init__(self, listener: Listener, give_up: Callable[[str], None]) -> None:
         self._listener = listener
-        self._depth = threading.local()
+        self._depth = _Depth()
         self._node_at_work = autograd_nodes.node_at_work()
         self._thread = threading.get_ident()  # of the latest backward pass
         self._undo: list[Callable[[], None]] = []
@@ -116,9 +116,8 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(*arguments: Any, **named: Any) -> Any:
-            depth = getattr(self._depth, "value", 0)
             # the backward pass of a checkpointed part is within another, which on a GPU goes on in a thread of its own
-            if depth or not self._active or self._node_at_work() is not None:
+            if self._depth.value or not self._active or self._node_at_work() is not None:
                 return original(*arguments, **named)
             if "grad_tensors" in named or not arguments or not _are_plain(*arguments[:2]):
                 arguments, named = _held(arguments, named)
@@ -139,13 +138,11 @@ class Hooks:
         tensors = _roots(arguments[0] if arguments else named.get("tensors"))
         gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
         of_thread, without = self._of_thread, (None,) * len(tensors)
+        roots = Roots(tensors, gradients or without, of_thread.scale, without)
         if scaled := of_thread.scaled:
-            unscaled = tuple([scaled.get(id(root)) for root in tensors])
-            roots = Roots(tensors, gradients or without, of_thread.scale, unscaled)
-        else:
-            roots = Roots(tensors, gradients or without, of_thread.scale, without)
-        if not of_thread.several:
-            of_thread.forget()
+            roots.unscaled = tuple([scaled.get(id(root)) for root in tensors])
+            if not of_thread.several:
+                of_thread.forget()
         self._listener.before_backward(roots)
         return roots
 
@@ -247,6 +244,12 @@ class Hooks:
                 setattr(owner, name, original)
 
         self._undo.append(undo)
+
+
+class _Depth(threading.local):
+    """How many backward passes are at work in a thread, one within another."""
+
+    value = 0
 
 
 class _OfThread(threading.local):

@@ -17,11 +17,11 @@ from gradstudio.watching.trees import tensors_of
 
 
 class Autocast(NamedTuple):
-    """What autocast was set to for a kind of device."""
+    """What autocast was set to for a kind of device; its number format, None where it was not asked for."""
 
     device: str
     enabled: bool
-    dtype: torch.dtype
+    dtype: torch.dtype | None
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -94,18 +94,14 @@ def version(tensor: Tensor) -> int:
 
 
 def _autocast() -> tuple[Autocast, ...]:
-    """Return what autocast is set to; the same tuple as long as that is the same."""
-    global _latest
-    now = (
-        torch.is_autocast_enabled("cpu"),
-        torch.get_autocast_dtype("cpu"),
-        torch.is_autocast_enabled("cuda"),
-        torch.get_autocast_dtype("cuda"),
+    """Return what autocast is set to."""
+    on_host, on_gpu = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
+    if not (on_host or on_gpu):
+        return _OFF
+    return (
+        Autocast("cpu", on_host, torch.get_autocast_dtype("cpu")),
+        Autocast("cuda", on_gpu, torch.get_autocast_dtype("cuda")),
     )
-    latest = _latest
-    if now != latest[0]:
-        _latest = latest = now, (Autocast("cpu", *now[:2]), Autocast("cuda", *now[2:]))
-    return latest[1]
 
 
-_latest: tuple[Any, tuple[Autocast, ...]] = (None, ())
+_OFF = Autocast("cpu", False, None), Autocast("cuda", False, None)

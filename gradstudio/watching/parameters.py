@@ -17,7 +17,7 @@ from torch import Tensor
 from gradstudio.core.history import LAYER_METRICS
 from gradstudio.core.unknown import UNKNOWN
 from gradstudio.engine.gauges import addresses, scattered
-from gradstudio.engine.gauges.addresses import Addresses
+from gradstudio.engine.gauges.addresses import GRADIENTS, SAME_GRADIENTS, TENSORS, Addresses
 from gradstudio.engine.gauges.every_step import ratio
 from gradstudio.engine.passes.flat import Layout
 from gradstudio.engine.torch_internals import parts
@@ -141,12 +141,12 @@ class Parameters:
         """Return whether every gradient has been set to None or 0. `marks` are those of now, where they were read."""
         if (self.marks() if marks is None else marks) is self._no_marks:
             return True
-        return bool(scattered.all_zero(self._gradients(), self.sizes))
+        return bool(scattered.all_zero(self._gradients(self._look(GRADIENTS)), self.sizes))
 
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
         """Measure the gradients, which carry the factor `scale`, as if they did not."""
         layers = self._layers.take()
-        norm, broken = self._measure(self._gradients(), self.sizes, layers)
+        norm, broken = self._measure(self._gradients(self._look(GRADIENTS)), self.sizes, layers)
         if scale != 1:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 norm = float(np.divide(norm, scale))
@@ -156,19 +156,22 @@ class Parameters:
 
     def glance_at_gradient(self) -> Gradient:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
-        norm = self._copy_and_norm(self._nowhere, self._gradients(), self._starts, self.sizes, self._before)
+        gradients = self._gradients(self._look(GRADIENTS))
+        norm = self._copy_and_norm(self._nowhere, gradients, self._starts, self.sizes, self._before)
         return Gradient(norm, 0, _NO_LAYERS) if math.isfinite(norm) else self.measure_gradient()
 
     def keep_weights(self) -> None:
         """Copy the weights, before an update."""
-        self._copy(self._kept_weights(), self._starts, self.sizes, self._before)
+        self._copy(self._kept_weights(self._look(TENSORS)), self._starts, self.sizes, self._before)
 
     def keep_weights_and_norm(self) -> float:
         """Copy the weights, before an update, and return the L2 norm of all gradients as they are now."""
-        return self._copy_and_norm(self._kept_weights(), self._gradients(), self._starts, self.sizes, self._before)
+        seen = self._look(TENSORS | GRADIENTS)
+        weights, gradients = self._kept_weights(seen), self._gradients(seen)
+        return self._copy_and_norm(weights, gradients, self._starts, self.sizes, self._before)
 
-    def _kept_weights(self) -> np.ndarray:
-        weights = self._weights()
+    def _kept_weights(self, seen: int) -> np.ndarray:
+        weights = self._weights(seen)
         self._has_kept = weights is not None
         return self._nowhere if weights is None else weights
 
@@ -180,11 +183,12 @@ class Parameters:
         """Measure the weights that were kept, and what has happened to them since: also along the gradients that were
         measured last. Write their rows of `layers`. Where a script has taken the memory of a weight away, as one does
         that keeps it elsewhere between two steps, nothing of this is known."""
-        weights, gradients = self._weights(), self._at["gradient"][1]
+        seen = self._look(TENSORS | SAME_GRADIENTS)
+        weights, gradients = self._weights(seen), self._at["gradient"][1]
         if weights is None or not self._has_kept:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
-        if self.gradients_are_there:
+        if self._are_there(seen):
             found = Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
             if found.along_gradient or not found.norm or not scattered.all_zero(gradients, self.sizes):
                 return found  # else the script has set the gradients to 0 within the update
@@ -192,17 +196,23 @@ class Parameters:
             found = Change(*self._change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
         return found._replace(along_gradient=UNKNOWN)
 
-    def _weights(self) -> np.ndarray | None:
-        """Return where the weights lie; None where one has no memory, or memory of another size."""
-        if self._asked is not None and (asked := self._asked.of_tensors()) is not None:
-            return asked
+    def _look(self, what: int) -> int:
+        """Let the compiled loops find where the weights and their gradients lie; return what of it they can read."""
+        return 0 if self._asked is None else self._asked.look(what)
+
+    def _weights(self, seen: int) -> np.ndarray | None:
+        """Return where the weights lie; None where one has no memory, or memory of another size. `seen` is what the
+        compiled loops have found just now."""
+        if seen & TENSORS and self._asked is not None:
+            return self._asked.at
         self._at["weight"] = found = self._addresses(self.tensors, self._at["weight"], "weight")
         return found[1] if np.all((found[1] != 0) | (self.sizes == 0)) else None
 
-    def _gradients(self) -> np.ndarray:
-        """Return where the gradients lie. Those that Python had to look for are held, so that they lie there until they
-        are asked for again."""
-        if self._asked is not None and (found := self._asked.of_gradients()) is not None and not self._negated():
+    def _gradients(self, seen: int) -> np.ndarray:
+        """Return where the gradients lie, of which the compiled loops have `seen` some just now. Those that Python had
+        to look for are held, so that they lie there until they are asked for again."""
+        if seen & GRADIENTS and self._asked is not None and not (self._single and self._negated()):
+            found = self._asked.gradients_at
             self._at["gradient"], self._held = ([], found), []
             return found
         now, held, at = [tensor.grad for tensor in self.tensors], self._held, self._at["gradient"]
@@ -217,9 +227,12 @@ class Parameters:
     @property
     def gradients_are_there(self) -> bool:
         """Whether the gradients that were measured last still have the memory in which they were."""
+        return self._are_there(self._look(SAME_GRADIENTS))
+
+    def _are_there(self, seen: int) -> bool:
         if self._held:
             return list(map(_pointer, self._held)) == self._held_at
-        return self._asked is None or self._asked.gradients_are_there
+        return self._asked is None or seen & SAME_GRADIENTS != 0
 
     def _negated(self) -> bool:
         return any([(gradient := tensor.grad) is not None and gradient.is_neg() for tensor in self._single])
@@ -271,10 +284,10 @@ class Parameters:
 
 
 def asked_in_loops(tensors: Sequence[Tensor]) -> Addresses | None:
-    """Return what asks where these lie; None where this version of torch cannot be asked in compiled loops. The caller
-    keeps the tensors alive."""
+    """Return what asks where these lie; None where there are none, or this version of torch cannot be asked in compiled
+    loops. The caller keeps the tensors alive."""
     entry = entry_points()
-    return None if entry is None else Addresses(tensors, entry)
+    return None if entry is None or not tensors else Addresses(tensors, entry)
 
 
 def _pointer(tensor: Tensor | None) -> int:

@@ -15,7 +15,7 @@ from watching.conftest import columns, runs_of, small_net, square_loss
 
 from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
-from gradstudio.engine.gauges.addresses import Addresses
+from gradstudio.engine.gauges.addresses import GRADIENTS, SAME_GRADIENTS, TENSORS, Addresses
 from gradstudio.engine.torch_internals import entry_points, parts
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.watched import Watched
@@ -43,6 +43,14 @@ def asked(tensors: list[Tensor]) -> Addresses:
     return Addresses(tensors, entry)
 
 
+def tensors_at(of: Addresses) -> np.ndarray | None:
+    return of.at if of.look(TENSORS) else None
+
+
+def gradients_at(of: Addresses) -> np.ndarray | None:
+    return of.gradients_at if of.look(GRADIENTS) else None
+
+
 def with_gradient(gradient: Tensor | None) -> Tensor:
     """A weight with a gradient of the same shape."""
     if gradient is None:
@@ -60,7 +68,7 @@ def test_gradients_lie_where_torch_says(kinds: list[str | None], other: str | No
     weights = [with_gradient(None if kind is None else READABLE[kind](plain.clone())) for kind in kinds]
     if other is not None:
         weights.append(with_gradient(OTHERS[other](plain.clone())))
-    found = asked(weights).of_gradients()
+    found = gradients_at(asked(weights))
     if other is not None:
         assert found is None
     else:
@@ -73,7 +81,7 @@ def test_gradients_lie_where_torch_says(kinds: list[str | None], other: str | No
 def test_tensors_lie_where_torch_says(kind: str) -> None:
     plain = torch.randn(4, 6)
     tensors = [plain, (READABLE | OTHERS)[kind](plain)]
-    found = asked(tensors).of_tensors()
+    found = tensors_at(asked(tensors))
     if kind in READABLE:
         assert found is not None and found.tolist() == [tensor.data_ptr() for tensor in tensors]
     else:
@@ -85,18 +93,18 @@ def test_what_a_script_changes_is_seen_at_the_next_question() -> None:
     both = asked([one, other])
     assert both.are_as_at_first and both.have_no_gradients
     one.grad = torch.ones(3)
-    assert not both.have_no_gradients and (found := both.of_gradients()) is not None
-    assert found.tolist() == [one.grad.data_ptr(), 0] and both.gradients_are_there
+    assert not both.have_no_gradients and (found := gradients_at(both)) is not None
+    assert found.tolist() == [one.grad.data_ptr(), 0] and both.look(SAME_GRADIENTS)
     one.grad.data = torch.zeros(3)
-    assert not both.gradients_are_there
+    assert not both.look(SAME_GRADIENTS)
     one.data = torch.zeros(3)
-    assert (found := both.of_tensors()) is not None and found[0] == one.data_ptr()
+    assert (found := tensors_at(both)) is not None and found[0] == one.data_ptr()
     one.data = torch.zeros(4)
-    assert both.of_tensors() is None  # of another size than was asked for at first
+    assert tensors_at(both) is None  # of another size than was asked for at first
     other.requires_grad_(False)
     assert not both.are_as_at_first
     torch.utils.swap_tensors(one, kept := nn.Parameter(torch.ones(3)))
-    assert (found := both.of_tensors()) is not None and found.tolist() == [one.data_ptr(), other.data_ptr()]
+    assert (found := tensors_at(both)) is not None and found.tolist() == [one.data_ptr(), other.data_ptr()]
     assert kept.shape == (4,)
 
 
@@ -105,8 +113,8 @@ def test_numbers_of_twice_the_width_are_told_apart_where_a_script_makes_them_the
     try:
         parts.forget()
         wide, plain = torch.ones(3), torch.ones(3, dtype=torch.float32)
-        assert asked([wide]).of_tensors() is None
-        assert (found := asked([plain]).of_tensors()) is not None and found.tolist() == [plain.data_ptr()]
+        assert tensors_at(asked([wide])) is None
+        assert (found := tensors_at(asked([plain]))) is not None and found.tolist() == [plain.data_ptr()]
         assert entry_points.are_plain_floats([plain]) and not entry_points.are_plain_floats([wide])
         assert not entry_points.FLOAT_TYPE.problem()
     finally:

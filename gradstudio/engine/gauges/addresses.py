@@ -6,16 +6,18 @@ object of each gradient, which takes four times as long while caches are full of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 from numba.extending import intrinsic, register_jitable
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradstudio.core.compiled import compiled
+from gradstudio.engine.gauges.scattered import pointer_to
 from gradstudio.engine.torch_internals.entry_points import EntryPoint
 
 _WORD = ir.IntType(64)
@@ -50,37 +52,70 @@ def _typed_at(_context: Any, address: Any) -> Any:
 
 
 _at: Any = intrinsic(_typed_at)  # returns the word at an address
+_words_at = pointer_to(types.int64)
 
 
-@compiled("boolean(int64[::1], boolean[::1], int64[::1], int64[::1], int64[::1])")
-def are_alike(
-    objects: np.ndarray, trained: np.ndarray, sizes: np.ndarray, entry: np.ndarray, answers: np.ndarray
-) -> bool:
+class _Row(IntEnum):
+    """Rows of the table in a room: a word for each tensor."""
+
+    OBJECT = 0  # where its Python object lies
+    SIZE = 1  # how many entries it has
+    TRAINED = 2  # whether it requires a gradient
+    FOUND = 3  # where its first entry was found
+    FOUND_GRADIENT = 4  # where that of its gradient was, 0 without one
+
+
+TENSORS, GRADIENTS, SAME_GRADIENTS = 1, 2, 4  # what can be asked at once; the sum of those that are so is the answer
+
+_ANSWERS = 5  # words for what torch writes
+_KNOWN, _ROWS = len(EntryPoint), len(_Row)  # as whole numbers, for compiled loops
+_COUNT = _KNOWN + _ANSWERS  # where in a room the number of the tensors stands, with the table behind it
+
+
+# A loop is given the address of a room, as a whole number: an array takes three times as long to hand over. A room has
+# what is known of torch (EntryPoint), words for answers, the number of the tensors, and the table.
+
+
+@register_jitable  # so that compiled loops can call it
+def _entry(room: int) -> Any:
+    return carray(_words_at(room), _COUNT)
+
+
+@register_jitable
+def _table(room: int) -> Any:
+    return carray(_words_at(room + 8 * _COUNT + 8), (_ROWS, _at(room + 8 * _COUNT)))
+
+
+@compiled("boolean(int64)")
+def are_alike(room: int) -> bool:
     """Return whether each tensor requires a gradient as it did, and has as many entries as it had."""
-    there = answers.ctypes.data
-    for index in range(objects.size):
-        handle = objects[index] + entry[EntryPoint.OFFSET]
-        if (_flag_of(entry[EntryPoint.TRAINED], _at(handle)) & 1 != 0) != trained[index]:
+    entry, table = _entry(room), _table(room)
+    answer = room + 8 * _KNOWN
+    for index in range(table.shape[1]):
+        handle = table[_Row.OBJECT, index] + entry[EntryPoint.OFFSET]
+        if (_flag_of(entry[EntryPoint.TRAINED], _at(handle)) & 1) != table[_Row.TRAINED, index]:
             return False
-        if _error_of_two(entry[EntryPoint.LENGTH], handle, there) or answers[0] != sizes[index]:
+        if _error_of_two(entry[EntryPoint.LENGTH], handle, answer) or _at(answer) != table[_Row.SIZE, index]:
             return False
     return True
 
 
-@compiled("boolean(int64[::1], int64[::1])")
-def have_no_gradients(objects: np.ndarray, entry: np.ndarray) -> bool:
+@compiled("boolean(int64)")
+def have_no_gradients(room: int) -> bool:
     """Return whether no tensor has a gradient."""
-    for index in range(objects.size):
-        gradient = _word_of(entry[EntryPoint.GRADIENT], _at(objects[index] + entry[EntryPoint.OFFSET]))
+    entry, table = _entry(room), _table(room)
+    for index in range(table.shape[1]):
+        gradient = _word_of(entry[EntryPoint.GRADIENT], _at(table[_Row.OBJECT, index] + entry[EntryPoint.OFFSET]))
         if _at(gradient) != entry[EntryPoint.NO_GRADIENT]:
             return False
     return True
 
 
-@register_jitable  # so that compiled loops can call it
-def _place(handle: int, size: int, entry: np.ndarray, answers: np.ndarray) -> int:
+@register_jitable
+def _place(handle: int, size: int, entry: np.ndarray) -> int:
     """Return where a tensor has its first entry, -1 where it cannot be read there: float32, contiguous, on the host,
     and of the expected size."""
+    answers = entry[_KNOWN:]
     there = answers.ctypes.data
     answers[:] = 0
     if (
@@ -101,48 +136,59 @@ def _place(handle: int, size: int, entry: np.ndarray, answers: np.ndarray) -> in
     return answers[0]
 
 
-_FIVE = "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]"
+@register_jitable
+def _find(room: int) -> int:
+    entry, table = _entry(room), _table(room)
+    for index in range(table.shape[1]):
+        handle = table[_Row.OBJECT, index] + entry[EntryPoint.OFFSET]
+        table[_Row.FOUND, index] = found = _place(handle, table[_Row.SIZE, index], entry)
+        if found == -1:
+            return 0
+    return TENSORS
 
 
-@compiled(f"boolean({_FIVE})")
-def places(objects: np.ndarray, sizes: np.ndarray, entry: np.ndarray, answers: np.ndarray, found: np.ndarray) -> bool:
-    """Write where each tensor has its first entry. Return whether all can be read there. `answers`: room for five."""
-    for index in range(objects.size):
-        found[index] = _place(objects[index] + entry[EntryPoint.OFFSET], sizes[index], entry, answers)
-        if found[index] == -1:
-            return False
-    return True
-
-
-@compiled(f"boolean({_FIVE})")
-def gradient_places(
-    objects: np.ndarray, sizes: np.ndarray, entry: np.ndarray, answers: np.ndarray, found: np.ndarray
-) -> bool:
-    """Write the same of the gradients of the tensors, 0 for one that is not there."""
-    for index in range(objects.size):
-        gradient = _word_of(entry[EntryPoint.GRADIENT], _at(objects[index] + entry[EntryPoint.OFFSET]))
-        found[index] = 0
+@register_jitable
+def _find_gradients(room: int) -> int:
+    entry, table = _entry(room), _table(room)
+    for index in range(table.shape[1]):
+        gradient = _word_of(entry[EntryPoint.GRADIENT], _at(table[_Row.OBJECT, index] + entry[EntryPoint.OFFSET]))
+        found = 0
         if _at(gradient) != entry[EntryPoint.NO_GRADIENT]:
-            found[index] = _place(gradient, sizes[index], entry, answers)
-            if found[index] == -1:
-                return False
-    return True
+            found = _place(gradient, table[_Row.SIZE, index], entry)
+        table[_Row.FOUND_GRADIENT, index] = found
+        if found == -1:
+            return 0
+    return GRADIENTS
 
 
-@compiled(f"boolean({_FIVE})")
-def are_there(
-    objects: np.ndarray, sizes: np.ndarray, entry: np.ndarray, answers: np.ndarray, found: np.ndarray
-) -> bool:
-    """Return whether the gradients lie where `gradient_places` has found them."""
-    for index in range(objects.size):
-        gradient = _word_of(entry[EntryPoint.GRADIENT], _at(objects[index] + entry[EntryPoint.OFFSET]))
+@register_jitable
+def _find_same_gradients(room: int) -> int:
+    entry, table = _entry(room), _table(room)
+    for index in range(table.shape[1]):
+        gradient = _word_of(entry[EntryPoint.GRADIENT], _at(table[_Row.OBJECT, index] + entry[EntryPoint.OFFSET]))
         is_gone = _at(gradient) == entry[EntryPoint.NO_GRADIENT]
-        if found[index] != (0 if is_gone else _place(gradient, sizes[index], entry, answers)):
-            return False
-    return True
+        now = 0 if is_gone else _place(gradient, table[_Row.SIZE, index], entry)
+        if now != table[_Row.FOUND_GRADIENT, index]:
+            return 0
+    return SAME_GRADIENTS
 
 
-LOOPS = (are_alike, have_no_gradients, places, gradient_places, are_there)
+@compiled("int64(int64, int64)")
+def look(room: int, what: int) -> int:
+    """Write where each tensor has its first entry (TENSORS), and where its gradient has it, 0 for one that is not there
+    (GRADIENTS); ask whether the gradients still lie where they were found (SAME_GRADIENTS). Return for which of these
+    it is so, and all can be read there."""
+    found = 0
+    if what & TENSORS:
+        found += _find(room)
+    if what & GRADIENTS:
+        found += _find_gradients(room)
+    if what & SAME_GRADIENTS:
+        found += _find_same_gradients(room)
+    return found
+
+
+LOOPS = (are_alike, have_no_gradients, look)
 
 
 def sizes(tensors: Sequence[Tensor]) -> list[int]:
@@ -152,41 +198,34 @@ def sizes(tensors: Sequence[Tensor]) -> list[int]:
 
 class Addresses:
     """Tensors that are asked for in compiled loops where they and their gradients lie. Nothing is kept from one
-    question to the next but the Python objects of the tensors: a script may give each of them other memory."""
+    question to the next but the Python objects of the tensors: a script may give each of them other memory. `at` and
+    `gradients_at` are what `look` has found last, (tensors,)."""
 
     def __init__(self, tensors: Sequence[Tensor], entry: np.ndarray) -> None:
         """`entry` is what entry_points.entry_points returns. The caller keeps the tensors alive."""
-        self._entry = entry
-        self._objects = np.array([id(tensor) for tensor in tensors], np.int64)
-        self._sizes = np.array(sizes(tensors), np.int64)
-        self._trained = np.array([tensor.requires_grad for tensor in tensors])
-        self._answers = np.zeros(5, np.int64)
-        self._found, self._found_gradients = np.zeros((2, len(tensors)), np.int64)
+        count = len(tensors)
+        self._room = np.zeros(_COUNT + 1 + _ROWS * count, np.int64)
+        self._room[:_KNOWN], self._room[_COUNT] = entry, count
+        table = self._room[_COUNT + 1 :].reshape(_ROWS, count)
+        table[_Row.OBJECT] = [id(tensor) for tensor in tensors]
+        table[_Row.SIZE] = sizes(tensors)
+        table[_Row.TRAINED] = [tensor.requires_grad for tensor in tensors]
+        self.at, self.gradients_at = table[_Row.FOUND], table[_Row.FOUND_GRADIENT]
+        self._room_at: int = self._room.ctypes.data
         self._are_alike, self._have_no_gradients = are_alike.compile(), have_no_gradients.compile()
-        self._places, self._gradient_places = places.compile(), gradient_places.compile()
-        self._are_there = are_there.compile()
+        self._look = look.compile()
 
     @property
     def are_as_at_first(self) -> bool:
         """Whether the same of the tensors require a gradient as at first, and all have the sizes that they had."""
-        return self._are_alike(self._objects, self._trained, self._sizes, self._entry, self._answers)
+        return self._are_alike(self._room_at)
 
     @property
     def have_no_gradients(self) -> bool:
         """Whether no tensor has a gradient."""
-        return self._have_no_gradients(self._objects, self._entry)
+        return self._have_no_gradients(self._room_at)
 
-    def of_tensors(self) -> np.ndarray | None:
-        """Return where each tensor has its first entry; None where the loops that measure cannot read one there."""
-        found = self._found
-        return found if self._places(self._objects, self._sizes, self._entry, self._answers, found) else None
-
-    def of_gradients(self) -> np.ndarray | None:
-        """Return the same for the gradients, 0 for none."""
-        found = self._found_gradients
-        return found if self._gradient_places(self._objects, self._sizes, self._entry, self._answers, found) else None
-
-    @property
-    def gradients_are_there(self) -> bool:
-        """Whether the gradients still lie where they were found."""
-        return self._are_there(self._objects, self._sizes, self._entry, self._answers, self._found_gradients)
+    def look(self, what: int) -> int:
+        """Find where the tensors and their gradients lie; `what` and the answer are sums of TENSORS, GRADIENTS and
+        SAME_GRADIENTS, the answer of those that are so: the loops that measure can read all of them there."""
+        return self._look(self._room_at, what)

@@ -32,12 +32,12 @@ def _find_node_at_work() -> Callable[[], Any]:
 
 def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
     def hear(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
-        if tensor._backward_hooks is not None or tensor.grad_fn is None:  # the script has hooks of its own
-            tensor.register_hook(hook)
+        node: Any = tensor.grad_fn
+        if tensor._backward_hooks is not None or node is None or type(tensor) is not Tensor:
+            tensor.register_hook(hook)  # the script may have hooks of its own
             return
         hooks: Any = OrderedDict({hook: hook})  # those of torch have numbers for keys
         tensor._backward_hooks = hooks
-        node: Any = tensor.grad_fn
         node._register_hook_dict(tensor)
 
     seen: list[float] = []
@@ -72,12 +72,10 @@ def node_at_work() -> Callable[[], Any]:
     return NODE_AT_WORK.get() or (lambda: None)
 
 
-def hear_gradient(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
-    """Call `hook` with each gradient that comes back to a tensor, before the hooks that are put on it later."""
-    if (hear := HOOK_DICT.get()) is not None and type(tensor) is Tensor:
-        hear(tensor, hook)
-    else:
-        tensor.register_hook(hook)
+def gradient_hearer() -> Callable[[Tensor, Callable[[Tensor], None]], object]:
+    """Return a function that lets a hook be called with each gradient that comes back to a tensor, before the hooks
+    that are put on it later."""
+    return HOOK_DICT.get() or Tensor.register_hook
 
 
 def hooks_of(tensor: Tensor) -> list[Callable[..., Any]]:
