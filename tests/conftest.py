@@ -69,7 +69,7 @@ def no_training_thread_is_left() -> Iterator[None]:
     yield
     left = [thread for thread in threading.enumerate() if thread.name.startswith("training ")]
     for thread in left:
-        thread.join(timeout=30)
+        thread.join(PATIENCE)
     running = [thread.name for thread in left if thread.is_alive()]
     assert not running, f"left running: {', '.join(running)}"
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gradstudio.gui.theme import Theme
     from gradstudio.session.simulator import Simulator
 
-PATIENCE = 240.0  # seconds, for what takes a few on an idle machine: only a fault takes longer
+PATIENCE = 600.0  # seconds, for what takes a few on an idle machine: only a fault takes longer
 LONG = int(PATIENCE * 1000)  # the same in milliseconds, as Qt counts
 ENDLESS = 10**6  # steps of a run that no test sees the end of: it takes minutes where nothing slows it down
 

@@ -258,7 +258,7 @@ class Observer:
         if not (len(held) == len(before) and all(map(is_, held, before))):
             return False
         if self._seen_asked is not None:
-            return self._seen_asked.are_as_at_first
+            return self._seen_asked.are_as_at_first()
         return [tensor.requires_grad for tensor in held] == self._seen_trained and sizes(held) == self._seen_sizes
 
     def _see(self, held: list[Tensor]) -> None:
@@ -308,9 +308,11 @@ class Observer:
             self.bind()
         self._marks = self.parameters.marks()
         if self.parameters.all_gone(self._marks):
-            broke_weights = self._throw_away()
-            self._anew()
-            self._born = broke_weights
+            if self.micro_batches or self._heard[0] != "none":  # else nothing was heard since the step before
+                broke_weights = self._throw_away()
+                self._anew()
+                self._born = broke_weights
+            self.scale = 1.0
             self._loop.zeroed()
         else:
             self._loop.found(self._marks)

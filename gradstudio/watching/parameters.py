@@ -101,13 +101,15 @@ class Parameters:
         self._held: list[Tensor | None] = []
         self._held_at: list[int] = []  # where they lie themselves, also those that are copied
         self._asked = None if any(map(Tensor.is_neg, self.tensors)) else asked_in_loops(self.tensors)
+        # Lets the loops find where weights and gradients lie, and returns what of it they can read.
+        self._look = _see_nothing if self._asked is None else self._asked.look
         # A loop cannot ask whether a gradient is to be negated as it is read; autograd gives such of one entry only.
         self._single = [tensor for tensor in self.tensors if tensor.numel() == 1]
         self._copies: dict[tuple[int, str], Tensor] = {}
 
     def marks(self) -> list[int]:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
-        if self._asked is not None and self._asked.have_no_gradients:  # as after zero_grad
+        if self._asked is not None and self._asked.have_no_gradients():  # as after zero_grad
             return self._no_marks
         found = [tensor.grad for tensor in self.tensors]
         if all(map(is_, found, repeat(None))):
@@ -195,10 +197,6 @@ class Parameters:
         else:
             found = Change(*self._change(self._before, weights, self._nowhere, self._starts, self.sizes, layers))
         return found._replace(along_gradient=UNKNOWN)
-
-    def _look(self, what: int) -> int:
-        """Let the compiled loops find where the weights and their gradients lie; return what of it they can read."""
-        return 0 if self._asked is None else self._asked.look(what)
 
     def _weights(self, seen: int) -> np.ndarray | None:
         """Return where the weights lie; None where one has no memory, or memory of another size. `seen` is what the
@@ -288,6 +286,10 @@ def asked_in_loops(tensors: Sequence[Tensor]) -> Addresses | None:
     loops. The caller keeps the tensors alive."""
     entry = entry_points()
     return None if entry is None or not tensors else Addresses(tensors, entry)
+
+
+def _see_nothing(_what: int) -> int:
+    return 0
 
 
 def _pointer(tensor: Tensor | None) -> int:

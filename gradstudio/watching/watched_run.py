@@ -236,12 +236,13 @@ class WatchedRun:
         broke = made.went_nonfinite
         if index % self._script.every and not broke:
             return
-        before = self._run.first_nonfinite_step
         self._rows.append(made)
+        self.diverges_now = False
         if broke or made.skipped or self._at_once or len(self._rows) >= self._most_waiting:
+            before = self._run.first_nonfinite_step
             self._at_once = False
             self.gather()
-        self.diverges_now = before is None and self._run.first_nonfinite_step is not None
+            self.diverges_now = before is None and self._run.first_nonfinite_step is not None
 
     def pass_over(self, skipped: PassedOver) -> None:
         """Note a batch that the script went on without. It is no step, and the run has not diverged by it, unless its

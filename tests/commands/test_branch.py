@@ -213,7 +213,7 @@ def test_it_is_kept_with_its_parent_and_its_files_repeat_it(gradstudio: Callable
     for name in ("metrics.csv", "events.csv", "run.json", "train.py"):
         assert (tmp_path / "later" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     done = subprocess.run(
-        [sys.executable, tmp_path / "b" / "train.py"], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, tmp_path / "b" / "train.py"], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert [line.split()[1] for line in done.stdout.splitlines()][2:] == [row["loss"] for row in rows(tmp_path / "b")]
     compared = json.loads(gradstudio("runs", "compare", run["run"], branch["run"], "--json").out)

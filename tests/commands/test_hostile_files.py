@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from waiting import join
+from waiting import PATIENCE, join
 
 from gradstudio.core import files, presets
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Layer, Row
@@ -235,10 +235,10 @@ def test_curves_go_into_a_pipe_and_to_the_output_and_replace_nothing(
 def test_curves_go_to_the_standard_output_wherever_it_leads(through: str, two: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gradstudio", "runs", "compare", *two, "--csv", "/dev/stdout"]
     if through == "pipe":
-        found = subprocess.run(command, capture_output=True, check=True, timeout=240).stdout
+        found = subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE).stdout
     else:
         with (tmp_path / "out").open("wb") as file:
-            subprocess.run(command, stdout=file, check=True, timeout=240)
+            subprocess.run(command, stdout=file, check=True, timeout=PATIENCE)
         found = (tmp_path / "out").read_bytes()
     assert found.startswith(b"step,loss first,") and b"Knobs" in found
     assert os.path.islink("/dev/stdout") or not os.path.isfile("/dev/stdout")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from waiting import PATIENCE
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
@@ -62,7 +63,7 @@ def python(code, **environment):
     variables = {
         name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "GRADSTUDIO_THREADS")
     } | environment
-    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

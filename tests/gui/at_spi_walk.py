@@ -12,7 +12,7 @@ from gi.repository import Gio, GLib
 
 ACCESSIBLE, ROOT = "org.a11y.atspi.Accessible", "/org/a11y/atspi/accessible/root"
 FOCUSABLE, SHOWING = 11, 25  # bits of a state
-PATIENCE = 240_000  # ms
+PATIENCE = 600_000  # ms
 
 
 class Bus:

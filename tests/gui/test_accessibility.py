@@ -56,7 +56,7 @@ def faults(root: QWidget) -> set[str]:
 
 def trained(qtbot: QtBot, window: Window) -> None:
     window.controls.run_or_pause()
-    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=60_000)
+    qtbot.waitUntil(lambda: window.simulator.run.over, timeout=LONG)
     window.refresh(whole=True)
 
 

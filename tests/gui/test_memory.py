@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
-from waiting import LONG, settle
+from waiting import LONG, PATIENCE, settle
 
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.footprint import MB, PARTS
@@ -31,14 +32,23 @@ def kept() -> Iterator[FootprintProcess]:
     process.close()
 
 
+@pytest.fixture
+def may_answer() -> threading.Event:
+    """No question is answered while this is not set."""
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @pytest.fixture(autouse=True)
-def asked(kept: FootprintProcess, monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
+def asked(kept: FootprintProcess, may_answer: threading.Event, monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
     """One process for all tests, as it takes seconds to start; and what it was asked."""
     heard: list[Experiment] = []
 
     class Heard:
         def ask(self, experiment: Experiment, *rest: object, **more: object) -> object:
             heard.append(experiment)
+            assert may_answer.wait(PATIENCE)
             return kept.ask(experiment, *rest, **more)  # pyright: ignore[reportArgumentType]
 
         def close(self) -> None:
@@ -131,17 +141,20 @@ def test_the_message_of_a_refused_run_has_a_way_out_and_then_the_restart(
 
 
 def test_only_the_last_of_many_values_is_worked_out_and_nothing_out_of_sight(
-    qtbot: QtBot, window: Window, asked: list[Experiment]
+    qtbot: QtBot, window: Window, asked: list[Experiment], may_answer: threading.Event
 ) -> None:
     window.controls.set_knob("problem.batch_size", 17)
     window.refresh(whole=True)
     assert asked == [] and not window.memory.busy
+    may_answer.clear()
     opened(qtbot, window)
+    qtbot.waitUntil(lambda: len(asked) == 1, timeout=LONG)
     for size in range(20, 60):
         window.controls.set_knob("problem.batch_size", size)
         window.refresh(whole=True)
+    may_answer.set()
     worked_out(qtbot, window)
-    assert asked[-1].problem.batch_size == 59 and len(asked) < 20
+    assert [experiment.problem.batch_size for experiment in asked] == [17, 59]
     count = len(asked)
     window.controls.set_knob("optimizer.lr", 0.003)  # which takes no memory
     window.refresh(whole=True)
@@ -188,7 +201,7 @@ def test_no_text_is_cut(qtbot: QtBot, make_window: Callable[..., Window], mode: 
         window.side.setFixedWidth(round(300 * zoom))
         worked_out(qtbot, window)
         settle(theme)
-        qtbot.waitUntil(lambda: not any(map(is_cut, window.side.memory.findChildren(QLabel))), timeout=5000)
+        qtbot.waitUntil(lambda: not any(map(is_cut, window.side.memory.findChildren(QLabel))), timeout=LONG)
         row = window.side.memory.rows[0]
         assert row.apply.mapTo(window.side, QPoint(row.apply.width(), 0)).x() <= window.side.width()
     finally:

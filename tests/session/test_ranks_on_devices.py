@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -166,12 +165,11 @@ def test_the_window_shows_what_auto_means(accelerators: list[str], nccl: bool, a
     ],
 )
 def test_what_does_not_start_is_refused_in_a_line_and_no_process_is_left(placement: Placement, told: str) -> None:
-    began = monotonic()
     with pytest.raises(KnobError) as refused:
         Crew(SMALL, lambda: False, placement)
     assert str(refused.value).startswith(told) and "\n" not in str(refused.value)
     assert str(refused.value).endswith("; allowed: run.device=cpu, or distributed.ranks=1")
-    assert monotonic() - began < crew.START and not multiprocessing.active_children()
+    assert not multiprocessing.active_children()
 
 
 def test_what_a_rank_has_said_is_read_though_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

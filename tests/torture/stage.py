@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradstudio.gui.window import Window
 
 Found = TypeVar("Found")
-PATIENCE = 120.0  # seconds until what should have ended is a fault
+PATIENCE = 600.0  # seconds until what should have ended is a fault
 WIDEST = 12_000_000_000  # bytes of addresses, so that a fault does not take the machine with it
 LOOKS = 20  # 0.3 s apart, before what is left counts as left
 SMALL = {"model.width": 8, "model.depth": 1, "problem.batch_size": 16, "run.steps": 400, "run.device": "cpu"}

@@ -74,7 +74,7 @@ def test_gradients_lie_where_torch_says(kinds: list[str | None], other: str | No
     else:
         wanted = [0 if (gradient := weight.grad) is None else gradient.data_ptr() for weight in weights]
         assert found is not None and found.tolist() == wanted
-    assert asked(weights).have_no_gradients == all(weight.grad is None for weight in weights)
+    assert asked(weights).have_no_gradients() == all(weight.grad is None for weight in weights)
 
 
 @pytest.mark.parametrize("kind", [*READABLE, *OTHERS])
@@ -91,9 +91,9 @@ def test_tensors_lie_where_torch_says(kind: str) -> None:
 def test_what_a_script_changes_is_seen_at_the_next_question() -> None:
     one, other = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
     both = asked([one, other])
-    assert both.are_as_at_first and both.have_no_gradients
+    assert both.are_as_at_first() and both.have_no_gradients()
     one.grad = torch.ones(3)
-    assert not both.have_no_gradients and (found := gradients_at(both)) is not None
+    assert not both.have_no_gradients() and (found := gradients_at(both)) is not None
     assert found.tolist() == [one.grad.data_ptr(), 0] and both.look(SAME_GRADIENTS)
     one.grad.data = torch.zeros(3)
     assert not both.look(SAME_GRADIENTS)
@@ -102,7 +102,7 @@ def test_what_a_script_changes_is_seen_at_the_next_question() -> None:
     one.data = torch.zeros(4)
     assert tensors_at(both) is None  # of another size than was asked for at first
     other.requires_grad_(False)
-    assert not both.are_as_at_first
+    assert not both.are_as_at_first()
     torch.utils.swap_tensors(one, kept := nn.Parameter(torch.ones(3)))
     assert (found := tensors_at(both)) is not None and found.tolist() == [one.data_ptr(), other.data_ptr()]
     assert kept.shape == (4,)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+from waiting import PATIENCE
 
 from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.cause_ranking import undefined_for
@@ -1018,7 +1019,7 @@ def test_a_model_loads_where_gradstudio_is_not(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "model.pt")],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.stdout == "torch.Size([1, 2])\n", done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE
 
 from gradstudio.session.library.store import Library
 
@@ -45,7 +46,7 @@ def run(arguments: list[str], folder: Path, library: str = "runs.db") -> subproc
         environment.pop(name, None)
         environment |= {name: value} if value else {}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=200
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
 
 

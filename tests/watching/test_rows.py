@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from waiting import PATIENCE
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
 
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
@@ -429,7 +430,7 @@ def test_a_row_that_another_thread_records_is_waited_for(watch: Watch) -> None:
     found._rows.append(Row(**dict.fromkeys(COLUMNS, 1.0) | {"step": 1, "loss": math.nan}, layers=layers))
     other = threading.Thread(target=found.gather)
     other.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     assert found.run is run and len(run.history) == 2 and run.first_nonfinite_step == 1
     other.join()
 

@@ -323,7 +323,7 @@ def test_two_threads_train_at_once_models_that_were_made_in_a_third(watcher: Wat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        join(thread)
     watcher.close("finished", "")
     runs = [found.run for found in watcher.runs if found.run]
     assert sorted(run.history.column("loss").tolist() for run in runs) == sorted(losses)

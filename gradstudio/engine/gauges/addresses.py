@@ -5,8 +5,9 @@ object of each gradient, which takes four times as long while caches are full of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -198,8 +199,12 @@ def sizes(tensors: Sequence[Tensor]) -> list[int]:
 
 class Addresses:
     """Tensors that are asked for in compiled loops where they and their gradients lie. Nothing is kept from one
-    question to the next but the Python objects of the tensors: a script may give each of them other memory. `at` and
-    `gradients_at` are what `look` has found last, (tensors,)."""
+    question to the next but the Python objects of the tensors: a script may give each of them other memory.
+
+    `look` finds where the tensors and their gradients lie, and writes it into `at` and `gradients_at`, (tensors,). What
+    it is asked and what it answers are sums of TENSORS, GRADIENTS and SAME_GRADIENTS; it answers for which of them the
+    loops that measure can read everything there. `are_as_at_first` says whether the same of the tensors require a
+    gradient as at first, and all have the sizes that they had; `have_no_gradients` whether no tensor has one."""
 
     def __init__(self, tensors: Sequence[Tensor], entry: np.ndarray) -> None:
         """`entry` is what entry_points.entry_points returns. The caller keeps the tensors alive."""
@@ -211,21 +216,8 @@ class Addresses:
         table[_Row.SIZE] = sizes(tensors)
         table[_Row.TRAINED] = [tensor.requires_grad for tensor in tensors]
         self.at, self.gradients_at = table[_Row.FOUND], table[_Row.FOUND_GRADIENT]
-        self._room_at: int = self._room.ctypes.data
-        self._are_alike, self._have_no_gradients = are_alike.compile(), have_no_gradients.compile()
-        self._look = look.compile()
-
-    @property
-    def are_as_at_first(self) -> bool:
-        """Whether the same of the tensors require a gradient as at first, and all have the sizes that they had."""
-        return self._are_alike(self._room_at)
-
-    @property
-    def have_no_gradients(self) -> bool:
-        """Whether no tensor has a gradient."""
-        return self._have_no_gradients(self._room_at)
-
-    def look(self, what: int) -> int:
-        """Find where the tensors and their gradients lie; `what` and the answer are sums of TENSORS, GRADIENTS and
-        SAME_GRADIENTS, the answer of those that are so: the loops that measure can read all of them there."""
-        return self._look(self._room_at, what)
+        room: int = self._room.ctypes.data
+        # Called without a frame of Python's:
+        self.look: Callable[[int], int] = partial(look.compile(), room)
+        self.are_as_at_first: Callable[[], bool] = partial(are_alike.compile(), room)
+        self.have_no_gradients: Callable[[], bool] = partial(have_no_gradients.compile(), room)
