@@ -196,11 +196,13 @@ class Births:
         nothing, and its inputs are held no longer."""
         if self._heard:
             self._hear_back()
-        for kept in self._back:
-            self._suspects.pop(kept, None)
-        self._finite = self._finite[0] + len(self._back), self._finite[1] + len(self._roots)
-        self._back.clear()
-        self._roots.clear()
+        back, roots = self._back, self._roots
+        if self._suspects:
+            for kept in back:
+                self._suspects.pop(kept, None)
+        self._finite = self._finite[0] + len(back), self._finite[1] + len(roots)
+        back.clear()
+        roots.clear()
 
     def of_another(self) -> None:
         """Hear that the backward pass was one of other models: forget what was said of it."""
@@ -296,19 +298,17 @@ class Births:
         heard = self._heard.copy()
         self._heard.clear()
         for kept, place, gradient in heard:
-            self._came_back(kept, place, gradient)
-
-    def _came_back(self, kept: KeptPass, place: int, gradient: Tensor) -> None:
-        if gradient.requires_grad or kept.gradients[place] is not None:
-            self.unknown = "more than one backward pass went through the same forward pass"
-        kept.gradients[place] = gradient.detach() if gradient.requires_grad else gradient
-        if self._latest is not None and self._latest[0] is kept:
-            self._latest = None
-        if len(self._back) >= MOST_PASSES:
-            self._back.clear()
-            self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
-        elif not self.unknown.startswith("the step has"):
-            self._back[kept] = None
+            if gradient.requires_grad or kept.gradients[place] is not None:
+                self.unknown = "more than one backward pass went through the same forward pass"
+                gradient = gradient.detach()
+            kept.gradients[place] = gradient
+            if self._latest is not None and self._latest[0] is kept:
+                self._latest = None
+            if len(self._back) >= MOST_PASSES:
+                self._back.clear()
+                self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
+            elif not self.unknown.startswith("the step has"):
+                self._back[kept] = None
 
     # ---- the search
 

@@ -119,8 +119,8 @@ class Hooks:
             # the backward pass of a checkpointed part is within another, which on a GPU goes on in a thread of its own
             if self._depth.value or not self._active or self._node_at_work() is not None:
                 return original(*arguments, **named)
-            if "grad_tensors" in named or not arguments or not _are_plain(*arguments[:2]):
-                arguments, named = _held(arguments, named)
+            if not (len(arguments) > 1 and arguments[1] is None and isinstance(arguments[0], Tensor)):
+                arguments, named = _held(arguments, named)  # it is not as Tensor.backward calls it
             self._depth.value = 1
             try:
                 roots = before(arguments, named)
@@ -135,10 +135,12 @@ class Hooks:
 
     def _before_backward(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Roots:
         self._thread = threading.get_ident()
-        tensors = _roots(arguments[0] if arguments else named.get("tensors"))
-        gradients = _several(arguments[1] if len(arguments) > 1 else named.get("grad_tensors"))
+        begins = arguments[0] if arguments else named.get("tensors")
+        given = arguments[1] if len(arguments) > 1 else named.get("grad_tensors")
+        tensors = (begins,) if isinstance(begins, Tensor) else _roots(begins)
         of_thread, without = self._of_thread, (None,) * len(tensors)
-        roots = Roots(tensors, gradients or without, of_thread.scale, without)
+        gradients = without if given is None else _several(given) or without
+        roots = Roots(tensors, gradients, of_thread.scale, without)
         if scaled := of_thread.scaled:
             roots.unscaled = tuple([scaled.get(id(root)) for root in tensors])
             if not of_thread.several:
@@ -265,11 +267,6 @@ class _OfThread(threading.local):
         self.scale, self.several = 1.0, False
 
 
-def _are_plain(tensors: Any, gradients: Any = None) -> bool:
-    """Return whether a backward pass begins from one tensor, with no factor on it or one tensor."""
-    return isinstance(tensors, Tensor) and (gradients is None or isinstance(gradients, Tensor))
-
-
 def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a backward pass with a tuple for each that can be gone through only once."""
 
@@ -282,8 +279,6 @@ def _held(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any,
 def _roots(tensors: Any) -> tuple[Tensor, ...]:
     """Return the tensors that a backward pass begins from; () where one is an edge of autograd's graph, whose value is
     not known."""
-    if isinstance(tensors, Tensor):
-        return (tensors,)
     found = _several(tensors)
     return found if all([isinstance(each, Tensor) for each in found]) else ()
 
