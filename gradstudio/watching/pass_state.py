@@ -87,14 +87,19 @@ class PassStates:
         self._changed: dict[Variable, None] = {}
         self._began: dict[Variable, Any] = {}  # the pass before
         self._torch = self._python = self._numpy = False
+        self._is_plain = False  # whether the looks have found that a pass changes and draws nothing
         self._passes, self._training = 0, True
 
     def before(self, model: nn.Module) -> PassState:
         """Return the state in which a pass begins."""
+        self._passes += 1
+        if self._is_plain and self._passes % LOOK_AGAIN and model.training is self._training:
+            return _PLAIN_STATE
         try:
             return self._before(model)
         except Exception:  # of somebody's objects, which may do anything when they are looked at
             self._looks, self._changed, self._torch, self._python, self._numpy = 0, {}, True, False, False
+            self._is_plain = False
             return PassState({}, Randomness.now(), None, None)
 
     def _before(self, model: nn.Module) -> PassState:
@@ -104,10 +109,7 @@ class PassStates:
             self._note_changes(self._began, found)  # such as by a hook of the backward pass
             self._began = found
             return PassState(found, Randomness.now(), random.getstate(), np.random.get_state())
-        self._passes += 1
         torch_draws = self._torch or is_other_mode or self._passes % LOOK_AGAIN == 0
-        if not (self._changed or torch_draws or self._python or self._numpy):
-            return _PLAIN_STATE
         return PassState(
             {each: each.value for each in self._changed},
             Randomness.now() if torch_draws else None,
@@ -119,6 +121,7 @@ class PassStates:
         """Learn from one of the first passes what a pass changes, and from some of the others whether it draws."""
         if began.torch is not None and not self._torch:
             self._torch = not began.torch.is_now
+            self._is_plain = self._is_plain and not self._torch
         if not self._looks:
             return
         self._looks -= 1
@@ -128,6 +131,7 @@ class PassStates:
         self._numpy = self._numpy or not all(map(np.array_equal, np.random.get_state(), began.numpy))
         if not self._looks:
             self._began = {}
+            self._is_plain = not (self._changed or self._torch or self._python or self._numpy)
 
     def _note_changes(self, before: dict[Variable, Any], after: dict[Variable, Any]) -> None:
         if before:
