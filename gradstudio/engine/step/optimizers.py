@@ -50,7 +50,8 @@ def build(flat: Flat, knobs: Experiment) -> torch.optim.Optimizer:
     elif ratio(knobs.model) != 1 and knobs.studio_file is None:
         parts = _of_one_rate(flat, knobs)
     kind = plain_optimizers.without_compiler(OPTIMIZERS[knobs.optimizer.kind])
-    return kind(parts, foreach=False, **groups(knobs.optimizer))
+    # torch's own choice for each device, without its asking: the two ways round differently on a GPU.
+    return kind(parts, foreach=flat.weights.is_cuda, **groups(knobs.optimizer))
 
 
 def rate_factors(flat: Flat, knobs: Experiment) -> list[float]:

@@ -314,7 +314,8 @@ def _finish_gradient(plan: Plan, lines: Lines) -> None:
     clips_first = rank_lines.made(plan, "clip_before_all_reduce")
     rank_lines.finish(plan, lines, clipping_lines.call(plan) if clipping_lines.ever(plan) else "")
     if _keeps_unclipped(plan):
-        _measure(lines, "[total.double() for total in unclipped.values()]", loss_scale_lines.divided(plan))
+        total = f"total{_where_double_is(plan)}.double()"
+        _measure(lines, f"[{total} for total in unclipped.values()]", loss_scale_lines.divided(plan))
     elif early:
         _measure(lines, _grads(plan), loss_scale_lines.divided(plan))
     if early:
@@ -412,7 +413,8 @@ def _tell(plan: Plan, lines: Lines, *, many: bool) -> None:
     """Add the line that prints the step, and the end of the run. The norm gets nine digits: it is a sum in float64,
     which the run adds up in another order."""
     last = "told" if sharpness_aware_lines.ever(plan) else "loss"
-    value = "torch.stack(losses).double().mean().item()" if many else f"{last}.item()"
+    host = "" if plan["run.device"] == "cpu" else ".cpu()"  # a GPU takes a mean of three in another way
+    value = f"torch.stack(losses){host}.double().mean().item()" if many else f"{last}.item()"
     if rank_lines.ever(plan):
         rank_lines.tell(plan, lines, value)
     else:
@@ -452,4 +454,8 @@ def _measure(lines: Lines, grads: str, divided: str = "") -> None:
 
 
 def _grads(plan: Plan) -> str:
-    return f"[parameter.grad.double() for parameter in {plan.parameters}]"
+    return f"[parameter.grad{_where_double_is(plan)}.double() for parameter in {plan.parameters}]"
+
+
+def _where_double_is(plan: Plan) -> str:
+    return ".cpu()" if plan["run.device"] == "mps" else ""  # Apple's GPUs have no float64
