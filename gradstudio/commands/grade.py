@@ -97,7 +97,7 @@ def _handed(path: Path, known: dict[str, Exercise | Exam], grader: Grader) -> Ha
     if isinstance(shown, worksheet.Worksheet):
         shown = shown.model_copy(update={"exercise": clean(shown.exercise)})
     asked = known.get(sheet.exercise)
-    if asked is None:
+    if asked is None or isinstance(asked, Exam) != isinstance(sheet, exam_taking.AnswerSheet):
         return Handed(name, shown, None, _unknown(shown, known))
     if sheet.fix > 0 if isinstance(sheet, exam_taking.AnswerSheet) else sheet.handed_in is not None:
         complain(f"{name}: its runs are trained again")

@@ -101,6 +101,8 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
     (tmp_path / "sound.toml").write_bytes(taken[0].read_bytes())
     (tmp_path / "wrong.toml").write_text(sheet.model_copy(update={"diagnosis": wrong}).sealed().to_toml())
     (tmp_path / "nonsense.toml").write_text("exam = 3")
+    worksheet = f'schema = 1\nexercise = "{sheet.exercise}"\nname = "Ada"\nseed = 1\n'  # of an exam, which has none
+    (tmp_path / "worksheet.toml").write_text(worksheet)
     asked = ["grade", str(tmp_path), "--exam", str(exam[0]), "--out", str(tmp_path / "out"), "--json"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 1, done.output
@@ -111,6 +113,7 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
     assert (told["sound.toml"]["verified"], told["sound.toml"]["score"], told["sound.toml"]["of"]) == (True, 100, 100)
     assert (told["wrong.toml"]["verified"], told["wrong.toml"]["score"]) == (True, 60)
     assert "nonsense.toml" in told["nonsense.toml"]["reason"]
+    assert "is known" in told["worksheet.toml"]["reason"] and not told["worksheet.toml"]["verified"]
     assert "Few changes" in (tmp_path / "out" / "class.html").read_text()
 
 
