@@ -160,6 +160,8 @@ def test_what_is_no_worksheet_gets_one_line_and_harms_nobody(handed_in: Path) ->
         "long": tomli_w.dumps(whole | {"answers": {"q1": "x" * 5000}}).encode(),
         "other": tomli_w.dumps(whole | {"exercise": "no-such"}).encode(),
         "nested": b"a = " + b"[" * 5000,
+        "hex": tomli_w.dumps(whole).replace("value = 0.5", "value = 0x" + "f" * 5000).encode(),
+        "knob": tomli_w.dumps(whole).replace("[handed_in.run.knobs]", "[handed_in.run.knobs]\na = 0x" + "f" * 5000).encode(),
         "blank": tomli_w.dumps({key: value for key, value in whole.items() if key != "handed_in"}).encode(),
     }  # fmt: skip
     for name, content in bad.items():

@@ -34,6 +34,7 @@ SEEDS = 9000  # seeds that are given out, from 1000 on
 Answer = Annotated[str, Field(max_length=LONGEST_ANSWER)]
 Sheet = TypeVar("Sheet", bound=BaseModel)
 Number = float | Literal["nan", "inf", "-inf"] | None
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # Python writes no integer of thousands of digits
 
 
 class WorksheetError(ValueError):
@@ -47,7 +48,7 @@ class _Part(BaseModel):
 class ChangeMade(_Part):
     step: Annotated[int, Field(ge=0, le=100_000_000)]
     knob: Annotated[str, Field(max_length=80)]
-    value: bool | int | float | Annotated[str, Field(max_length=80)]
+    value: bool | Whole | float | Annotated[str, Field(max_length=80)]
 
 
 class Evidence(_Part):
@@ -56,11 +57,11 @@ class Evidence(_Part):
 
     name: Name
     run: Annotated[str, Field(max_length=200)]
-    knobs: Annotated[dict[str, bool | int | float | str], Field(max_length=200)] = {}
+    knobs: Annotated[dict[str, bool | Whole | float | str], Field(max_length=200)] = {}
     changes: Annotated[list[ChangeMade], Field(max_length=MOST_CHANGES)] = []
     outcome: Literal["finished", "nonfinite", "failed"]
     steps: Annotated[int, Field(ge=0, le=100_000_000)]
-    nonfinite_step: int = -1  # none
+    nonfinite_step: Whole = -1  # none
     final_loss: Number = None
     accuracy: Number = None
     beginning: Annotated[list[Number], Field(max_length=BEGINNING)] = []
