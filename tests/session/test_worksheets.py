@@ -187,6 +187,20 @@ def test_a_run_that_does_not_fit_is_named(handed_in: Path) -> None:
     command("course", "begin", 1, "--name", "Grace", "--out", sheet, code=1)  # no answers are lost
 
 
+def test_a_run_that_is_handed_in_is_one_that_is_graded(handed_in: Path) -> None:
+    """A knob that was turned twice ends where the exercise wants it, and is not what it asks for."""
+    library = ("--library", handed_in / "turned.sqlite3")
+    sheet, own = handed_in / "in" / "ada.toml", ("--exercise", handed_in / "two-rates.toml")
+    knobs = ["--set", "run.steps=12", "--set", "model.width=8", "--seed", tomllib.loads(sheet.read_text())["seed"]]
+    command("run", "healthy-mlp", "-q", *knobs, *library)
+    command("run", "healthy-mlp", "-q", *knobs, "--at", "5:optimizer.lr=0.4", "--at", "7:optimizer.lr=0.5", *library)
+    done = CliRunner().invoke(
+        app, [str(each) for each in ("course", "hand-in", sheet, *own, *library, "--out", handed_in / "turned")]
+    )
+    assert "was to be changed once while it trained: optimizer.lr = 0.5" in str(done.exception)
+    assert not (handed_in / "turned").exists()
+
+
 @pytest.mark.parametrize("id", exercise.available())
 def test_the_bundled_exercises_are_whole(id: str, tmp_path: Path) -> None:
     found = exercise.load(id)

@@ -163,10 +163,12 @@ def why_not(run: Run, asked: ExerciseRun, seed: int) -> str:
     differs.pop("run.device", None)
     if differs:
         return f"has {', '.join(f'{name} = {format_value(value)}' for name, value in sorted(differs.items())[:3])}"
-    made = {change.knob: change.value for change in own_changes(run, asked)}
-    if made != asked.changes:
+    own = own_changes(run, asked)
+    made = {change.knob: change.value for change in own}
+    if made != asked.changes or len(own) > len(made):
         wanted = ", ".join(f"{name} = {format_value(value)}" for name, value in asked.changes.items())
-        return f"was to be changed while it trained: {wanted}" if wanted else "was changed while it trained"
+        once = " once" if made == asked.changes else ""
+        return f"was to be changed{once} while it trained: {wanted}" if wanted else "was changed while it trained"
     if asked.outcome is not None and run.status != asked.outcome:
         return f"ended as {run.status}, and {asked.outcome} was wanted"
     return ""
