@@ -132,6 +132,10 @@ def test_texts_of_a_student_are_texts_and_nothing_else(handed_in: Path) -> None:
         (lambda table: table["handed_in"]["run"][1]["changes"][0].update(value=0.4), "changed otherwise"),
         (lambda table: table["handed_in"]["run"][0].update(changes=[{"step": 1, "knob": "optimizer.lr", "value": 1.0}]),
          "changed otherwise"),
+        (lambda table: table["handed_in"]["run"][1].update(
+            {**table["handed_in"]["run"][0], "name": "changed",
+             "changes": [{"step": 12, "knob": "optimizer.lr", "value": 0.5}]}),
+         "ended before its change at step 12"),
         (lambda table: table["handed_in"]["run"].pop(), "the run changed is missing"),
         (lambda table: table["handed_in"]["run"][0].update(processor="another", digest="0" * 64, beginning=[1.0]),
          "first losses are others"),
