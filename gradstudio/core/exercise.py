@@ -127,7 +127,8 @@ class Exercise(_Part):
             _check_question(question)
         for study in self.study:
             measure.measure(study.y)
-            find_knob(study.x)
+            if find_knob(study.x).kind not in ("int", "float"):
+                raise KnobError(f"x = {quote(study.x)} is no number, so nothing can be plotted over it")
         for curves in self.curves:
             if curves.column not in COLUMNS:
                 raise KnobError(f"column = {quote(curves.column)} is not allowed; allowed: {', '.join(COLUMNS)}")

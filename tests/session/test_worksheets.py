@@ -219,6 +219,7 @@ def test_an_exercise_that_is_wrong_says_where(tmp_path: Path) -> None:
         ("optimizer.lr=0.5", "model.width=9", "acts on restart"),
         ('column = "loss"', 'column = "x"', "column"),
         ('"steps"', '"stepz"', "stepz"),
+        ('x = "optimizer.lr"', 'x = "model.kind"', "model.kind is no number"),
         ('run = "slow"', 'run = "fast"', "allowed: slow, changed"),
         ('name = "slow"', 'name = "changed"', "same name"),
     ]:
