@@ -212,6 +212,13 @@ def test_the_bundled_exercises_are_whole(id: str, tmp_path: Path) -> None:
     tomllib.loads(worksheet.blank(found, "Ada"))
 
 
+def test_the_empty_worksheet_of_any_text_can_be_read(tmp_path: Path) -> None:
+    path, sheet = tmp_path / "odd.toml", tmp_path / "sheet.toml"
+    path.write_text(EXERCISE.replace("Two rates", "Two\\r\\u0001rates").replace("At its end", "At\\nits\\rend"))
+    command("course", "begin", path, "--name", "Ada", "--out", sheet)
+    assert worksheet.read(sheet).exercise == "odd"
+
+
 def test_an_exercise_that_is_wrong_says_where(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     for old, new, why in [

@@ -20,7 +20,7 @@ from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.lesson import TABLE
 from gradstudio.core.strict_toml import TomlError
-from gradstudio.core.text import clean
+from gradstudio.core.text import clean, one_line
 from gradstudio.session.record.run import Run
 
 LARGEST = 200_000  # bytes of a worksheet
@@ -129,7 +129,7 @@ def blank(exercise: Exercise, name: str) -> str:
         knobs = " ".join([f"--preset {run.preset}", *run.knobs, f"run.seed={seed}"])
         lines += [f"# {run.text} ({knobs}{'; then, in mid-run, ' + ' '.join(run.then) if run.then else ''})"]
         lines += [f'{run.name} = ""', ""]
-    return "\n".join(line.replace("\n", " ") if line.startswith("#") else line for line in lines) + "\n"
+    return "\n".join(one_line(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
 def quoted(text: str) -> str:
