@@ -96,14 +96,15 @@ def take(
 ) -> None:
     """Take an exam. It reads one command after the other, such as `try optimizer.lr=0.1`; `help` tells them all."""
     from gradstudio.core import exam as exams
+    from gradstudio.core.text import clean
     from gradstudio.session.course import exam_taking
 
-    exam = exams.read(file)
+    exam, name = exams.read(file), clean(name.strip())
     path = out or file.with_suffix(".answers.toml")
     sheet = exam_taking.read(path) if path.exists() else None
-    if sheet is None and not 0 < len(name.strip()) <= exam_taking.LONGEST_NAME:
+    if sheet is None and not 0 < len(name) <= exam_taking.LONGEST_NAME:
         raise WrongRequest(f"--name has {len(name):,} characters; allowed: 1 to {exam_taking.LONGEST_NAME}")
-    attempt = exam_taking.Attempt(exam, name.strip(), sheet)
+    attempt = exam_taking.Attempt(exam, name, sheet)
     if attempt.sheet.fix > 0:
         raise WrongRequest(f"{path} is handed in already; name another sheet with --out")
     _Taking(attempt, path).go()

@@ -81,6 +81,14 @@ def test_it_is_taken_in_a_terminal(exam: tuple[Path, Exam], taken: tuple[Path, s
     assert again.exit_code != 0 and "handed in already" in str(again.exception)
 
 
+def test_a_name_that_no_text_holds_is_written_out(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.toml"
+    done = CliRunner().invoke(
+        app, ["exam", "take", str(exam[0]), "--name", "A\udcff", "--out", str(sheet)], input="diagnose A\n"
+    )
+    assert done.exit_code == 0 and exam_taking.read(sheet).name == "A\\udcff", done.exception
+
+
 def resealed(sheet: AnswerSheet, **values: object) -> AnswerSheet:
     return sheet.model_copy(update={"tries": [sheet.tries[0], sheet.tries[1].model_copy(update=values)]}).sealed()
 

@@ -219,6 +219,15 @@ def test_the_empty_worksheet_of_any_text_can_be_read(tmp_path: Path) -> None:
     assert worksheet.read(sheet).exercise == "odd"
 
 
+def test_a_name_that_no_text_holds_is_written_out(tmp_path: Path) -> None:
+    """A name in another encoding has bytes that are no letters."""
+    sheet, long = tmp_path / "sheet.toml", "A\udcff" * 20  # 140 characters, once it is written out
+    done = CliRunner().invoke(app, ["course", "begin", "1", "--name", long, "--out", str(sheet)])
+    assert "--name has 140 characters" in str(done.exception) and not sheet.exists()
+    command("course", "begin", "1", "--name", "A\udcff", "--out", sheet)
+    assert worksheet.read(sheet).name == "A\\udcff"
+
+
 def test_an_exercise_that_is_wrong_says_where(tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     for old, new, why in [
