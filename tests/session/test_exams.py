@@ -150,8 +150,9 @@ def test_the_budgets_hold(exam: tuple[Path, Exam]) -> None:
     with pytest.raises(WorksheetError, match="is no choice"):
         attempt.diagnose("Z")
     edited = attempt.sheet.model_copy(update={"tries": []})
-    with pytest.raises(WorksheetError, match="changed by another program"):
-        Attempt(found, "Ada", edited)
+    for changed in (edited, edited.model_copy(update={"seal": ""})):
+        with pytest.raises(WorksheetError, match="changed by another program"):
+            Attempt(found, "Ada", changed)
 
 
 @pytest.mark.parametrize(
