@@ -104,6 +104,8 @@ def take(
     sheet = exam_taking.read(path) if path.exists() else None
     if sheet is None and not 0 < len(name) <= exam_taking.LONGEST_NAME:
         raise WrongRequest(f"--name has {len(name):,} characters; allowed: 1 to {exam_taking.LONGEST_NAME}")
+    if sheet is not None and name not in ("", sheet.name):
+        raise WrongRequest(f"{path} is the answer sheet of {sheet.name}; name another with --out, or leave out --name")
     attempt = exam_taking.Attempt(exam, name, sheet)
     if attempt.sheet.fix > 0:
         raise WrongRequest(f"{path} is handed in already; name another sheet with --out")

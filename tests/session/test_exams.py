@@ -89,6 +89,19 @@ def test_a_name_that_no_text_holds_is_written_out(exam: tuple[Path, Exam], tmp_p
     assert done.exit_code == 0 and exam_taking.read(sheet).name == "A\\udcff", done.exception
 
 
+def test_nobody_goes_on_with_the_sheet_of_another(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    """Without --out all who take an exam in one folder have the same sheet."""
+    path = tmp_path / "one.exam"
+    path.write_bytes(exam[0].read_bytes())
+    sheet = path.with_suffix(".answers.toml")
+    CliRunner().invoke(app, ["exam", "take", str(path), "--name", "Ada"], input="diagnose A\n")
+    before = sheet.read_bytes()
+    done = CliRunner().invoke(app, ["exam", "take", str(path), "--name", "Grace"], input="diagnose B\n")
+    assert "is the answer sheet of Ada" in str(done.exception) and sheet.read_bytes() == before
+    for same in (["--name", "Ada"], []):
+        assert CliRunner().invoke(app, ["exam", "take", str(path), *same], input="quit\n").exit_code == 0
+
+
 def resealed(sheet: AnswerSheet, **values: object) -> AnswerSheet:
     return sheet.model_copy(update={"tries": [sheet.tries[0], sheet.tries[1].model_copy(update=values)]}).sealed()
 
