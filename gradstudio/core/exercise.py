@@ -158,8 +158,7 @@ def available() -> dict[str, Path]:
 def load(source: str) -> Exercise:
     """Return the bundled exercise with this id or number, or the one in this file; ExerciseError otherwise."""
     known = available()
-    if source.isdigit() and 1 <= int(source) <= len(known):
-        source = list(known)[int(source) - 1]
+    source = dict(zip(map(str, range(1, len(known) + 1)), known, strict=False)).get(source, source)
     if source in known:
         return read(known[source], source)
     if not source.endswith(".toml"):

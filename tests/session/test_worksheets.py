@@ -219,6 +219,13 @@ def test_the_empty_worksheet_of_any_text_can_be_read(tmp_path: Path) -> None:
     assert worksheet.read(sheet).exercise == "odd"
 
 
+def test_what_is_no_number_of_an_exercise_is_none() -> None:
+    assert exercise.load("1").id == next(iter(exercise.available()))
+    for text in ("0", "01", "5", "\N{SUPERSCRIPT TWO}", "9" * 5000):
+        with pytest.raises(exercise.ExerciseError, match="no exercise"):
+            exercise.load(text)
+
+
 def test_a_name_that_no_text_holds_is_written_out(tmp_path: Path) -> None:
     """A name in another encoding has bytes that are no letters."""
     sheet, long = tmp_path / "sheet.toml", "A\udcff" * 20  # 140 characters, once it is written out
