@@ -89,6 +89,15 @@ def test_a_name_that_no_text_holds_is_written_out(exam: tuple[Path, Exam], tmp_p
     assert done.exit_code == 0 and exam_taking.read(sheet).name == "A\\udcff", done.exception
 
 
+def test_what_is_typed_may_be_anything(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    typed = b"run\nlook " + b"9" * 5000 + b"\nhand in " + b"9" * 5000 + b"\n\xff\xfe\ndiagnose A\nhand in 5\n"
+    done = CliRunner().invoke(
+        app, ["exam", "take", str(exam[0]), "--name", "Ada", "--out", str(tmp_path / "sheet.toml")], input=typed
+    )
+    assert done.exit_code == 0 and done.stdout.count("Not allowed") == 3, (done.output, done.exception)
+    assert "is no command" in done.stdout and "there is no try 9999" in done.stdout
+
+
 def test_nobody_goes_on_with_the_sheet_of_another(exam: tuple[Path, Exam], tmp_path: Path) -> None:
     """Without --out all who take an exam in one folder have the same sheet."""
     path = tmp_path / "one.exam"
