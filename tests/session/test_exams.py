@@ -242,6 +242,9 @@ def test_of_the_choices_one_alone_is_right() -> None:
         right = list(causes.CAUSES)[seed % len(causes.CAUSES)]
         texts, place = causes.choices(right, np.random.default_rng(seed))
         assert texts[place] == causes.CAUSES[right] and len(set(texts)) == 6
+        # nor where a teacher says it in the words of the list
+        for said in (causes.CAUSES[right], causes.CAUSES[right].lower().rstrip(".")):
+            assert causes.choices(said, np.random.default_rng(seed)) == (texts, place)
     assert {kind.name for kind in exam_making.KINDS} == set(causes.kinds())  # each name is that of a drawn fault
     assert {causes.of_kind(name) for name in causes.kinds()} <= set(causes.CAUSES)
     assert {*causes.OF_MISTAKE.values()} <= set(causes.CAUSES) and set(causes.OF_MISTAKE) <= set(KNOBS)

@@ -132,8 +132,15 @@ def of_kind(kind: str) -> str:
 def choices(right: str, random: np.random.Generator, count: int = 6) -> tuple[list[str], int]:
     """Return so many causes to choose from, in words and in a random order, and the place of the right one: a name of
     CAUSES, or a text of a teacher."""
+    right = next((name for name, words in CAUSES.items() if _alike(words, right)), right)
     alike = {right}.union(*(group for group in _ALIKE if right in group))
     others = [name for name in CAUSES if name not in alike]
     chosen = [right, *(others[place] for place in random.permutation(len(others))[: count - 1])]
     order = [int(place) for place in random.permutation(len(chosen))]
     return [CAUSES.get(chosen[place], chosen[place]) for place in order], order.index(0)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Return whether two texts say the same, whatever their spaces, capitals and full stop."""
+    first, second = (" ".join(text.split()).rstrip(".").casefold() for text in (one, other))
+    return first == second
