@@ -27,6 +27,8 @@ from gradstudio.core.strict_toml import TomlError
 
 LARGEST = 100_000  # bytes of the file, and of what is packed in it
 MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for
+MOST_FIXED = 20  # knobs that a fix changes
+LONGEST_TITLE, LONGEST_CHOICE = 60, 300  # characters
 SEEDS = 3  # in which a fix must hold
 LETTERS = "ABCDEFGH"
 TASK = (
@@ -52,7 +54,7 @@ class Hidden(_Part):
     knobs: Annotated[dict[str, bool | int | float | str], Field(max_length=200)]
     timeline: Annotated[list[tuple[int, str, bool | int | float | str]], Field(max_length=MOST_CHANGES)] = []
     right: Annotated[int, Field(ge=0, lt=len(LETTERS))]  # the place of the right choice
-    fix: Annotated[list[Line], Field(min_length=1, max_length=20)]
+    fix: Annotated[list[Line], Field(min_length=1, max_length=MOST_FIXED)]
     aims: Annotated[dict[str, float], Field(min_length=SEEDS, max_length=SEEDS)]
 
 
@@ -61,11 +63,13 @@ class Exam(_Part):
     how many knobs a fix may change; `tries`: how many runs may be made, besides the first, which has no change."""
 
     schema_: Literal[1] = Field(alias="schema")
-    title: Annotated[str, Field(max_length=60)]
+    title: Annotated[str, Field(max_length=LONGEST_TITLE)]
     text: Text = ""
-    changes: Annotated[int, Field(ge=1, le=20)]
+    changes: Annotated[int, Field(ge=1, le=MOST_FIXED)]
     tries: Annotated[int, Field(ge=1, le=50)]
-    choices: Annotated[list[Line], Field(min_length=2, max_length=len(LETTERS))]
+    choices: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_CHOICE)]], Field(min_length=2, max_length=len(LETTERS))
+    ]
     locked: Annotated[list[Name], Field(max_length=200)] = []
     shown: Annotated[list[Name], Field(max_length=200)] = []
     packed: Annotated[str, Field(max_length=LARGEST)] = ""

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from gradstudio.cli import app
 from gradstudio.core import exam as exams
 from gradstudio.core.exam import LETTERS, Exam, ExamError
-from gradstudio.core.experiment import KNOBS
+from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.presets import Preset
 from gradstudio.session.course import causes, exam_making, exam_taking
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
 from gradstudio.session.course.worksheet import WorksheetError
@@ -235,6 +236,31 @@ def test_an_exam_of_a_preset_and_of_a_run_that_is_fine(tmp_path: Path) -> None:
     ):
         refused = CliRunner().invoke(app, ["exam", "new", *arguments])
         assert refused.exit_code != 0 and why in str(refused.exception), refused.exception
+
+
+@pytest.mark.parametrize(
+    ("texts", "asked", "why"),
+    [
+        ([], {"title": "x" * 61}, "the title has 61 characters"),
+        ([], {"cause": "x" * 301}, "the cause has 301 characters"),
+        ([], {"fix": ["optimizer.lr=1"] * 21}, "the fix changes 21 knobs"),
+        (["run.steps=20001"], {}, "run.steps = 20,001 is not allowed in an exam"),
+        (["run.seed=2147483646"], {}, "leaves no 3 seeds to try; allowed: at most 2147483645"),
+    ],
+)
+def test_what_no_exam_can_have_is_refused_before_anything_is_trained(texts: list[str], asked: dict, why: str) -> None:
+    preset = Preset(id="x", title="x", experiment=Experiment().with_texts(texts))
+    with pytest.raises(ExamError, match=why):
+        exam_making.of(preset, 1, lambda run: pytest.fail("trained"), str, **asked)
+
+
+def test_the_words_of_a_teacher_may_be_no_utf_8(tmp_path: Path) -> None:
+    preset = Preset(id="x", title="x", experiment=Experiment().with_texts(["optimizer.lr=60", "run.steps=60"]))
+    path = tmp_path / "odd.exam"
+    made = exam_making.of(preset, 1, train, str, title="\udcff", cause="\udcfe", fix=["optimizer.lr=0.05"])
+    path.write_text(made.to_toml())
+    found = exams.read(path)
+    assert (found.title, found.choices[found.hidden.right]) == ("\\udcff", "\\udcfe")
 
 
 def test_of_the_choices_one_alone_is_right() -> None:

@@ -9,10 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.exam import SEEDS, TASK, Exam, ExamError, Hidden
-from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.exam import (
+    LONGEST_CHOICE,
+    LONGEST_TITLE,
+    MOST_FIXED,
+    MOST_STEPS,
+    SEEDS,
+    TASK,
+    Exam,
+    ExamError,
+    Hidden,
+)
+from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.presets import Preset, read_timeline
+from gradstudio.core.text import clean
 from gradstudio.session.course import causes
 from gradstudio.session.course.drawn_faults import from_mid_run, one_fault
 from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED
@@ -23,6 +34,7 @@ from gradstudio.session.record.run import Run
 KEPT = 0.8  # of the accuracy that the known fix reaches with the same seed: that much holds
 HARMED = 0.7  # likewise: the run as it stands reaches at most that much
 DRAWS = 60  # of faults until one makes an exam
+LAST_SEED = int(KNOBS["run.seed"].maximum) - SEEDS + 1  # of a run that is tried with SEEDS seeds
 SPARE = 2  # knobs that a fix may change beyond the known one
 TEXT = (
     "This run does not train as it should. Find out why from its measurements, say what the cause is, and change as "
@@ -75,6 +87,8 @@ def of(
         raise ExamError("an exam cannot have a studio file, whose text would tell what is wrong")
     if experiment.distributed.ranks > 1:
         raise ExamError("an exam has one process; allowed: distributed.ranks = 1")
+    title, cause = clean(title.strip()), clean(cause.strip())
+    _check_asked(experiment, title, cause, fix)
     timeline = tuple((change.step, change.knob, change.value) for change in preset.timeline)
     tell("the run as it stands")
     run = _trained(experiment, timeline, {}, experiment.run.seed, train)
@@ -88,7 +102,7 @@ def of(
         if aims is not None:
             random = np.random.default_rng([zlib.crc32(b"exam"), seed])
             text, place = causes.choices(right, random)
-            allowed = changes or len(values) + SPARE
+            allowed = changes or min(len(values) + SPARE, MOST_FIXED)
             if allowed < len(values):
                 raise ExamError(
                     f"the fix changes {len(values)} knobs, and {allowed} may be changed: allow more (--changes N, or "
@@ -101,6 +115,20 @@ def of(
         f"no fix makes this run reach more than {1 / HARMED:.1f} times its accuracy with {SEEDS} seeds (tried: "
         f"{tried}): name one (--fix KNOB=VALUE, or the field Fix)"
     )
+
+
+def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[str]) -> None:
+    """Raise ExamError for what no exam can have, before anything is trained."""
+    for name, text, most in (("title", title, LONGEST_TITLE), ("cause", cause, LONGEST_CHOICE)):
+        if len(text) > most:
+            raise ExamError(f"the {name} has {len(text):,} characters; allowed: at most {most}")
+    steps, seed = experiment.run.steps, experiment.run.seed
+    if steps > MOST_STEPS:
+        raise ExamError(f"run.steps = {steps:,} is not allowed in an exam; allowed: at most {MOST_STEPS:,}")
+    if seed > LAST_SEED:
+        raise ExamError(f"run.seed = {seed} leaves no {SEEDS} seeds to try; allowed: at most {LAST_SEED}")
+    if len(fix) > MOST_FIXED:
+        raise ExamError(f"the fix changes {len(fix)} knobs; allowed: at most {MOST_FIXED}")
 
 
 def holds(run: Run, aim: float) -> bool:
