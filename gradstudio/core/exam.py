@@ -112,6 +112,8 @@ class Exam(_Part):
         """Return the run with knobs changed, and its live changes: a knob that was changed stays as it was set."""
         hidden, changed = self.hidden, changed or {}
         made = Experiment().with_values(hidden.knobs).with_values(changed)
+        if made.run.steps > MOST_STEPS:
+            raise KnobError(f"run.steps = {made.run.steps:,} is not allowed; allowed: at most {MOST_STEPS:,}")
         entries = [
             {"step": step, "knob": knob, "value": value} for step, knob, value in hidden.timeline if knob not in changed
         ]
@@ -135,8 +137,6 @@ class Exam(_Part):
         for name in (*self.locked, *self.shown):
             check_name(name)
         experiment, _ = self.experiment()
-        if experiment.run.steps > MOST_STEPS:
-            raise KnobError(f"run.steps = {experiment.run.steps:,} is not allowed; allowed: at most {MOST_STEPS:,}")
         if experiment.distributed.ranks > 1:
             raise KnobError("distributed.ranks is above 1; an exam has one process")
         hidden = self.hidden

@@ -254,6 +254,22 @@ def test_what_no_exam_can_have_is_refused_before_anything_is_trained(texts: list
         exam_making.of(preset, 1, lambda run: pytest.fail("trained"), str, **asked)
 
 
+def test_a_section_is_locked_but_for_the_knobs_of_the_fix() -> None:
+    texts = ["optimizer.lr=60", "run.steps=40", "optimizer.momentum=0.1"]
+    preset, fix = Preset(id="x", title="x", experiment=Experiment().with_texts(texts)), ["optimizer.lr=0.1"]
+    made = exam_making.of(preset, 1, train, str, cause="x", fix=fix, locked=["optimizer"], shown=["optimizer"])
+    assert made.is_locked("optimizer.momentum") and not made.is_locked("optimizer.lr") and made.is_locked("run.seed")
+    assert made.is_shown("optimizer.momentum") and not made.is_shown("optimizer.lr")
+    made.check()
+    for part in ("locked", "shown"):
+        with pytest.raises(ExamError, match=r"optimizer\.lr is a knob of the fix"):
+            exam_making.of(preset, 1, train, str, cause="x", fix=fix, **{part: ["optimizer.lr"]})
+    made = exam_making.of(preset, 1, train, str, cause="x", fix=[*fix, "run.steps=60"])
+    assert made.is_locked("run.seed") and made.is_locked("run.device") and not made.is_locked("run.steps")
+    with pytest.raises(KnobError, match=r"run\.steps = 20,001"):  # which grading would train three times
+        made.allowed(["run.steps=20001"])
+
+
 def test_the_words_of_a_teacher_may_be_no_utf_8(tmp_path: Path) -> None:
     preset = Preset(id="x", title="x", experiment=Experiment().with_texts(["optimizer.lr=60", "run.steps=60"]))
     path = tmp_path / "odd.exam"

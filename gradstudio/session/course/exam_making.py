@@ -98,6 +98,8 @@ def of(
     for texts in given:
         tell(f"the fix {' '.join(texts)}")
         values = dict(parse_assignment(text) for text in texts)
+        if odd := [name for name in (*locked, *shown) if name in values]:
+            raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
         aims = _aims(experiment, timeline, values, train)
         if aims is not None:
             random = np.random.default_rng([zlib.crc32(b"exam"), seed])
@@ -226,13 +228,21 @@ def _exam(
     aims: dict[str, float], choices: list[str], right: int, *, tries: int, changes: int, locked: Sequence[str] = (),
     shown: Sequence[str] = (),
 ) -> Exam:  # fmt: skip
-    used = {*fix, *(name.partition(".")[0] for name in fix)}
-    held = [name for name in dict.fromkeys((*TASK, *locked)) if name not in used]
+    held = _without(fix, (*TASK, *locked))
     hidden = Hidden(
         knobs=experiment.changed(), timeline=list(timeline), right=right, aims=aims,
         fix=[f"{name}={format_value(value)}" for name, value in fix.items()],
     )  # fmt: skip
-    told = [name for name in dict.fromkeys((*held, *shown)) if name not in used]
+    told = list(dict.fromkeys((*held, *_without(fix, shown))))
     exam = Exam(schema=1, title=title, text=TEXT, changes=changes, tries=tries, choices=choices, locked=held,
                 shown=told)  # fmt: skip
     return exam.with_hidden(hidden)
+
+
+def _without(fix: Mapping[str, Value], names: Sequence[str]) -> list[str]:
+    """Return these knobs and sections but for the knobs of the fix: of a section that has one, the others."""
+    found: list[str] = []
+    for name in names:
+        within = [knob for knob in KNOBS if knob.partition(".")[0] == name]
+        found += [knob for knob in within if knob not in fix] if set(within) & set(fix) else [name]
+    return [name for name in dict.fromkeys(found) if name not in fix]
