@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from gradstudio.cli import app
 from gradstudio.core import exam as exams
+from gradstudio.core.events import Change
 from gradstudio.core.exam import LETTERS, Exam, ExamError
-from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError
-from gradstudio.core.presets import Preset
+from gradstudio.core.presets import Preset, load
 from gradstudio.session.course import causes, exam_making, exam_taking
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
 from gradstudio.session.course.worksheet import WorksheetError
@@ -268,6 +269,38 @@ def test_a_section_is_locked_but_for_the_knobs_of_the_fix() -> None:
     assert made.is_locked("run.seed") and made.is_locked("run.device") and not made.is_locked("run.steps")
     with pytest.raises(KnobError, match=r"run\.steps = 20,001"):  # which grading would train three times
         made.allowed(["run.steps=20001"])
+
+
+@pytest.mark.parametrize(
+    ("id", "cause"),
+    [
+        ("log-of-zero", "loss"),
+        ("nan-in-the-data", ""),  # the data gives the NaN, and the loss is sound
+        ("centralized-gradients", ""),  # units die, and no bias keeps them off
+        ("bf16-weights", ""),  # the weights are rounded
+        ("clip-before-backward", ""),  # too early, not too late
+        ("step-around-the-scaler", ""),
+        ("post-norm-transformer", ""),  # its activation does not make the gradient vanish
+        ("deep-sigmoid-vanishing", "vanishes"),
+        ("clip-after-step", "late clip"),
+        ("clip-before-unscale", "scaled clip"),
+        ("missing-zero-grad", "not cleared"),
+        ("undivided-accumulation", "not divided"),
+        ("rnn-explosion", "explodes"),
+        ("rate-too-low", "rate too low"),
+    ],
+)
+def test_the_right_cause_is_true_of_the_run(id: str, cause: str) -> None:
+    preset = load(id)
+    assert preset.promise is not None and preset.promise.rule
+    fix = dict(map(parse_assignment, preset.promise.fix))
+    assert causes.of_findings([preset.promise.rule], preset.experiment, preset.timeline, fix) == cause
+
+
+def test_what_a_live_change_sets_is_true_of_a_run() -> None:
+    change = Change(60, "problem.outlier_every", 20)
+    for changes, cause in (([change], "outliers"), ([], "")):
+        assert causes.of_findings(["loss_spike"], Experiment(), changes, {"optimizer.lr": 0.1}) == cause
 
 
 def test_the_words_of_a_teacher_may_be_no_utf_8(tmp_path: Path) -> None:

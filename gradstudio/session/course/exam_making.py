@@ -93,13 +93,15 @@ def of(
     tell("the run as it stands")
     run = _trained(experiment, timeline, {}, experiment.run.seed, train)
     found = [each for each in ranked(run) if each.severity != "info"]
-    right = cause or _cause_of(found, preset)
+    if not (cause or found):
+        raise ExamError("nothing is wrong with this run as it stands; an exam needs one that breaks")
     given = [list(fix)] if fix else list(_fixes(found, preset))
     for texts in given:
         tell(f"the fix {' '.join(texts)}")
         values = dict(parse_assignment(text) for text in texts)
         if odd := [name for name in (*locked, *shown) if name in values]:
             raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
+        right = cause or _cause_of(found, preset, values)
         aims = _aims(experiment, timeline, values, train)
         if aims is not None:
             random = np.random.default_rng([zlib.crc32(b"exam"), seed])
@@ -194,19 +196,13 @@ def _trained(
     return run
 
 
-def _cause_of(found: Sequence[Finding], preset: Preset) -> str:
-    if not found:
-        raise ExamError("nothing is wrong with this run as it stands; an exam needs one that breaks")
+def _cause_of(found: Sequence[Finding], preset: Preset, fix: Mapping[str, Value]) -> str:
+    """Return the cause that the findings and the preset's promise tell, by its name; ExamError where they do not."""
     rules = [each.rule for each in found]
     if preset.promise is not None and preset.promise.rule:
         rules.insert(0, preset.promise.rule)
-    if any(rule in causes.OF_THE_LOOP for rule in rules):
-        for mistake, cause in causes.OF_MISTAKE.items():
-            if preset.experiment[mistake]:
-                return cause
-    for rule in rules:
-        if rule in causes.OF_RULE:
-            return causes.OF_RULE[rule]
+    if cause := causes.of_findings(rules, preset.experiment, preset.timeline, fix):
+        return cause
     raise ExamError("what is wrong with this run is not known by name: say it (--cause TEXT, or the field Cause)")
 
 
