@@ -73,6 +73,7 @@ def new(
         raise WrongRequest(f"{out} is there already; name another with --out")
     for name in [*(lock or []), *(show or [])]:
         check_name(name)
+    output.check_folder(out.parent)  # before anything is trained for nothing
     if source == RANDOM:
         given = {"--title": title, "--cause": cause, "--fix": fix, "--changes": changes, "--lock": lock, "--show": show}
         if odd := [name for name, value in given.items() if value]:

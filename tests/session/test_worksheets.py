@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from gradstudio.cli import app
 from gradstudio.core import exercise, files
 from gradstudio.session.course import worksheet
+from gradstudio.session.files.output import OutputError
 
 EXERCISE = """
 schema = 1
@@ -189,6 +190,25 @@ def test_a_run_that_does_not_fit_is_named(handed_in: Path) -> None:
     assert isinstance(done.exception, worksheet.WorksheetError) and "run.seed = " in str(done.exception)
     assert not (handed_in / "none").exists()
     command("course", "begin", 1, "--name", "Grace", "--out", sheet, code=1)  # no answers are lost
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_class_is_trained(
+    handed_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command_ in ("grade", "exam"):
+        monkeypatch.setattr(f"gradstudio.commands.{command_}._train", lambda run: pytest.fail("trained"))
+    (tmp_path / "file").touch()
+    asked = [
+        "grade",
+        handed_in / "in",
+        "--exercise",
+        handed_in / "two-rates.toml",
+        "--out",
+        tmp_path / "file" / "class",
+    ]
+    for arguments in (asked, ["exam", "new", "rate-too-high", "--out", tmp_path / "file" / "a.exam"]):
+        done = CliRunner().invoke(app, [str(each) for each in arguments])
+        assert isinstance(done.exception, OutputError), done.exception
 
 
 def test_a_run_that_is_handed_in_is_one_that_is_graded(handed_in: Path) -> None:
