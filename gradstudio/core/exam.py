@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 from gradstudio.core import strict_toml
 from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.exercise import ExerciseError, told
-from gradstudio.core.experiment import TITLES, Experiment, find_knob, parse_assignment
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, find_knob, parse_assignment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.lesson import TABLE, Line, Text
 from gradstudio.core.presets import PresetError, read_timeline
@@ -29,6 +29,7 @@ LARGEST = 100_000  # bytes of the file, and of what is packed in it
 MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for
 MOST_FIXED = 20  # knobs that a fix changes
 LONGEST_TITLE, LONGEST_CHOICE = 60, 300  # characters
+LONGEST_SEED = 10  # digits
 SEEDS = 3  # in which a fix must hold
 LETTERS = "ABCDEFGH"
 TASK = (
@@ -143,6 +144,12 @@ class Exam(_Part):
         if hidden.right >= len(self.choices):
             raise KnobError("the right choice is not among the choices")
         self.allowed(hidden.fix)
+        own, highest = experiment.run.seed, KNOBS["run.seed"].maximum
+        for seed in hidden.aims:
+            if not (seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED and int(seed) <= highest):
+                raise KnobError("a seed of its fix is no seed")
+        if len(set(map(int, hidden.aims))) < SEEDS or own not in map(int, hidden.aims):
+            raise KnobError("the seeds of its fix are not those of its run")
 
 
 def read(path: Path) -> Exam:

@@ -132,6 +132,7 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
         (tmp_path / f"{name}.toml").write_text(each.to_toml())
     (tmp_path / "sound.toml").write_bytes(taken[0].read_bytes())
     (tmp_path / "wrong.toml").write_text(sheet.model_copy(update={"diagnosis": wrong}).sealed().to_toml())
+    (tmp_path / "none.toml").write_text(sheet.model_copy(update={"diagnosis": ""}).sealed().to_toml())
     (tmp_path / "nonsense.toml").write_text("exam = 3")
     worksheet = f'schema = 1\nexercise = "{sheet.exercise}"\nname = "Ada"\nseed = 1\n'  # of an exam, which has none
     (tmp_path / "worksheet.toml").write_text(worksheet)
@@ -144,6 +145,7 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
         assert not found["verified"] and not found["score"] and why in found["reason"].lower(), found
     assert (told["sound.toml"]["verified"], told["sound.toml"]["score"], told["sound.toml"]["of"]) == (True, 100, 100)
     assert (told["wrong.toml"]["verified"], told["wrong.toml"]["score"]) == (True, 60)
+    assert told["none.toml"]["answers"][0] == {"answer": "", "points": 0, "of": 40}
     assert "nonsense.toml" in told["nonsense.toml"]["reason"]
     assert "is known" in told["worksheet.toml"]["reason"] and not told["worksheet.toml"]["verified"]
     assert "Few changes" in (tmp_path / "out" / "class.html").read_text()
@@ -204,6 +206,9 @@ def test_what_is_packed_is_bounded(exam: tuple[Path, Exam], tmp_path: Path) -> N
     for bad, why in (
         (hidden.model_copy(update={"knobs": {**hidden.knobs, "run.steps": 10_000_000}}), "run.steps"),
         (hidden.model_copy(update={"right": 7}), "not among the choices"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "x": 0.5}}), "no seed"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "9" * 5000: 0.5}}), "no seed"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "02": 0.5}}), "not those of its run"),
         (hidden.model_copy(update={"fix": ["x" * 300] * 2_000}), "damaged"),
     ):
         path.write_text(exam[1].with_hidden(bad).to_toml())

@@ -185,4 +185,6 @@ def _answers(sheet: AnswerSheet, exam: Exam, *, held: int, changed: int) -> list
 
 
 def _choice(exam: Exam, letter: str) -> str:
-    return f"{letter}. {exam.choices[LETTERS.index(letter)]}" if letter in LETTERS[: len(exam.choices)] else letter
+    if not letter or letter not in LETTERS[: len(exam.choices)]:
+        return letter
+    return f"{letter}. {exam.choices[LETTERS.index(letter)]}"
