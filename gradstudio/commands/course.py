@@ -105,16 +105,17 @@ def begin(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="The worksheet.")] = None,
 ) -> None:
     from gradstudio.core import exercise as exercises
+    from gradstudio.core.text import clean
     from gradstudio.session.course import worksheet
     from gradstudio.session.files import output
 
-    found = exercises.load(exercise)
-    if not name.strip() or len(name) > worksheet.LONGEST_NAME:
+    found, name = exercises.load(exercise), clean(name.strip())
+    if not 0 < len(name) <= worksheet.LONGEST_NAME:
         raise WrongRequest(f"--name has {len(name):,} characters; allowed: 1 to {worksheet.LONGEST_NAME}")
     path = out or Path(f"{found.id}.toml")
     if path.exists():
         raise WrongRequest(f"{path} is there already; name another with --out, so that no answers are lost")
-    for written in output.write_together({path: worksheet.blank(found, name.strip())}):
+    for written in output.write_together({path: worksheet.blank(found, name)}):
         say(str(written))
 
 

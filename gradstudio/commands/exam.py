@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 RANDOM = "random"
 ROWS = 16  # of a table of steps
+LONGEST_NUMBER = 4  # digits of a try's
 COLUMNS = ("loss", "grad_norm", "clipped_norm", "update_ratio", "weight_norm", "scale")
 METRICS = ("grad_norm", "weight_norm", "update_ratio", "largest_grad", "zero_share")
 HELP_TEXT = """run                 train the run as it stands; the first thing to do
@@ -71,6 +73,7 @@ def new(
         raise WrongRequest(f"{out} is there already; name another with --out")
     for name in [*(lock or []), *(show or [])]:
         check_name(name)
+    output.check_folder(out.parent)  # before anything is trained for nothing
     if source == RANDOM:
         given = {"--title": title, "--cause": cause, "--fix": fix, "--changes": changes, "--lock": lock, "--show": show}
         if odd := [name for name, value in given.items() if value]:
@@ -96,14 +99,17 @@ def take(
 ) -> None:
     """Take an exam. It reads one command after the other, such as `try optimizer.lr=0.1`; `help` tells them all."""
     from gradstudio.core import exam as exams
+    from gradstudio.core.text import clean
     from gradstudio.session.course import exam_taking
 
-    exam = exams.read(file)
+    exam, name = exams.read(file), clean(name.strip())
     path = out or file.with_suffix(".answers.toml")
     sheet = exam_taking.read(path) if path.exists() else None
-    if sheet is None and not 0 < len(name.strip()) <= exam_taking.LONGEST_NAME:
+    if sheet is None and not 0 < len(name) <= exam_taking.LONGEST_NAME:
         raise WrongRequest(f"--name has {len(name):,} characters; allowed: 1 to {exam_taking.LONGEST_NAME}")
-    attempt = exam_taking.Attempt(exam, name.strip(), sheet)
+    if sheet is not None and name not in ("", sheet.name):
+        raise WrongRequest(f"{path} is the answer sheet of {sheet.name}; name another with --out, or leave out --name")
+    attempt = exam_taking.Attempt(exam, name, sheet)
     if attempt.sheet.fix > 0:
         raise WrongRequest(f"{path} is handed in already; name another sheet with --out")
     _Taking(attempt, path).go()
@@ -119,6 +125,8 @@ class _Taking:
 
     def go(self) -> None:
         exam = self._attempt.exam
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")  # bytes that are no letters are no command
         say(f"{exam.title}. {exam.text}\n")
         self._tell_choices()
         say(f"\n{self._budget()} `help` tells the commands.")
@@ -156,7 +164,7 @@ class _Taking:
                     self._keep()
                     say(f"Kept. {self._budget()}")
                 case ["hand", "in", place]:
-                    self._attempt.hand_in(int(place) if place.isascii() and place.isdecimal() else -1)
+                    self._attempt.hand_in(_number(place))
                     self._keep()
                     self._result()
                     return True
@@ -183,9 +191,10 @@ class _Taking:
         text = words[1] if len(words) > 1 else str(last)
         if last < 0:
             raise KnobError("nothing was trained yet; allowed: run")
-        if not (text.isascii() and text.isdecimal() and int(text) <= last):
+        place = _number(text)
+        if not 0 <= place <= last:
             raise KnobError(f"there is no try {text[:20]}; allowed: 0 to {last}")
-        return int(text)
+        return place
 
     def _run(self, place: int) -> Run:
         if place not in self._runs:
@@ -278,6 +287,11 @@ def tell(grade: Grade) -> None:
         right = "" if each.points == each.question.points else f" Right: {each.right}"
         say(f"{each.question.text}, {each.points} of {each.question.points}: {each.answer}{right and '.' + right}")
     say(f"{grade.score} of {grade.most} points" + ("" if grade.verified else f": {grade.reason}"))
+
+
+def _number(text: str) -> int:
+    """Return the number of a try that somebody typed; -1 where it is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER else -1
 
 
 def _steps(run: Run) -> list[int]:

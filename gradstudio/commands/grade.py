@@ -51,8 +51,9 @@ def grade(
     own = {found.id: found for found in map(exercises.read, exercise or [])}
     known: dict[str, Exercise | Exam] = {**{id: exercises.load(id) for id in exercises.available()}, **own}
     known |= {f"{EXAM}{found.id}": found for found in map(exams.read, exam or [])}
-    grader = Grader(_train)
-    handed = [_handed(path, known, grader) for path in _sheets(folder)]
+    grader, sheets = Grader(_train), _sheets(folder)
+    output.check_folder(out)  # before a class is trained for nothing
+    handed = [_handed(path, known, grader) for path in sheets]
     rows = [(each["file"], *(each[name] for name in HEAD[1:])) for each in map(_as_json, handed)]
     lines = b"".join(csv_table.line([_cell(value) for value in row]) for row in (HEAD, *rows))
     page = report.graded(handed, known, "html")
@@ -97,7 +98,7 @@ def _handed(path: Path, known: dict[str, Exercise | Exam], grader: Grader) -> Ha
     if isinstance(shown, worksheet.Worksheet):
         shown = shown.model_copy(update={"exercise": clean(shown.exercise)})
     asked = known.get(sheet.exercise)
-    if asked is None:
+    if asked is None or isinstance(asked, Exam) != isinstance(sheet, exam_taking.AnswerSheet):
         return Handed(name, shown, None, _unknown(shown, known))
     if sheet.fix > 0 if isinstance(sheet, exam_taking.AnswerSheet) else sheet.handed_in is not None:
         complain(f"{name}: its runs are trained again")

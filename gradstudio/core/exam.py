@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 from gradstudio.core import strict_toml
 from gradstudio.core.events import MOST_CHANGES, Change
 from gradstudio.core.exercise import ExerciseError, told
-from gradstudio.core.experiment import TITLES, Experiment, find_knob, parse_assignment
+from gradstudio.core.experiment import KNOBS, TITLES, Experiment, find_knob, parse_assignment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.lesson import TABLE, Line, Text
 from gradstudio.core.presets import PresetError, read_timeline
@@ -27,6 +27,9 @@ from gradstudio.core.strict_toml import TomlError
 
 LARGEST = 100_000  # bytes of the file, and of what is packed in it
 MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for
+MOST_FIXED = 20  # knobs that a fix changes
+LONGEST_TITLE, LONGEST_CHOICE = 60, 300  # characters
+LONGEST_SEED = 10  # digits
 SEEDS = 3  # in which a fix must hold
 LETTERS = "ABCDEFGH"
 TASK = (
@@ -52,7 +55,7 @@ class Hidden(_Part):
     knobs: Annotated[dict[str, bool | int | float | str], Field(max_length=200)]
     timeline: Annotated[list[tuple[int, str, bool | int | float | str]], Field(max_length=MOST_CHANGES)] = []
     right: Annotated[int, Field(ge=0, lt=len(LETTERS))]  # the place of the right choice
-    fix: Annotated[list[Line], Field(min_length=1, max_length=20)]
+    fix: Annotated[list[Line], Field(min_length=1, max_length=MOST_FIXED)]
     aims: Annotated[dict[str, float], Field(min_length=SEEDS, max_length=SEEDS)]
 
 
@@ -61,11 +64,13 @@ class Exam(_Part):
     how many knobs a fix may change; `tries`: how many runs may be made, besides the first, which has no change."""
 
     schema_: Literal[1] = Field(alias="schema")
-    title: Annotated[str, Field(max_length=60)]
+    title: Annotated[str, Field(max_length=LONGEST_TITLE)]
     text: Text = ""
-    changes: Annotated[int, Field(ge=1, le=20)]
+    changes: Annotated[int, Field(ge=1, le=MOST_FIXED)]
     tries: Annotated[int, Field(ge=1, le=50)]
-    choices: Annotated[list[Line], Field(min_length=2, max_length=len(LETTERS))]
+    choices: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_CHOICE)]], Field(min_length=2, max_length=len(LETTERS))
+    ]
     locked: Annotated[list[Name], Field(max_length=200)] = []
     shown: Annotated[list[Name], Field(max_length=200)] = []
     packed: Annotated[str, Field(max_length=LARGEST)] = ""
@@ -108,6 +113,8 @@ class Exam(_Part):
         """Return the run with knobs changed, and its live changes: a knob that was changed stays as it was set."""
         hidden, changed = self.hidden, changed or {}
         made = Experiment().with_values(hidden.knobs).with_values(changed)
+        if made.run.steps > MOST_STEPS:
+            raise KnobError(f"run.steps = {made.run.steps:,} is not allowed; allowed: at most {MOST_STEPS:,}")
         entries = [
             {"step": step, "knob": knob, "value": value} for step, knob, value in hidden.timeline if knob not in changed
         ]
@@ -131,14 +138,18 @@ class Exam(_Part):
         for name in (*self.locked, *self.shown):
             check_name(name)
         experiment, _ = self.experiment()
-        if experiment.run.steps > MOST_STEPS:
-            raise KnobError(f"run.steps = {experiment.run.steps:,} is not allowed; allowed: at most {MOST_STEPS:,}")
         if experiment.distributed.ranks > 1:
             raise KnobError("distributed.ranks is above 1; an exam has one process")
         hidden = self.hidden
         if hidden.right >= len(self.choices):
             raise KnobError("the right choice is not among the choices")
         self.allowed(hidden.fix)
+        own, highest = experiment.run.seed, KNOBS["run.seed"].maximum
+        for seed in hidden.aims:
+            if not (seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED and int(seed) <= highest):
+                raise KnobError("a seed of its fix is no seed")
+        if len(set(map(int, hidden.aims))) < SEEDS or own not in map(int, hidden.aims):
+            raise KnobError("the seeds of its fix are not those of its run")
 
 
 def read(path: Path) -> Exam:

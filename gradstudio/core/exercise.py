@@ -127,7 +127,8 @@ class Exercise(_Part):
             _check_question(question)
         for study in self.study:
             measure.measure(study.y)
-            find_knob(study.x)
+            if find_knob(study.x).kind not in ("int", "float"):
+                raise KnobError(f"x = {quote(study.x)} is no number, so nothing can be plotted over it")
         for curves in self.curves:
             if curves.column not in COLUMNS:
                 raise KnobError(f"column = {quote(curves.column)} is not allowed; allowed: {', '.join(COLUMNS)}")
@@ -157,8 +158,7 @@ def available() -> dict[str, Path]:
 def load(source: str) -> Exercise:
     """Return the bundled exercise with this id or number, or the one in this file; ExerciseError otherwise."""
     known = available()
-    if source.isdigit() and 1 <= int(source) <= len(known):
-        source = list(known)[int(source) - 1]
+    source = dict(zip(map(str, range(1, len(known) + 1)), known, strict=False)).get(source, source)
     if source in known:
         return read(known[source], source)
     if not source.endswith(".toml"):

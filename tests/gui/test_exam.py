@@ -122,6 +122,28 @@ def test_it_says_what_comes_next_and_makes_room_for_the_verdict(
     assert not any(part.isVisible() for part in (dialog.changes, dialog.train))
 
 
+def test_a_sheet_that_cannot_be_written_is_not_handed_in(
+    qtbot: QtBot, window: Window, exam: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "full.exam"
+    path.write_bytes(exam.read_bytes())
+    dialog = opened(qtbot, window, path)
+    sheet = path.with_suffix(".answers.toml")
+    sheet.mkdir()  # so that nothing can be written there
+    trained(qtbot, dialog, 1)
+    assert "was not written" in dialog.problem.text()
+    dialog.causes.setCurrentRow(0)
+    qtbot.mouseClick(dialog.diagnose, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(dialog.changes.add, Qt.MouseButton.LeftButton)
+    trained(qtbot, dialog, 2)
+    qtbot.mouseClick(dialog.hand_in, Qt.MouseButton.LeftButton)
+    assert "was not written" in dialog.problem.text() and "give it to your teacher" not in dialog.budget.text()
+    assert dialog.hand_in.text() == "Hand in this try"
+    sheet.rmdir()
+    qtbot.mouseClick(dialog.hand_in, Qt.MouseButton.LeftButton)
+    assert not dialog.problem.text() and exam_taking.read(sheet).fix == 1  # and all that was done before
+
+
 def test_grading_can_be_cancelled_and_done_again(qtbot: QtBot, window: Window, exam: Path, tmp_path: Path) -> None:
     path = tmp_path / "cancelled.exam"
     path.write_bytes(exam.read_bytes())

@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from gradstudio.cli import app
 from gradstudio.core import exam as exams
+from gradstudio.core.events import Change
 from gradstudio.core.exam import LETTERS, Exam, ExamError
-from gradstudio.core.experiment import KNOBS
+from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.presets import Preset, load
 from gradstudio.session.course import causes, exam_making, exam_taking
 from gradstudio.session.course.exam_taking import AnswerSheet, Attempt
 from gradstudio.session.course.worksheet import WorksheetError
@@ -81,6 +83,36 @@ def test_it_is_taken_in_a_terminal(exam: tuple[Path, Exam], taken: tuple[Path, s
     assert again.exit_code != 0 and "handed in already" in str(again.exception)
 
 
+def test_a_name_that_no_text_holds_is_written_out(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.toml"
+    done = CliRunner().invoke(
+        app, ["exam", "take", str(exam[0]), "--name", "A\udcff", "--out", str(sheet)], input="diagnose A\n"
+    )
+    assert done.exit_code == 0 and exam_taking.read(sheet).name == "A\\udcff", done.exception
+
+
+def test_what_is_typed_may_be_anything(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    typed = b"run\nlook " + b"9" * 5000 + b"\nhand in " + b"9" * 5000 + b"\n\xff\xfe\ndiagnose A\nhand in 5\n"
+    done = CliRunner().invoke(
+        app, ["exam", "take", str(exam[0]), "--name", "Ada", "--out", str(tmp_path / "sheet.toml")], input=typed
+    )
+    assert done.exit_code == 0 and done.stdout.count("Not allowed") == 3, (done.output, done.exception)
+    assert "is no command" in done.stdout and "there is no try 9999" in done.stdout
+
+
+def test_nobody_goes_on_with_the_sheet_of_another(exam: tuple[Path, Exam], tmp_path: Path) -> None:
+    """Without --out all who take an exam in one folder have the same sheet."""
+    path = tmp_path / "one.exam"
+    path.write_bytes(exam[0].read_bytes())
+    sheet = path.with_suffix(".answers.toml")
+    CliRunner().invoke(app, ["exam", "take", str(path), "--name", "Ada"], input="diagnose A\n")
+    before = sheet.read_bytes()
+    done = CliRunner().invoke(app, ["exam", "take", str(path), "--name", "Grace"], input="diagnose B\n")
+    assert "is the answer sheet of Ada" in str(done.exception) and sheet.read_bytes() == before
+    for same in (["--name", "Ada"], []):
+        assert CliRunner().invoke(app, ["exam", "take", str(path), *same], input="quit\n").exit_code == 0
+
+
 def resealed(sheet: AnswerSheet, **values: object) -> AnswerSheet:
     return sheet.model_copy(update={"tries": [sheet.tries[0], sheet.tries[1].model_copy(update=values)]}).sealed()
 
@@ -100,7 +132,10 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
         (tmp_path / f"{name}.toml").write_text(each.to_toml())
     (tmp_path / "sound.toml").write_bytes(taken[0].read_bytes())
     (tmp_path / "wrong.toml").write_text(sheet.model_copy(update={"diagnosis": wrong}).sealed().to_toml())
+    (tmp_path / "none.toml").write_text(sheet.model_copy(update={"diagnosis": ""}).sealed().to_toml())
     (tmp_path / "nonsense.toml").write_text("exam = 3")
+    worksheet = f'schema = 1\nexercise = "{sheet.exercise}"\nname = "Ada"\nseed = 1\n'  # of an exam, which has none
+    (tmp_path / "worksheet.toml").write_text(worksheet)
     asked = ["grade", str(tmp_path), "--exam", str(exam[0]), "--out", str(tmp_path / "out"), "--json"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 1, done.output
@@ -110,7 +145,9 @@ def test_grading_believes_nothing(exam: tuple[Path, Exam], taken: tuple[Path, st
         assert not found["verified"] and not found["score"] and why in found["reason"].lower(), found
     assert (told["sound.toml"]["verified"], told["sound.toml"]["score"], told["sound.toml"]["of"]) == (True, 100, 100)
     assert (told["wrong.toml"]["verified"], told["wrong.toml"]["score"]) == (True, 60)
+    assert told["none.toml"]["answers"][0] == {"answer": "", "points": 0, "of": 40}
     assert "nonsense.toml" in told["nonsense.toml"]["reason"]
+    assert "is known" in told["worksheet.toml"]["reason"] and not told["worksheet.toml"]["verified"]
     assert "Few changes" in (tmp_path / "out" / "class.html").read_text()
 
 
@@ -139,8 +176,9 @@ def test_the_budgets_hold(exam: tuple[Path, Exam]) -> None:
     with pytest.raises(WorksheetError, match="is no choice"):
         attempt.diagnose("Z")
     edited = attempt.sheet.model_copy(update={"tries": []})
-    with pytest.raises(WorksheetError, match="changed by another program"):
-        Attempt(found, "Ada", edited)
+    for changed in (edited, edited.model_copy(update={"seal": ""})):
+        with pytest.raises(WorksheetError, match="changed by another program"):
+            Attempt(found, "Ada", changed)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +206,9 @@ def test_what_is_packed_is_bounded(exam: tuple[Path, Exam], tmp_path: Path) -> N
     for bad, why in (
         (hidden.model_copy(update={"knobs": {**hidden.knobs, "run.steps": 10_000_000}}), "run.steps"),
         (hidden.model_copy(update={"right": 7}), "not among the choices"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "x": 0.5}}), "no seed"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "9" * 5000: 0.5}}), "no seed"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "02": 0.5}}), "not those of its run"),
         (hidden.model_copy(update={"fix": ["x" * 300] * 2_000}), "damaged"),
     ):
         path.write_text(exam[1].with_hidden(bad).to_toml())
@@ -203,11 +244,87 @@ def test_an_exam_of_a_preset_and_of_a_run_that_is_fine(tmp_path: Path) -> None:
         assert refused.exit_code != 0 and why in str(refused.exception), refused.exception
 
 
+@pytest.mark.parametrize(
+    ("texts", "asked", "why"),
+    [
+        ([], {"title": "x" * 61}, "the title has 61 characters"),
+        ([], {"cause": "x" * 301}, "the cause has 301 characters"),
+        ([], {"fix": ["optimizer.lr=1"] * 21}, "the fix changes 21 knobs"),
+        (["run.steps=20001"], {}, "run.steps = 20,001 is not allowed in an exam"),
+        (["run.seed=2147483646"], {}, "leaves no 3 seeds to try; allowed: at most 2147483645"),
+    ],
+)
+def test_what_no_exam_can_have_is_refused_before_anything_is_trained(texts: list[str], asked: dict, why: str) -> None:
+    preset = Preset(id="x", title="x", experiment=Experiment().with_texts(texts))
+    with pytest.raises(ExamError, match=why):
+        exam_making.of(preset, 1, lambda run: pytest.fail("trained"), str, **asked)
+
+
+def test_a_section_is_locked_but_for_the_knobs_of_the_fix() -> None:
+    texts = ["optimizer.lr=60", "run.steps=40", "optimizer.momentum=0.1"]
+    preset, fix = Preset(id="x", title="x", experiment=Experiment().with_texts(texts)), ["optimizer.lr=0.1"]
+    made = exam_making.of(preset, 1, train, str, cause="x", fix=fix, locked=["optimizer"], shown=["optimizer"])
+    assert made.is_locked("optimizer.momentum") and not made.is_locked("optimizer.lr") and made.is_locked("run.seed")
+    assert made.is_shown("optimizer.momentum") and not made.is_shown("optimizer.lr")
+    made.check()
+    for part in ("locked", "shown"):
+        with pytest.raises(ExamError, match=r"optimizer\.lr is a knob of the fix"):
+            exam_making.of(preset, 1, train, str, cause="x", fix=fix, **{part: ["optimizer.lr"]})
+    made = exam_making.of(preset, 1, train, str, cause="x", fix=[*fix, "run.steps=60"])
+    assert made.is_locked("run.seed") and made.is_locked("run.device") and not made.is_locked("run.steps")
+    with pytest.raises(KnobError, match=r"run\.steps = 20,001"):  # which grading would train three times
+        made.allowed(["run.steps=20001"])
+
+
+@pytest.mark.parametrize(
+    ("id", "cause"),
+    [
+        ("log-of-zero", "loss"),
+        ("nan-in-the-data", ""),  # the data gives the NaN, and the loss is sound
+        ("centralized-gradients", ""),  # units die, and no bias keeps them off
+        ("bf16-weights", ""),  # the weights are rounded
+        ("clip-before-backward", ""),  # too early, not too late
+        ("step-around-the-scaler", ""),
+        ("post-norm-transformer", ""),  # its activation does not make the gradient vanish
+        ("deep-sigmoid-vanishing", "vanishes"),
+        ("clip-after-step", "late clip"),
+        ("clip-before-unscale", "scaled clip"),
+        ("missing-zero-grad", "not cleared"),
+        ("undivided-accumulation", "not divided"),
+        ("rnn-explosion", "explodes"),
+        ("rate-too-low", "rate too low"),
+    ],
+)
+def test_the_right_cause_is_true_of_the_run(id: str, cause: str) -> None:
+    preset = load(id)
+    assert preset.promise is not None and preset.promise.rule
+    fix = dict(map(parse_assignment, preset.promise.fix))
+    assert causes.of_findings([preset.promise.rule], preset.experiment, preset.timeline, fix) == cause
+
+
+def test_what_a_live_change_sets_is_true_of_a_run() -> None:
+    change = Change(60, "problem.outlier_every", 20)
+    for changes, cause in (([change], "outliers"), ([], "")):
+        assert causes.of_findings(["loss_spike"], Experiment(), changes, {"optimizer.lr": 0.1}) == cause
+
+
+def test_the_words_of_a_teacher_may_be_no_utf_8(tmp_path: Path) -> None:
+    preset = Preset(id="x", title="x", experiment=Experiment().with_texts(["optimizer.lr=60", "run.steps=60"]))
+    path = tmp_path / "odd.exam"
+    made = exam_making.of(preset, 1, train, str, title="\udcff", cause="\udcfe", fix=["optimizer.lr=0.05"])
+    path.write_text(made.to_toml())
+    found = exams.read(path)
+    assert (found.title, found.choices[found.hidden.right]) == ("\\udcff", "\\udcfe")
+
+
 def test_of_the_choices_one_alone_is_right() -> None:
     for seed in range(40):
         right = list(causes.CAUSES)[seed % len(causes.CAUSES)]
         texts, place = causes.choices(right, np.random.default_rng(seed))
         assert texts[place] == causes.CAUSES[right] and len(set(texts)) == 6
+        # nor where a teacher says it in the words of the list
+        for said in (causes.CAUSES[right], causes.CAUSES[right].lower().rstrip(".")):
+            assert causes.choices(said, np.random.default_rng(seed)) == (texts, place)
     assert {kind.name for kind in exam_making.KINDS} == set(causes.kinds())  # each name is that of a drawn fault
     assert {causes.of_kind(name) for name in causes.kinds()} <= set(causes.CAUSES)
     assert {*causes.OF_MISTAKE.values()} <= set(causes.CAUSES) and set(causes.OF_MISTAKE) <= set(KNOBS)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from gradstudio.cli import app
 from gradstudio.core import exercise, files
 from gradstudio.session.course import worksheet
+from gradstudio.session.files.output import OutputError
 
 EXERCISE = """
 schema = 1
@@ -132,6 +133,10 @@ def test_texts_of_a_student_are_texts_and_nothing_else(handed_in: Path) -> None:
         (lambda table: table["handed_in"]["run"][1]["changes"][0].update(value=0.4), "changed otherwise"),
         (lambda table: table["handed_in"]["run"][0].update(changes=[{"step": 1, "knob": "optimizer.lr", "value": 1.0}]),
          "changed otherwise"),
+        (lambda table: table["handed_in"]["run"][1].update(
+            {**table["handed_in"]["run"][0], "name": "changed",
+             "changes": [{"step": 12, "knob": "optimizer.lr", "value": 0.5}]}),
+         "ended before its change at step 12"),
         (lambda table: table["handed_in"]["run"].pop(), "the run changed is missing"),
         (lambda table: table["handed_in"]["run"][0].update(processor="another", digest="0" * 64, beginning=[1.0]),
          "first losses are others"),
@@ -160,6 +165,8 @@ def test_what_is_no_worksheet_gets_one_line_and_harms_nobody(handed_in: Path) ->
         "long": tomli_w.dumps(whole | {"answers": {"q1": "x" * 5000}}).encode(),
         "other": tomli_w.dumps(whole | {"exercise": "no-such"}).encode(),
         "nested": b"a = " + b"[" * 5000,
+        "hex": tomli_w.dumps(whole).replace("value = 0.5", "value = 0x" + "f" * 5000).encode(),
+        "knob": tomli_w.dumps(whole).replace("[handed_in.run.knobs]", "[handed_in.run.knobs]\na = 0x" + "f" * 5000).encode(),
         "blank": tomli_w.dumps({key: value for key, value in whole.items() if key != "handed_in"}).encode(),
     }  # fmt: skip
     for name, content in bad.items():
@@ -185,11 +192,67 @@ def test_a_run_that_does_not_fit_is_named(handed_in: Path) -> None:
     command("course", "begin", 1, "--name", "Grace", "--out", sheet, code=1)  # no answers are lost
 
 
+def test_a_folder_that_cannot_be_written_is_told_before_the_class_is_trained(
+    handed_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command_ in ("grade", "exam"):
+        monkeypatch.setattr(f"gradstudio.commands.{command_}._train", lambda run: pytest.fail("trained"))
+    (tmp_path / "file").touch()
+    asked = [
+        "grade",
+        handed_in / "in",
+        "--exercise",
+        handed_in / "two-rates.toml",
+        "--out",
+        tmp_path / "file" / "class",
+    ]
+    for arguments in (asked, ["exam", "new", "rate-too-high", "--out", tmp_path / "file" / "a.exam"]):
+        done = CliRunner().invoke(app, [str(each) for each in arguments])
+        assert isinstance(done.exception, OutputError), done.exception
+
+
+def test_a_run_that_is_handed_in_is_one_that_is_graded(handed_in: Path) -> None:
+    """A knob that was turned twice ends where the exercise wants it, and is not what it asks for."""
+    library = ("--library", handed_in / "turned.sqlite3")
+    sheet, own = handed_in / "in" / "ada.toml", ("--exercise", handed_in / "two-rates.toml")
+    knobs = ["--set", "run.steps=12", "--set", "model.width=8", "--seed", tomllib.loads(sheet.read_text())["seed"]]
+    command("run", "healthy-mlp", "-q", *knobs, *library)
+    command("run", "healthy-mlp", "-q", *knobs, "--at", "5:optimizer.lr=0.4", "--at", "7:optimizer.lr=0.5", *library)
+    done = CliRunner().invoke(
+        app, [str(each) for each in ("course", "hand-in", sheet, *own, *library, "--out", handed_in / "turned")]
+    )
+    assert "was to be changed once while it trained: optimizer.lr = 0.5" in str(done.exception)
+    assert not (handed_in / "turned").exists()
+
+
 @pytest.mark.parametrize("id", exercise.available())
 def test_the_bundled_exercises_are_whole(id: str, tmp_path: Path) -> None:
     found = exercise.load(id)
     assert found.run and found.question and any(question.judged for question in found.question)
     tomllib.loads(worksheet.blank(found, "Ada"))
+
+
+def test_the_empty_worksheet_of_any_text_can_be_read(tmp_path: Path) -> None:
+    path, sheet = tmp_path / "odd.toml", tmp_path / "sheet.toml"
+    path.write_text(EXERCISE.replace("Two rates", "Two\\r\\u0001rates").replace("At its end", "At\\nits\\rend"))
+    command("course", "begin", path, "--name", "Ada", "--out", sheet)
+    assert worksheet.read(sheet).exercise == "odd"
+
+
+def test_what_is_no_number_of_an_exercise_is_none() -> None:
+    assert exercise.load("1").id == next(iter(exercise.available()))
+    for text in ("0", "01", "5", "\N{SUPERSCRIPT TWO}", "9" * 5000):
+        with pytest.raises(exercise.ExerciseError, match="no exercise"):
+            exercise.load(text)
+
+
+def test_a_name_that_no_text_holds_is_written_out(tmp_path: Path) -> None:
+    """A name in another encoding has bytes that are no letters."""
+    sheet, long = tmp_path / "sheet.toml", "A\udcff" * 20  # 140 characters, once it is written out
+    done = CliRunner().invoke(app, ["course", "begin", "1", "--name", long, "--out", str(sheet)])
+    assert "--name has 140 characters" in str(done.exception) and not sheet.exists()
+    command("course", "begin", "1", "--name", "A\udcff", "--out", sheet)
+    assert worksheet.read(sheet).name == "A\\udcff"
 
 
 def test_an_exercise_that_is_wrong_says_where(tmp_path: Path) -> None:
@@ -199,6 +262,7 @@ def test_an_exercise_that_is_wrong_says_where(tmp_path: Path) -> None:
         ("optimizer.lr=0.5", "model.width=9", "acts on restart"),
         ('column = "loss"', 'column = "x"', "column"),
         ('"steps"', '"stepz"', "stepz"),
+        ('x = "optimizer.lr"', 'x = "model.kind"', "model.kind is no number"),
         ('run = "slow"', 'run = "fast"', "allowed: slow, changed"),
         ('name = "slow"', 'name = "changed"', "same name"),
     ]:

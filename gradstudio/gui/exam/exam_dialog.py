@@ -52,6 +52,7 @@ class ExamDialog(TemporaryDialog):
         self._texts: list[str] = []  # of the try that trains
         self._place = 0  # of the try that trains
         self._left = False  # it is closed
+        self._not_written = ""  # why the sheet is not as it is here
         self._grading: Task | None = None
         self._was_graded = False
         self.plots = ExamPlots()
@@ -119,6 +120,7 @@ class ExamDialog(TemporaryDialog):
         if self.attempt.sheet.fix > 0:
             self._grade()
             return
+        before = self.attempt.sheet
         try:
             self.attempt.hand_in(self.tries.currentRow())
         except WorksheetError as fault:
@@ -126,6 +128,10 @@ class ExamDialog(TemporaryDialog):
             self.problem.setText(text[0].upper() + text[1:] + ".")
             return
         self._keep()
+        if self._not_written:
+            self.attempt.sheet = before  # to be handed in again, once it can be
+            self._show_state()
+            return
         self._grade()
 
     def _look_at(self, place: int) -> None:
@@ -188,13 +194,14 @@ class ExamDialog(TemporaryDialog):
     def _keep(self) -> None:
         try:
             files.write_whole(self._path, self.attempt.sheet.to_toml())
+            self._not_written = ""
         except OSError as fault:
-            self.problem.setText(f"{self._path} was not written: {files.reason(fault)}")
+            self._not_written = f"{self._path} was not written: {files.reason(fault)}"
         self._show_state()
 
     def _show_state(self) -> None:
         sheet, exam = self.attempt.sheet, self.exam
-        self.problem.setText("")
+        self.problem.setText(self._not_written)
         handed_in, looked = sheet.fix > 0, bool(sheet.tries)
         said = f" Your diagnosis is {sheet.diagnosis}." if sheet.diagnosis else ""
         self.budget.setText(

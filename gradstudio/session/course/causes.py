@@ -3,9 +3,13 @@ called right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+
+from gradstudio.core.events import Change
+from gradstudio.core.experiment import KNOBS, Experiment
+from gradstudio.core.knobs import Value
 
 CAUSES: Mapping[str, str] = {
     "rate too high": "The learning rate is too high.",
@@ -117,6 +121,18 @@ OF_MISTAKE: Mapping[str, str] = {
     "mistakes.never_zero_grad": "not cleared",
     "mistakes.scheduler_each_micro_batch": "schedule",
 }
+# What has to be set, at the start or by a live change, for the words of a cause to be true of a run. A finding alone
+# may come of something else: NaN in the data makes the loss NaN too, and too high a rate kills units.
+_TRUE_WHERE: Mapping[str, tuple[str, Callable[[Value], bool]]] = {
+    "loss": ("loss.kind", lambda kind: kind != "auto"),
+    "dead": ("model.initial_bias", lambda bias: float(bias) < 0),
+    "outliers": ("problem.outlier_every", lambda every: float(every) > 0),
+    "vanishes": ("model.activation", lambda activation: activation in ("sigmoid", "tanh")),
+    "rate too low": ("precision.weights", lambda weights: weights == "fp32"),
+    "explodes": ("clipping.kind", lambda kind: kind == "none"),
+    "late clip": ("mistakes.clip_after_step", bool),
+    "scaled clip": ("mistakes.clip_before_unscale", bool),
+}
 OF_THE_LOOP = ("loop_order", "accumulation_mismatch")  # rules that see a mistake in the loop
 
 
@@ -129,11 +145,44 @@ def of_kind(kind: str) -> str:
     return _OF_KIND[kind]
 
 
+def of_findings(
+    rules: Sequence[str], experiment: Experiment, changes: Iterable[Change], fix: Mapping[str, Value]
+) -> str:
+    """Return the cause that the rules which warn tell, the most important first, for a run with these live changes that
+    a fix heals; "" where none of those that are known by name is true of it."""
+    live: dict[str, list[Value]] = {}
+    for change in changes:
+        live.setdefault(change.knob, []).append(change.value)
+
+    def values(knob: str) -> list[Value]:
+        return [experiment[knob], *live.get(knob, [])]
+
+    made = [knob for knob in KNOBS if knob.startswith("mistakes.") and any(values(knob))]
+    undone = [mistake for mistake in made if fix.get(mistake) is False]
+    for mistake in undone or (made if set(rules) & set(OF_THE_LOOP) else []):
+        if mistake in OF_MISTAKE:
+            return OF_MISTAKE[mistake]
+    if undone:
+        return ""  # the mistake is the cause, and it has no name here
+    for cause in (OF_RULE[rule] for rule in rules if rule in OF_RULE):
+        knob, is_true = _TRUE_WHERE.get(cause, ("", bool))
+        if not knob or any(map(is_true, values(knob))):
+            return cause
+    return ""
+
+
 def choices(right: str, random: np.random.Generator, count: int = 6) -> tuple[list[str], int]:
     """Return so many causes to choose from, in words and in a random order, and the place of the right one: a name of
     CAUSES, or a text of a teacher."""
+    right = next((name for name, words in CAUSES.items() if _alike(words, right)), right)
     alike = {right}.union(*(group for group in _ALIKE if right in group))
     others = [name for name in CAUSES if name not in alike]
     chosen = [right, *(others[place] for place in random.permutation(len(others))[: count - 1])]
     order = [int(place) for place in random.permutation(len(chosen))]
     return [CAUSES.get(chosen[place], chosen[place]) for place in order], order.index(0)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Return whether two texts say the same, whatever their spaces, capitals and full stop."""
+    first, second = (" ".join(text.split()).rstrip(".").casefold() for text in (one, other))
+    return first == second

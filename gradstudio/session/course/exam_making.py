@@ -9,10 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from gradstudio.core.diagnosis.finding import Finding
-from gradstudio.core.exam import SEEDS, TASK, Exam, ExamError, Hidden
-from gradstudio.core.experiment import Experiment, parse_assignment
+from gradstudio.core.exam import (
+    LONGEST_CHOICE,
+    LONGEST_TITLE,
+    MOST_FIXED,
+    MOST_STEPS,
+    SEEDS,
+    TASK,
+    Exam,
+    ExamError,
+    Hidden,
+)
+from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
 from gradstudio.core.presets import Preset, read_timeline
+from gradstudio.core.text import clean
 from gradstudio.session.course import causes
 from gradstudio.session.course.drawn_faults import from_mid_run, one_fault
 from gradstudio.session.course.drawn_faults.drawing_runs import LEARNED
@@ -23,6 +34,7 @@ from gradstudio.session.record.run import Run
 KEPT = 0.8  # of the accuracy that the known fix reaches with the same seed: that much holds
 HARMED = 0.7  # likewise: the run as it stands reaches at most that much
 DRAWS = 60  # of faults until one makes an exam
+LAST_SEED = int(KNOBS["run.seed"].maximum) - SEEDS + 1  # of a run that is tried with SEEDS seeds
 SPARE = 2  # knobs that a fix may change beyond the known one
 TEXT = (
     "This run does not train as it should. Find out why from its measurements, say what the cause is, and change as "
@@ -75,20 +87,26 @@ def of(
         raise ExamError("an exam cannot have a studio file, whose text would tell what is wrong")
     if experiment.distributed.ranks > 1:
         raise ExamError("an exam has one process; allowed: distributed.ranks = 1")
+    title, cause = clean(title.strip()), clean(cause.strip())
+    _check_asked(experiment, title, cause, fix)
     timeline = tuple((change.step, change.knob, change.value) for change in preset.timeline)
     tell("the run as it stands")
     run = _trained(experiment, timeline, {}, experiment.run.seed, train)
     found = [each for each in ranked(run) if each.severity != "info"]
-    right = cause or _cause_of(found, preset)
+    if not (cause or found):
+        raise ExamError("nothing is wrong with this run as it stands; an exam needs one that breaks")
     given = [list(fix)] if fix else list(_fixes(found, preset))
     for texts in given:
         tell(f"the fix {' '.join(texts)}")
         values = dict(parse_assignment(text) for text in texts)
+        if odd := [name for name in (*locked, *shown) if name in values]:
+            raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
+        right = cause or _cause_of(found, preset, values)
         aims = _aims(experiment, timeline, values, train)
         if aims is not None:
             random = np.random.default_rng([zlib.crc32(b"exam"), seed])
             text, place = causes.choices(right, random)
-            allowed = changes or len(values) + SPARE
+            allowed = changes or min(len(values) + SPARE, MOST_FIXED)
             if allowed < len(values):
                 raise ExamError(
                     f"the fix changes {len(values)} knobs, and {allowed} may be changed: allow more (--changes N, or "
@@ -101,6 +119,20 @@ def of(
         f"no fix makes this run reach more than {1 / HARMED:.1f} times its accuracy with {SEEDS} seeds (tried: "
         f"{tried}): name one (--fix KNOB=VALUE, or the field Fix)"
     )
+
+
+def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[str]) -> None:
+    """Raise ExamError for what no exam can have, before anything is trained."""
+    for name, text, most in (("title", title, LONGEST_TITLE), ("cause", cause, LONGEST_CHOICE)):
+        if len(text) > most:
+            raise ExamError(f"the {name} has {len(text):,} characters; allowed: at most {most}")
+    steps, seed = experiment.run.steps, experiment.run.seed
+    if steps > MOST_STEPS:
+        raise ExamError(f"run.steps = {steps:,} is not allowed in an exam; allowed: at most {MOST_STEPS:,}")
+    if seed > LAST_SEED:
+        raise ExamError(f"run.seed = {seed} leaves no {SEEDS} seeds to try; allowed: at most {LAST_SEED}")
+    if len(fix) > MOST_FIXED:
+        raise ExamError(f"the fix changes {len(fix)} knobs; allowed: at most {MOST_FIXED}")
 
 
 def holds(run: Run, aim: float) -> bool:
@@ -164,19 +196,13 @@ def _trained(
     return run
 
 
-def _cause_of(found: Sequence[Finding], preset: Preset) -> str:
-    if not found:
-        raise ExamError("nothing is wrong with this run as it stands; an exam needs one that breaks")
+def _cause_of(found: Sequence[Finding], preset: Preset, fix: Mapping[str, Value]) -> str:
+    """Return the cause that the findings and the preset's promise tell, by its name; ExamError where they do not."""
     rules = [each.rule for each in found]
     if preset.promise is not None and preset.promise.rule:
         rules.insert(0, preset.promise.rule)
-    if any(rule in causes.OF_THE_LOOP for rule in rules):
-        for mistake, cause in causes.OF_MISTAKE.items():
-            if preset.experiment[mistake]:
-                return cause
-    for rule in rules:
-        if rule in causes.OF_RULE:
-            return causes.OF_RULE[rule]
+    if cause := causes.of_findings(rules, preset.experiment, preset.timeline, fix):
+        return cause
     raise ExamError("what is wrong with this run is not known by name: say it (--cause TEXT, or the field Cause)")
 
 
@@ -198,13 +224,21 @@ def _exam(
     aims: dict[str, float], choices: list[str], right: int, *, tries: int, changes: int, locked: Sequence[str] = (),
     shown: Sequence[str] = (),
 ) -> Exam:  # fmt: skip
-    used = {*fix, *(name.partition(".")[0] for name in fix)}
-    held = [name for name in dict.fromkeys((*TASK, *locked)) if name not in used]
+    held = _without(fix, (*TASK, *locked))
     hidden = Hidden(
         knobs=experiment.changed(), timeline=list(timeline), right=right, aims=aims,
         fix=[f"{name}={format_value(value)}" for name, value in fix.items()],
     )  # fmt: skip
-    told = [name for name in dict.fromkeys((*held, *shown)) if name not in used]
+    told = list(dict.fromkeys((*held, *_without(fix, shown))))
     exam = Exam(schema=1, title=title, text=TEXT, changes=changes, tries=tries, choices=choices, locked=held,
                 shown=told)  # fmt: skip
     return exam.with_hidden(hidden)
+
+
+def _without(fix: Mapping[str, Value], names: Sequence[str]) -> list[str]:
+    """Return these knobs and sections but for the knobs of the fix: of a section that has one, the others."""
+    found: list[str] = []
+    for name in names:
+        within = [knob for knob in KNOBS if knob.partition(".")[0] == name]
+        found += [knob for knob in within if knob not in fix] if set(within) & set(fix) else [name]
+    return [name for name in dict.fromkeys(found) if name not in fix]

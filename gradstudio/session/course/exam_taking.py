@@ -71,7 +71,7 @@ class Attempt:
         self.sheet = sheet or AnswerSheet(schema=1, exam=exam.id, name=name)
         if self.sheet.exam != exam.id:
             raise WorksheetError(f"this answer sheet is of the exam {self.sheet.exam}, and not of {exam.id}")
-        if self.sheet.seal and self.sheet.sealed().seal != self.sheet.seal:
+        if sheet is not None and sheet.sealed().seal != sheet.seal:
             raise WorksheetError("this answer sheet was changed by another program; begin a new one")
 
     @property
@@ -185,4 +185,6 @@ def _answers(sheet: AnswerSheet, exam: Exam, *, held: int, changed: int) -> list
 
 
 def _choice(exam: Exam, letter: str) -> str:
-    return f"{letter}. {exam.choices[LETTERS.index(letter)]}" if letter in LETTERS[: len(exam.choices)] else letter
+    if not letter or letter not in LETTERS[: len(exam.choices)]:
+        return letter
+    return f"{letter}. {exam.choices[LETTERS.index(letter)]}"

@@ -98,6 +98,8 @@ class Grader:
         if made != asked.changes or len(told.changes) != len(asked.changes):
             raise KnobError("it was changed otherwise than the exercise asks for")
         run = self._again(asked, told, exercise, seed)
+        if late := [change.step for change in told.changes if change.step >= len(run.history)]:
+            raise KnobError(f"it had ended before its change at step {late[0]:,}")
         here = evidence_of(run, asked)
         exact = told.digest == here.digest
         alike = all(getattr(told, name) == getattr(here, name) for name in SAME)

@@ -20,7 +20,7 @@ from gradstudio.core.experiment import differing
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.lesson import TABLE
 from gradstudio.core.strict_toml import TomlError
-from gradstudio.core.text import clean
+from gradstudio.core.text import clean, one_line
 from gradstudio.session.record.run import Run
 
 LARGEST = 200_000  # bytes of a worksheet
@@ -34,6 +34,7 @@ SEEDS = 9000  # seeds that are given out, from 1000 on
 Answer = Annotated[str, Field(max_length=LONGEST_ANSWER)]
 Sheet = TypeVar("Sheet", bound=BaseModel)
 Number = float | Literal["nan", "inf", "-inf"] | None
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # Python writes no integer of thousands of digits
 
 
 class WorksheetError(ValueError):
@@ -47,7 +48,7 @@ class _Part(BaseModel):
 class ChangeMade(_Part):
     step: Annotated[int, Field(ge=0, le=100_000_000)]
     knob: Annotated[str, Field(max_length=80)]
-    value: bool | int | float | Annotated[str, Field(max_length=80)]
+    value: bool | Whole | float | Annotated[str, Field(max_length=80)]
 
 
 class Evidence(_Part):
@@ -56,11 +57,11 @@ class Evidence(_Part):
 
     name: Name
     run: Annotated[str, Field(max_length=200)]
-    knobs: Annotated[dict[str, bool | int | float | str], Field(max_length=200)] = {}
+    knobs: Annotated[dict[str, bool | Whole | float | str], Field(max_length=200)] = {}
     changes: Annotated[list[ChangeMade], Field(max_length=MOST_CHANGES)] = []
     outcome: Literal["finished", "nonfinite", "failed"]
     steps: Annotated[int, Field(ge=0, le=100_000_000)]
-    nonfinite_step: int = -1  # none
+    nonfinite_step: Whole = -1  # none
     final_loss: Number = None
     accuracy: Number = None
     beginning: Annotated[list[Number], Field(max_length=BEGINNING)] = []
@@ -128,7 +129,7 @@ def blank(exercise: Exercise, name: str) -> str:
         knobs = " ".join([f"--preset {run.preset}", *run.knobs, f"run.seed={seed}"])
         lines += [f"# {run.text} ({knobs}{'; then, in mid-run, ' + ' '.join(run.then) if run.then else ''})"]
         lines += [f'{run.name} = ""', ""]
-    return "\n".join(line.replace("\n", " ") if line.startswith("#") else line for line in lines) + "\n"
+    return "\n".join(one_line(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
 def quoted(text: str) -> str:
@@ -162,10 +163,12 @@ def why_not(run: Run, asked: ExerciseRun, seed: int) -> str:
     differs.pop("run.device", None)
     if differs:
         return f"has {', '.join(f'{name} = {format_value(value)}' for name, value in sorted(differs.items())[:3])}"
-    made = {change.knob: change.value for change in own_changes(run, asked)}
-    if made != asked.changes:
+    own = own_changes(run, asked)
+    made = {change.knob: change.value for change in own}
+    if made != asked.changes or len(own) > len(made):
         wanted = ", ".join(f"{name} = {format_value(value)}" for name, value in asked.changes.items())
-        return f"was to be changed while it trained: {wanted}" if wanted else "was changed while it trained"
+        once = " once" if made == asked.changes else ""
+        return f"was to be changed{once} while it trained: {wanted}" if wanted else "was changed while it trained"
     if asked.outcome is not None and run.status != asked.outcome:
         return f"ended as {run.status}, and {asked.outcome} was wanted"
     return ""
