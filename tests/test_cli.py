@@ -4,6 +4,7 @@ of their own."""
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ import pytest
 from waiting import PATIENCE
 
 from gradstudio import __version__
+from gradstudio.core import files
 from gradstudio.core.presets import GROUPS
 
 
@@ -297,6 +299,32 @@ def test_comparisons_are_in_every_answer(gradstudio: Callable, small: Path, tmp_
     words = gradstudio("run", small, *asked, "--set", "mistakes.unscaled_accumulation=true").out
     assert "compared   step 1: differs from the large batch by 300 %" in words
     assert "mistake    mistakes.unscaled_accumulation" in words
+
+
+@pytest.mark.parametrize("name", ["report.html", "metrics.csv", "ranks.npz", "digits.npz"])
+def test_what_cannot_be_replaced_is_told_before_anything_is_trained(
+    gradstudio: Callable, small: Path, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "out"
+    (folder / name).mkdir(parents=True)
+    answer = gradstudio("run", small, "--out", folder, "--json")
+    assert (answer.code, answer.out) == (2, "") and f"{name} cannot be written" in answer.err
+    assert json.loads(gradstudio("runs", "--json").out) == [] and list(folder.iterdir()) == [folder / name]
+
+
+def test_a_disk_that_is_full_at_the_end_hides_no_outcome(
+    gradstudio: Callable, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: files.Content) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "write_whole", full)
+    answer = gradstudio("run", small, "--out", tmp_path / "out", "--json")
+    assert answer.code == 1 and json.loads(answer.out)["outcome"] == "finished"
+    assert answer.err == f"error: {tmp_path}/out/experiment.toml cannot be written: no space left on device\n"
+    answer = gradstudio("run", small, "--out", tmp_path / "out")
+    assert answer.code == 1 and "finished 6 steps" in answer.out and "kept as" in answer.out
+    assert "files in" not in answer.out
 
 
 def test_devices(gradstudio: Callable) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gradstudio.session.record.run import Run
 
 FINISHED = 0
-FAILED = 1  # an error ended it; the message is on stderr
+FAILED = 1  # an error ended it, or its files could not be written at its end; the message is on stderr
 WRONG_REQUEST = 2  # one line on stderr says what was wrong, and what is allowed
 DIVERGED = 3  # the loss or the weights are no longer finite
 CRITICAL = 4  # a finding is critical, though the loss stayed finite

@@ -135,6 +135,7 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
     folder = wanted.out or (Path(record.id) if reports else None)
     if folder:
         output.check_folder(folder)
+        output.check_files(record, folder)
     of_parent = record.environment
     failure, kept = _trained(record, wanted, snapshots)
     if record.differs_at is not None and not wanted.quiet:
@@ -147,8 +148,12 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
         folder = None
     early = wanted.as_json or bool(folder and reports)  # so that the report tells them
     fixes = _tried(record, wanted, snapshots) if early else []
+    unwritten = ""
     if folder:
-        output.write(record, folder, reports, fixes={record.id: fixes})
+        try:
+            output.write(record, folder, reports, fixes={record.id: fixes})
+        except output.OutputError as fault:  # such as a full disk; the outcome is told all the same
+            folder, unwritten = None, str(fault)
     if record.status == "failed":
         if failure and os.environ.get("GRADSTUDIO_DEBUG"):
             complain_at_length(failure)
@@ -158,7 +163,9 @@ def carry_out(record: Run, wanted: Wanted, snapshots: Snapshots | None = None) -
         (complain if wanted.as_json else say)(f"files in {folder}")
     if not (wanted.as_json or wanted.quiet):
         _say_fixes(record, fixes if early else _tried(record, wanted, snapshots), kept)
-    raise typer.Exit(exit_codes.of_run(record))
+    if unwritten:
+        complain(f"error: {unwritten}")
+    raise typer.Exit(exit_codes.FAILED if unwritten else exit_codes.of_run(record))
 
 
 def _trained(record: Run, wanted: Wanted, snapshots: Snapshots) -> tuple[str, bool]:

@@ -192,6 +192,14 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["experiment.toml", "run.json"]
 
 
+def test_a_file_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
+    (tmp_path / "report.pdf").mkdir()
+    with pytest.raises(output.OutputError, match=r"report\.pdf cannot be deleted"):
+        output.write(fed([1.0]), tmp_path)
+    with pytest.raises(output.OutputError, match=r"report\.pdf cannot be written"):
+        output.check_files(fed([1.0]), tmp_path)
+
+
 def test_files_of_a_run_that_still_trains_are_whole() -> None:
     """Rows come between the reading of two columns; every file holds the rows that were there when it was begun, or
     more."""

@@ -4,6 +4,7 @@ happened."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -118,6 +119,26 @@ def test_a_fix_that_acts_on_restart_is_a_run_from_the_start() -> None:
         restarted.run, trained(run.preset, loss__kind="auto", run__steps=trials.end), trials.end
     )
     assert trials.end == trials.step + fix_trials.HORIZON
+
+
+def test_a_planned_change_comes_at_its_step_in_a_fix_that_acts_on_restart_too() -> None:
+    preset = presets.load("log-of-zero")
+    planned = (Change(20, "optimizer.lr", 0.5), Change(40, "clipping.kind", "norm"))
+    run = trained(preset, planned)
+    assert run.first_nonfinite_step is not None and run.timeline == [planned[0]]
+    [restarted] = [trial for trial in tried(run, Snapshots(), "loss.kind=auto").trials if trial.remedy]
+    assert restarted.run and restarted.run.experiment == run.experiment.with_value("loss.kind", "auto")
+    assert restarted.run.timeline == list(planned)
+    assert made_alike(restarted.run, trained(preset, planned, loss__kind="auto"), len(restarted.run.history))
+
+
+def test_a_change_by_hand_is_in_force_from_the_start_in_a_fix_that_acts_on_restart() -> None:
+    planned = (Change(1, "optimizer.lr", 0.5), Change(3, "optimizer.lr", 0.4))
+    run = trained(presets.load("log-of-zero"), planned)
+    by_hand = [Change(2, "optimizer.lr", 0.3), Change(2, "clipping.kind", "norm")]
+    run = replace(run, timeline=[planned[0], *by_hand, planned[1]])
+    begun = Trials(run, Snapshots()).restarted_with("loss.kind=auto")
+    assert begun == run.experiment.with_values({"optimizer.lr": 0.3, "clipping.kind": "norm", "loss.kind": "auto"})
 
 
 def test_a_run_of_another_day_has_no_snapshots_and_its_fixes_are_the_same() -> None:

@@ -77,7 +77,7 @@ class FixesController(QObject):
         self.stop()
         simulator.show(trials.tried)
         if not fix_trials.acts_live(trial.remedy):
-            wanted = trials.tried.in_force.with_values(fix_trials.values(trial.remedy))
+            wanted = trials.restarted_with(trial.remedy)
             for name, value in differing(simulator.requested, wanted).items():
                 self._controls.set_knob(name, value)
             self._controls.restart()

@@ -45,6 +45,17 @@ def check_folder(folder: Path) -> None:
         raise _cannot(folder, fault) from None
 
 
+def check_files(run: Run, folder: Path) -> None:
+    """Raise OutputError where something else in the folder has the name of a file that `write` would replace or
+    delete."""
+    for name in (*FILES, RANKS, *(f"report.{suffix}" for suffix in REPORTS)):
+        try:
+            files.check_kind(folder / name)
+        except OSError as fault:
+            raise _cannot(folder / name, fault) from None
+    _data_beside(folder, train_py(run))
+
+
 def write(
     run: Run, folder: Path, reports: Sequence[str] = (), line: Sequence[Run] = (), fixes: Fixes = MappingProxyType({})
 ) -> list[Path]:
@@ -56,11 +67,11 @@ def write(
     if has_ranks(run):
         written.append(_write(folder / RANKS, partial(ranks_npz, run)))
     else:
-        (folder / RANKS).unlink(missing_ok=True)
+        _delete(folder / RANKS)
     written += [_write(path, data) for path, data in _data_beside(folder, train_py(run)).items()]
     for suffix in REPORTS:
         if suffix not in reports:
-            (folder / f"report.{suffix}").unlink(missing_ok=True)
+            _delete(folder / f"report.{suffix}")
     for suffix in reports:
         written.append(_write(folder / f"report.{suffix}", report.content(run, suffix, line=line, fixes=fixes)))
     return written
@@ -148,6 +159,13 @@ def _write(path: Path, content: files.Content) -> Path:
     except OSError as fault:
         raise _cannot(path, fault) from None
     return path
+
+
+def _delete(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as fault:
+        raise OutputError(f"{path} cannot be deleted: {files.reason(fault)}") from None
 
 
 def _cannot(path: Path, fault: OSError) -> OutputError:

@@ -16,7 +16,7 @@ import numpy as np
 
 from gradstudio.core.diagnosis.offered_remedies import fitting
 from gradstudio.core.diagnosis.progress import MOVED, RISEN, Progress
-from gradstudio.core.experiment import KNOBS, parse_assignment
+from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.history import LOOK_EVERY, History
 from gradstudio.core.knobs import Value
 from gradstudio.core.task_measures import why_it_need_not_fall
@@ -224,7 +224,7 @@ class Trials(threading.Thread):
         self.now: Trial | None = None
         self.failure = ""  # the traceback of a fault of the program, for whoever wants the details
         self._finite = run.first_nonfinite_step is None
-        self._experiment = run.in_force
+        self._begun = _begun_with(run)
         self._planned = tuple(sorted((*run.planned, *run.asked), key=lambda change: change.step))
         self._snapshots = _Borrowed(snapshots)
         self._trainer: Trainer | None = None  # of the run's family; the next live remedy goes on with it
@@ -259,6 +259,10 @@ class Trials(threading.Thread):
             return ""
         again, count = trial.run.replayed, len(trial.run.history)
         return f"rewinding to step {count:,}: {again:,}" if again is not None else f"step {count:,} of {self.end:,}"
+
+    def restarted_with(self, remedy: str) -> Experiment:
+        """Return the values with which a restart with the remedy begins; KnobError where they do not go together."""
+        return self._begun.with_values(values(remedy))
 
     def stop(self) -> None:
         """Make no more steps, from any thread. What is known by then stays."""
@@ -297,7 +301,7 @@ class Trials(threading.Thread):
     def _train(self, trial: Trial, wanted: dict[str, Value]) -> Outcome:
         """Train with the remedy until it breaks or `end` is reached, and return the outcome."""
         live = acts_live(trial.remedy)
-        run = branches.fork(self.tried, self.step) if live else self._from_the_start(wanted)
+        run = branches.fork(self.tried, self.step) if live else self._from_the_start(trial.remedy)
         trial.from_step = self.step if live else 0
         trial.run, self.now = run, trial
         self._snapshots.wanted = True
@@ -334,9 +338,9 @@ class Trials(threading.Thread):
                 if not self.now.remedy:  # a remedy may take longer to act, and is judged at its end
                     break
 
-    def _from_the_start(self, wanted: dict[str, Value]) -> Run:
+    def _from_the_start(self, remedy: str) -> Run:
         """Return the run that a restart with the remedy would make."""
-        return Run(self.tried.preset, self._experiment.with_values(wanted), self._planned)
+        return Run(self.tried.preset, self.restarted_with(remedy), self._planned)
 
     def _keep(self, driver: RunDriver) -> None:
         """Keep the state in which the trials begin, so that later trials are there at once."""
@@ -386,6 +390,15 @@ class Trials(threading.Thread):
             if trial.remedy and unchanged is not None and abs(trial.broke_at - unchanged) <= 1
             else "broke again"
         )
+
+
+def _begun_with(run: Run) -> Experiment:
+    """Return the values at step 0, with what was changed by hand. A change that comes by itself comes again at its
+    step, and not before."""
+    planned = {*run.planned, *run.asked}
+    return run.experiment.with_values(
+        {change.knob: change.value for change in list(run.timeline) if change not in planned}
+    )
 
 
 class _Borrowed(Snapshots):
