@@ -90,6 +90,55 @@ def test_what_is_measured_beside_a_step_leaves_no_trace(tmp_path: Path) -> None:
     assert found == expected
 
 
+# A model with all that a pass may change in it: a buffer that is replaced, one that is written to, a teacher that
+# follows the parameters and is not trained, layers that keep
+# more or less than usual, and one with a sparse gradient.
+CHANGES_ITSELF = """
+import copy
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.utils.parametrizations.spectral_norm(nn.Linear(2, 8))
+        self.norm = nn.BatchNorm1d(8, track_running_stats=False)
+        self.table = nn.Embedding(2, 8, sparse=True)
+        self.last = nn.Linear(8, 1)
+        self.teacher = copy.deepcopy(self.last).requires_grad_(False)
+        self.register_buffer('mean', torch.zeros(2))
+        self.register_buffer('count', torch.zeros((), dtype=torch.int64))
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        self.count += 1
+        with torch.no_grad():
+            for mine, its in zip(self.teacher.parameters(), self.last.parameters()):
+                mine.mul_(0.9).add_(its, alpha=0.1)
+        hidden = self.norm(self.first(x - self.mean)) / self.count + self.table((x[:, 0] > 0).long())
+        return self.last(hidden), self.teacher(hidden)
+def build_model():
+    return Net()
+def get_batch(batch_size, generator):
+    return torch.randn(batch_size, 2, generator=generator)
+def compute_loss(model, batch):
+    outputs, aims = model(batch)
+    return (outputs - batch.prod(1, keepdim=True)).square().mean() + (outputs - aims).square().mean()
+"""
+
+
+def test_what_a_model_changes_in_itself_comes_back_with_a_snapshot(tmp_path: Path) -> None:
+    made = trainer(tmp_path, text=CHANGES_ITSELF)
+    losses(made, 3)
+    state = Snapshot.take(made)
+    expected = losses(made)
+    state.restore(made)
+    assert losses(made) == expected
+    stored = Snapshot.unpack(state.pack(), "cpu", made.experiment.studio_file)
+    again = Trainer(made.experiment)
+    assert stored.fits(again)
+    stored.restore(again)
+    assert losses(again) == expected
+
+
 def test_two_trainers_do_not_disturb_each_other(tmp_path: Path) -> None:
     expected = losses(trainer(tmp_path))
     one, other = trainer(tmp_path), trainer(tmp_path)
