@@ -139,6 +139,25 @@ def test_what_a_model_changes_in_itself_comes_back_with_a_snapshot(tmp_path: Pat
     assert losses(again) == expected
 
 
+def test_no_check_of_a_step_changes_what_a_model_keeps(tmp_path: Path) -> None:
+    assert check.fault(preset(tmp_path, CHANGES_ITSELF).experiment) == ""
+    plain, watched = (trainer(tmp_path, "accumulation.steps=2", text=CHANGES_ITSELF) for _ in range(2))
+    assert watched.model.count == 0  # also after the passes in which the trainer tries the model
+    expected = losses(plain)
+    gauges, found = OnDemandGauges(watched), []
+    for _ in expected:
+        watched.check_accumulation_next = True
+        row = next(watched.steps())
+        found.append(row.loss)
+        assert row.accumulated is not None and row.accumulated.difference < 1e-6
+        gauges.measure("exponents")
+    assert found == expected
+    (standin,) = gauges._standins.values()
+    standin.follow()
+    theirs = dict(watched.model.named_parameters())
+    assert all(torch.equal(mine, theirs[name]) for name, mine in standin.model.named_parameters())
+
+
 def test_two_trainers_do_not_disturb_each_other(tmp_path: Path) -> None:
     expected = losses(trainer(tmp_path))
     one, other = trainer(tmp_path), trainer(tmp_path)

@@ -24,6 +24,7 @@ from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
+from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
 from gradstudio.engine.own_model.program import WENT_ON, told
@@ -114,13 +115,11 @@ def check(file: StudioFile, knobs: Experiment) -> None:
         model = subject.build(knobs)
         batch = _batch_of_its_generator(subject, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
-        before, buffers = chance.states("cpu"), [buffer.clone() for buffer in model.buffers()]
-        loss = subject.compute(model, (batch,), knobs).loss
-        loss.backward()  # before the buffers are written to, which it may need
+        before = chance.states("cpu")
+        with state_kept(model):
+            loss = subject.compute(model, (batch,), knobs).loss
+            loss.backward()
         chance.put(before, "cpu")
-        with torch.no_grad():
-            for buffer, value in zip(model.buffers(), buffers, strict=True):
-                buffer.copy_(value)
         again = subject.compute(model, (batch,), knobs).loss
         if not _same(loss.detach(), again.detach()):
             raise subject.program.error(

@@ -16,6 +16,7 @@ from gradstudio.core.history import Activation, Layer
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine import chance
+from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.data import OwnBatch, OwnData
 from gradstudio.engine.own_model.initialization import initialize
@@ -96,11 +97,11 @@ class OwnModel:
 
     def _fault(self, model: nn.Module, batch: OwnBatch, knobs: Experiment) -> str:
         """Return why a pass fails, in torch's words; "" where it does not. It leaves no trace in the model."""
-        before = [buffer.clone() for buffer in model.buffers()]
         trained = [weight for _, weight in self.parameters(model)]
         try:
-            loss = self.compute(model, batch, knobs).loss
-            torch.autograd.grad(loss, trained, allow_unused=True)
+            with state_kept(model):
+                loss = self.compute(model, batch, knobs).loss
+                torch.autograd.grad(loss, trained, allow_unused=True)
         except (RuntimeError, NotImplementedError) as fault:
             if out_of_memory(fault):
                 raise
@@ -109,10 +110,6 @@ class OwnModel:
             if knobs.precision.dtype == "fp32":
                 raise
             return str(fault)
-        finally:
-            with torch.no_grad():
-                for buffer, value in zip(model.buffers(), before, strict=True):
-                    buffer.copy_(value)
         return ""
 
     def kept(self, model: nn.Module, knobs: Experiment) -> int:
