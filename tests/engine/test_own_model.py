@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -288,6 +289,18 @@ BAD = {
         "    return F.cross", "    model.register_buffer('mean', torch.zeros(2))\n    return F.cross",
         "line 38: the model has 4 buffers now, and 3 when it was built; wanted: each one registered as a tensor",
     ),
+    "a parameter with other memory": (
+        "    return F.cross", "    for p in model.parameters():\n        p.data = p.data.clamp(-1, 1)\n    return F.cross",
+        "line 38: unused has other memory than before, which the optimizer does not hold; wanted: the parameters that",
+    ),
+    "zero_grad": (
+        "    return F.cross", "    model.zero_grad()\n    return F.cross",
+        "line 38: the gradient of unused was taken away, as by zero_grad(); wanted: the loss alone, as the loop clears",
+    ),
+    "its own backward": (
+        "    return F.cross", "    F.cross_entropy(model(batch['points']), batch['labels'][0]).backward()\n    return F.cross",
+        "line 38: compute_loss calls backward(); wanted: the loss alone",
+    ),
     "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
 }  # fmt: skip
 
@@ -362,6 +375,11 @@ def test_the_steps_after_which_rules_look_tell_what_the_loss_does_not_use(tmp_pa
         ("model.more = nn.Linear(2, 2)", "more.weight came to be a parameter that requires a gradient, and no optim"),
         ("model.frozen.requires_grad_(True)", "frozen.weight came to be a parameter that requires a gradient"),
         ("model.register_buffer('mean', torch.zeros(2))", "the model has 4 buffers now, and 3 when it was built"),
+        ("model.zero_grad()", "the gradient of unused was taken away, as by zero_grad()"),
+        (
+            "model.unused.data = torch.zeros(3)",
+            "unused has other memory than before, which the optimizer does not hold",
+        ),
         ("del model.unused", "unused is no parameter of the model any more, and the optimizer still holds it"),
         ("model.again, model.first = model.first, model.first.requires_grad_(False)", ""),
     ],
@@ -372,9 +390,7 @@ def test_a_parameter_that_comes_in_mid_run_ends_it_with_a_line(tmp_path: Path, w
     )
     made = trainer(tmp_path, text=text)
     if told:
-        with pytest.raises(
-            StudioFileError, match=rf"points\.py, line 41: {told}.*; wanted: (the parameters that|each one )"
-        ):
+        with pytest.raises(StudioFileError, match=rf"points\.py, line 41: {re.escape(told)}.*wanted: (the |each one )"):
             losses(made)
     else:
         losses(made)  # another name for the same parameters, which are frozen

@@ -116,8 +116,14 @@ def check(file: StudioFile, knobs: Experiment) -> None:
         batch = _batch_of_its_generator(subject, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
         before = chance.states("cpu")
+        for _, weight in subject.parameters(model):
+            weight.grad = torch.zeros_like(weight)  # as in training
         with state_kept(model):
             loss = subject.compute(model, (batch,), knobs).loss
+            if any(weight.grad is not None and weight.grad.any() for weight in model.parameters()):
+                raise subject.program.error(
+                    "compute_loss calls backward(); wanted: the loss alone, as the loop calls that", "compute_loss"
+                )
             loss.backward()
         chance.put(before, "cpu")
         again = subject.compute(model, (batch,), knobs).loss

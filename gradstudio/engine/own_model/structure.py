@@ -1,12 +1,12 @@
-"""Whether a model still has the parameters that were built. The optimizer holds those: one that comes in the place of
-another, or beside them, would never be trained, and nobody would notice."""
+"""Whether a model still has the parameters that were built, with their memory and their gradients. The optimizer holds
+those: one that comes in the place of another, or beside them, would never be trained, and nobody would notice."""
 
 from __future__ import annotations
 
 from operator import is_
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from gradstudio.core.text import plural
 from gradstudio.engine.torch_internals.module_tables import buffers, registered
@@ -14,12 +14,16 @@ from gradstudio.engine.torch_internals.module_tables import buffers, registered
 _WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
 
 
+Places = list[tuple[int, Tensor | None]]  # where the numbers of each parameter lie, and its gradient
+
+
 class Structure:
-    """The parameters of a model that are trained, as they were when it was built."""
+    """The parameters of a model that are trained, and its buffers, as they were when it was built."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._built = {id(weight): name for name, weight in _trained(model)}
+        self._named = _trained(model)
+        self._built = {id(weight): name for name, weight in self._named}
         self._buffers = _buffers_of(model)
         self._remember()
 
@@ -30,9 +34,21 @@ class Structure:
         self._weights = list(nn.Module.parameters(self._model))
         self._require = [weight.requires_grad for weight in self._weights]
 
-    def changed(self) -> str:
-        """Return what became of the parameters, or of the number of buffers, which a rewind brings back one by one, in
-        words; "" while all are those that were built."""
+    def places(self) -> Places:
+        """Return where the parameters are now, for `changed` after a pass."""
+        return [(weight.data_ptr(), weight.grad) for _, weight in self._named]
+
+    def changed(self, before: Places) -> str:
+        """Return what became of the parameters, their memory or their gradients since `before`, or of the buffers,
+        which a rewind brings back one by one, in words; "" while all are those that were built."""
+        for (name, weight), (place, gradient) in zip(self._named, before, strict=True):
+            if weight.data_ptr() != place:
+                return f"{name} has other memory than before, which the optimizer does not hold; {_WANTED}"
+            if gradient is not None and weight.grad is not gradient:
+                return (
+                    f"the gradient of {name} was taken away, as by zero_grad(); wanted: the loss alone, as the loop "
+                    "clears the gradients"
+                )
         if (now := _buffers_of(self._model)) != self._buffers:
             return (
                 f"the model has {plural(now, 'buffer', 'buffers')} now, and {self._buffers} when it was built; wanted: "

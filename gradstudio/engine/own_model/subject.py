@@ -64,10 +64,10 @@ class OwnModel:
         )
 
     def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
-        (tree,) = batch
+        (tree,), before = batch, self._structure.places()
         with precision.autocast(knobs.precision, self.device):
             loss = self.program.loss(model, tree).float()
-        if changed := self._structure.changed():
+        if changed := self._structure.changed(before):
             raise self.program.error(changed, "compute_loss")
         unknown = loss.detach().new_tensor(math.nan)
         return Computed(loss, lambda: (unknown, torch.zeros_like(unknown)))
