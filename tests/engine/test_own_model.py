@@ -238,6 +238,19 @@ BAD = {
     "no tensor": ('return {"points"', 'return {"size": 3} or {"points"', "line 33: get_batch returned no tensor"),
     "its own chance": ("generator=generator", "generator=None", "line 33: get_batch gave another batch for the same"),
     "numpy's chance": ("points = ", "import random; points = random.random() * ", "line 33: get_batch gave another b"),
+    "numpy's chance in the model": (
+        "    return Net(hidden, dropout)",
+        "    import numpy\n    net = Net(hidden, dropout)\n    net.frozen.weight.data *= numpy.random.rand()\n    return net",
+        "line 29: build_model gave another model for the same seed; wanted: random numbers from torch alone",
+    ),
+    "chance at the top level": (
+        "shift: float = 0):\n    points = ", "shift: float = 0, by=__import__('random').random()):\n    points = by * ",
+        "line 33: get_batch gave another batch once the file was run again; wanted: random numbers from `generator` a",
+    ),
+    "torch's chance in the first batch": (
+        "    points = ", "    points = globals().setdefault('by', torch.rand(())) * ",
+        "line 33: get_batch gave another batch once the file was run again; wanted: random numbers from `generator` a",
+    ),
     "chance in the loss": ("+ 0 * step", "* __import__('random').random()", "line 38: compute_loss gave"),
     "no scalar": ("label_smoothing=smoothing", "reduction='none'", "line 38: compute_loss returned a tensor of shape (32,)"),
     "many numbers": ("return F.cross_entropy", "return torch.ones(3) * F.cross_entropy", "returned a tensor of shape"),

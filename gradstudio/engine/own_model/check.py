@@ -9,13 +9,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradstudio.core import presets, trust
 from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
@@ -31,6 +32,7 @@ from gradstudio.engine.own_model.program import WENT_ON, told
 from gradstudio.engine.own_model.subject import OwnModel
 
 ROOM = 0.7  # share of the free memory that a file may take in the check
+LONG = 10  # seconds of a file that is not run a second time, as it would take too much of the limit
 LEFT_ALONE = 5  # seconds that the process may take beyond its limit, after which the program would have ended it
 FORKED = 2.0  # seconds that such a process may take
 _end = os._exit  # as it is before the file has run
@@ -111,9 +113,12 @@ def check(file: StudioFile, knobs: Experiment) -> None:
     whole = shared_state.torch_itself()
     with chance.kept("cpu"):
         torch.manual_seed(knobs.run.seed)
+        begun = time.monotonic()
         subject = OwnModel(file, knobs, "cpu")
         model = subject.build(knobs)
         batch = _batch_of_its_generator(subject, knobs)
+        if time.monotonic() - begun < LONG:
+            _check_that_it_begins_alike(subject, model, batch, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
         before = chance.states("cpu")
         for _, weight in subject.parameters(model):
@@ -136,6 +141,27 @@ def check(file: StudioFile, knobs: Experiment) -> None:
         raise subject.program.error(f"it replaces {name} for the whole program; wanted: torch as it is")
 
 
+def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any, knobs: Experiment) -> None:
+    """Raise StudioFileError where the file, run once more from the same seed, makes another model or batch: a branch
+    and the program of the run would have that other one."""
+    program = subject.program
+    with chance.kept("cpu"):
+        torch.manual_seed(knobs.run.seed)
+        again = OwnModel(program.file, knobs, "cpu")
+        other = again.build(knobs)
+        torch.manual_seed(knobs.run.seed + 1)  # which no batch may depend on
+        drawn = again.program.batch(knobs.problem.batch_size, generator(knobs.run.seed, "order"))
+    if not _alike([*model.parameters(), *model.buffers()], [*other.parameters(), *other.buffers()]):
+        raise program.error(
+            "build_model gave another model for the same seed; wanted: random numbers from torch alone", "build_model"
+        )
+    if not _alike(trees.tensors(batch), trees.tensors(drawn)):
+        raise program.error(
+            "get_batch gave another batch once the file was run again; wanted: random numbers from `generator` alone",
+            "get_batch",
+        )
+
+
 def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:
     """Return a batch; StudioFileError where the generator does not decide what is in it."""
     source = generator(knobs.run.seed, "order")
@@ -149,14 +175,16 @@ def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:
         )  # fmt: skip
     source.set_state(start)
     again = subject.program.batch(size, source)
-    pairs = zip(trees.tensors(batch), trees.tensors(again), strict=False)
-    alike = len(trees.tensors(batch)) == len(trees.tensors(again)) and all(_same(*pair) for pair in pairs)
-    if not alike:
+    if not _alike(trees.tensors(batch), trees.tensors(again)):
         raise subject.program.error(
             "get_batch gave another batch for the same state of its generator; wanted: random numbers from "
             "`generator` alone", "get_batch",
         )  # fmt: skip
     return batch
+
+
+def _alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    return len(some) == len(others) and all(_same(*pair) for pair in zip(some, others, strict=True))
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
