@@ -388,6 +388,10 @@ def test_the_steps_after_which_rules_look_tell_what_the_loss_does_not_use(tmp_pa
         ("model.more = nn.Linear(2, 2)", "more.weight came to be a parameter that requires a gradient, and no optim"),
         ("model.frozen.requires_grad_(True)", "frozen.weight came to be a parameter that requires a gradient"),
         ("model.register_buffer('mean', torch.zeros(2))", "the model has 4 buffers now, and 3 when it was built"),
+        (
+            "model.norm.num_batches_tracked = torch.zeros(1)",
+            "a buffer is float32 of shape (1,) now, and int64 of shape () when it was built",
+        ),
         ("model.zero_grad()", "the gradient of unused was taken away, as by zero_grad()"),
         (
             "model.unused.data = torch.zeros(3)",

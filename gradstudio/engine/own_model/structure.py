@@ -6,6 +6,7 @@ from __future__ import annotations
 from operator import is_
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gradstudio.core.text import plural
@@ -50,10 +51,7 @@ class Structure:
                     "clears the gradients"
                 )
         if (now := _buffers_of(self._model)) != self._buffers:
-            return (
-                f"the model has {plural(now, 'buffer', 'buffers')} now, and {self._buffers} when it was built; wanted: "
-                "each one registered as a tensor in build_model"
-            )
+            return f"{_difference(self._buffers, now)}; wanted: each one registered as a tensor in build_model"
         if self._require == [weight.requires_grad for weight in self._weights] and all(map(_holds, self._held)):
             return ""
         now = _trained(self._model)
@@ -70,9 +68,20 @@ class Structure:
         return ""
 
 
-def _buffers_of(model: nn.Module) -> int:
+def _buffers_of(model: nn.Module) -> list[tuple[torch.Size, torch.dtype]]:
     tables = [buffers(module) for module in nn.Module.modules(model)]
-    return sum(value is not None for table in tables for value in table.values())
+    return [(value.shape, value.dtype) for table in tables for value in table.values() if value is not None]
+
+
+def _difference(built: list[tuple[torch.Size, torch.dtype]], now: list[tuple[torch.Size, torch.dtype]]) -> str:
+    if len(built) != len(now):
+        return f"the model has {plural(len(now), 'buffer', 'buffers')} now, and {len(built)} when it was built"
+    was, found = next((was, found) for was, found in zip(built, now, strict=True) if was != found)
+    return f"a buffer is {_in_words(*found)} now, and {_in_words(*was)} when it was built"
+
+
+def _in_words(shape: torch.Size, dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"
 
 
 def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
