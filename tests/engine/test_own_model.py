@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,25 @@ BAD = {
     "lazy": ("self.first = nn.Linear(2, hidden)", "self.first = nn.LazyLinear(hidden)", "first.weight is not known"),
     "no batch": ('return {"points"', 'return object() or {"points"', "line 33: get_batch returned object; wanted"),
     "no tensor": ('return {"points"', 'return {"size": 3} or {"points"', "line 33: get_batch returned no tensor"),
+    "a dict of its own": (
+        'return {"points": points, ', 'return type("Batch", (dict,), {})({"points": points}) or {"points": points, ',
+        "line 33: get_batch returned Batch; wanted: tensors, also in tuples, lists or dicts",
+    ),
+    "a sparse batch": (
+        'return {"points"', 'return {"sparse": points.to_sparse(), "points"', "line 33: get_batch returned a sparse or nested",
+    ),
+    "a sparse buffer": (
+        "self.drop = ", "self.register_buffer('near', torch.eye(3).to_sparse())\n        self.drop = ",
+        "line 29: near is a sparse or nested buffer; wanted: a dense tensor",
+    ),
+    "a batch that is taken apart": (
+        'batch["labels"][0]', 'batch["labels"].pop()',
+        "line 38: compute_loss changes the batch that it is given; wanted: the batch as it was",
+    ),
+    "a batch that is written to": (
+        'model(batch["points"])', 'model(batch["points"].add_(1))',
+        "line 38: compute_loss changes the batch that it is given; wanted: the batch as it was",
+    ),
     "its own chance": ("generator=generator", "generator=None", "line 33: get_batch gave another batch for the same"),
     "numpy's chance": ("points = ", "import random; points = random.random() * ", "line 33: get_batch gave another b"),
     "numpy's chance in the model": (
@@ -463,6 +483,11 @@ def test_trees_keep_their_kinds() -> None:
     assert found["a"].tolist() == [2, 2] and found["b"][2][0].tolist() == [1, 1, 1] and found["b"][2][1] == "x"
     assert [tensor.numel() for tensor in trees.tensors(tree)] == [2, 3]
     assert trees.fault(tree) == "" and trees.fault({"a": object()}) == "object"
+    ordered = OrderedDict(x=torch.ones(1), size=torch.ones(2, 3).shape, found=torch.ones(2).sort())
+    assert trees.fault(ordered) == "" and len(trees.tensors(ordered)) == 3
+    again = trees.mapped(ordered, torch.clone)
+    assert [type(each) for each in (again, *again.values())] == [type(each) for each in (ordered, *ordered.values())]
+    assert trees.fault(type("Own", (list,), {})()) == "Own"
     nested: list = []
     nested.append(nested)
     assert "deep" in trees.fault(nested)

@@ -22,7 +22,7 @@ from gradstudio.core import presets, trust
 from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
-from gradstudio.core.studio_file import StudioFile
+from gradstudio.core.studio_file import StudioFile, StudioFileError
 from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
 from gradstudio.engine.models.state import state_kept
@@ -131,14 +131,34 @@ def check(file: StudioFile, knobs: Experiment) -> None:
                 )
             loss.backward()
         chance.put(before, "cpu")
-        again = subject.compute(model, (batch,), knobs).loss
-        if not _same(loss.detach(), again.detach()):
-            raise subject.program.error(
-                f"compute_loss gave {loss.item():.9g}, then {again.item():.9g} for the same batch and weights; wanted: "
-                "random numbers from torch alone, and no state outside the model", "compute_loss",
-            )  # fmt: skip
+        _check_that_it_repeats(subject, model, batch, given, loss.detach(), knobs)
     if name := shared_state.replaced(whole):
         raise subject.program.error(f"it replaces {name} for the whole program; wanted: torch as it is")
+
+
+def _check_that_it_repeats(
+    subject: OwnModel, model: nn.Module, batch: Any, given: list[Tensor], loss: Tensor, knobs: Experiment
+) -> None:
+    """Raise StudioFileError where the loss of the same batch, whose tensors were `given`, is another one now."""
+    program = subject.program
+    changes_it = program.error(
+        "compute_loss changes the batch that it is given; wanted: the batch as it was, which a measurement may use again",
+        "compute_loss",
+    )
+    try:
+        again = subject.compute(model, (batch,), knobs).loss.detach()
+    except StudioFileError:
+        if _alike(trees.tensors(batch), given):
+            raise
+        raise changes_it from None
+    if _same(loss, again):
+        return
+    if not _alike(trees.tensors(batch), given):
+        raise changes_it
+    raise program.error(
+        f"compute_loss gave {loss.item():.9g}, then {again.item():.9g} for the same batch and weights; wanted: random "
+        "numbers from torch alone, and no state outside the model", "compute_loss",
+    )  # fmt: skip
 
 
 def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any, knobs: Experiment) -> None:
