@@ -37,7 +37,7 @@ class Snapshot:
     passed: int
     weights: Tensor  # (flat.layout.length,)
     gradients: Tensor  # likewise: a loop that never clears them adds to what the last step left
-    buffers: list[Tensor]
+    buffers: list[Tensor]  # and the parameters that are not trained
     optimizer: dict[str, Any]  # its state of the flat weights
     scaler: dict[str, Any]
     order: Tensor  # of the epoch
@@ -53,7 +53,7 @@ class Snapshot:
         return cls(
             step=trainer.step, experiment=trainer.experiment, taken=trainer.taken, passed=trainer.passed,
             weights=trainer.flat.weights.data.clone(), gradients=trainer.flat.gradients.clone(),
-            buffers=[buffer.clone() for buffer in trainer.model.buffers()],
+            buffers=[tensor.clone() for tensor in trainer.state],
             optimizer=optimizers.state(trainer.optimizer),
             scaler=loss_scale.state(trainer.scaler),
             # an order is never written to
@@ -72,8 +72,8 @@ class Snapshot:
         trainer.sample_activations_next = trainer.test_next = False
         trainer.moved &= torch.equal(trainer.flat.weights.data, self.weights)
         trainer.flat.weights.data.copy_(self.weights)
-        for buffer, value in zip(trainer.model.buffers(), self.buffers, strict=True):
-            buffer.copy_(value)
+        for tensor, value in zip(trainer.state, self.buffers, strict=True):
+            tensor.copy_(value)
         optimizers.restore(trainer.optimizer, self.optimizer)
         optimizers.change(trainer.optimizer, self.experiment.optimizer)
         changed = (before.loss, before.precision) != (self.experiment.loss, self.experiment.precision)

@@ -174,6 +174,13 @@ class Trainer:
             self.model.train()  # also where it does not fit into memory: then training goes on
 
     @property
+    def state(self) -> list[Tensor]:
+        """What a step may change in the model beside `flat`: its buffers, and parameters that are not trained."""
+        trained = {id(parameter) for parameter in self.flat.parameters}
+        others = (parameter for parameter in self.model.parameters() if not parameter.requires_grad)
+        return [*self.model.buffers(), *(each.data for each in others if id(each) not in trained)]
+
+    @property
     def test_interval(self) -> int:
         """Steps between two measurements of the test set, with the values in force."""
         knobs = self.experiment

@@ -9,27 +9,30 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradstudio.core import presets, trust
 from gradstudio.core.check_note import ASKED, NOTE, TRACES, CheckNote
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
-from gradstudio.core.studio_file import StudioFile
+from gradstudio.core.studio_file import StudioFile, StudioFileError
 from gradstudio.engine import chance, memory, runtime
 from gradstudio.engine.generators import generator
+from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
 from gradstudio.engine.own_model.program import WENT_ON, told
 from gradstudio.engine.own_model.subject import OwnModel
 
 ROOM = 0.7  # share of the free memory that a file may take in the check
+LONG = 10  # seconds of a file that is not run a second time, as it would take too much of the limit
 LEFT_ALONE = 5  # seconds that the process may take beyond its limit, after which the program would have ended it
 FORKED = 2.0  # seconds that such a process may take
 _end = os._exit  # as it is before the file has run
@@ -110,25 +113,73 @@ def check(file: StudioFile, knobs: Experiment) -> None:
     whole = shared_state.torch_itself()
     with chance.kept("cpu"):
         torch.manual_seed(knobs.run.seed)
+        begun = time.monotonic()
         subject = OwnModel(file, knobs, "cpu")
         model = subject.build(knobs)
         batch = _batch_of_its_generator(subject, knobs)
+        if time.monotonic() - begun < LONG:
+            _check_that_it_begins_alike(subject, model, batch, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
-        before, buffers = chance.states("cpu"), [buffer.clone() for buffer in model.buffers()]
-        loss = subject.compute(model, (batch,), knobs).loss
-        loss.backward()  # before the buffers are written to, which it may need
+        before = chance.states("cpu")
+        for _, weight in subject.parameters(model):
+            weight.grad = torch.zeros_like(weight)  # as in training
+        with state_kept(model):
+            loss = subject.compute(model, (batch,), knobs).loss
+            if any(weight.grad is not None and weight.grad.any() for weight in model.parameters()):
+                raise subject.program.error(
+                    "compute_loss calls backward(); wanted: the loss alone, as the loop calls that", "compute_loss"
+                )
+            loss.backward()
         chance.put(before, "cpu")
-        with torch.no_grad():
-            for buffer, value in zip(model.buffers(), buffers, strict=True):
-                buffer.copy_(value)
-        again = subject.compute(model, (batch,), knobs).loss
-        if not _same(loss.detach(), again.detach()):
-            raise subject.program.error(
-                f"compute_loss gave {loss.item():.9g}, then {again.item():.9g} for the same batch and weights; wanted: "
-                "random numbers from torch alone, and no state outside the model", "compute_loss",
-            )  # fmt: skip
+        _check_that_it_repeats(subject, model, batch, given, loss.detach(), knobs)
     if name := shared_state.replaced(whole):
         raise subject.program.error(f"it replaces {name} for the whole program; wanted: torch as it is")
+
+
+def _check_that_it_repeats(
+    subject: OwnModel, model: nn.Module, batch: Any, given: list[Tensor], loss: Tensor, knobs: Experiment
+) -> None:
+    """Raise StudioFileError where the loss of the same batch, whose tensors were `given`, is another one now."""
+    program = subject.program
+    changes_it = program.error(
+        "compute_loss changes the batch that it is given; wanted: the batch as it was, which a measurement may use again",
+        "compute_loss",
+    )
+    try:
+        again = subject.compute(model, (batch,), knobs).loss.detach()
+    except StudioFileError:
+        if _alike(trees.tensors(batch), given):
+            raise
+        raise changes_it from None
+    if _same(loss, again):
+        return
+    if not _alike(trees.tensors(batch), given):
+        raise changes_it
+    raise program.error(
+        f"compute_loss gave {loss.item():.9g}, then {again.item():.9g} for the same batch and weights; wanted: random "
+        "numbers from torch alone, and no state outside the model", "compute_loss",
+    )  # fmt: skip
+
+
+def _check_that_it_begins_alike(subject: OwnModel, model: nn.Module, batch: Any, knobs: Experiment) -> None:
+    """Raise StudioFileError where the file, run once more from the same seed, makes another model or batch: a branch
+    and the program of the run would have that other one."""
+    program = subject.program
+    with chance.kept("cpu"):
+        torch.manual_seed(knobs.run.seed)
+        again = OwnModel(program.file, knobs, "cpu")
+        other = again.build(knobs)
+        torch.manual_seed(knobs.run.seed + 1)  # which no batch may depend on
+        drawn = again.program.batch(knobs.problem.batch_size, generator(knobs.run.seed, "order"))
+    if not _alike([*model.parameters(), *model.buffers()], [*other.parameters(), *other.buffers()]):
+        raise program.error(
+            "build_model gave another model for the same seed; wanted: random numbers from torch alone", "build_model"
+        )
+    if not _alike(trees.tensors(batch), trees.tensors(drawn)):
+        raise program.error(
+            "get_batch gave another batch once the file was run again; wanted: random numbers from `generator` alone",
+            "get_batch",
+        )
 
 
 def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:
@@ -144,14 +195,16 @@ def _batch_of_its_generator(subject: OwnModel, knobs: Experiment) -> Any:
         )  # fmt: skip
     source.set_state(start)
     again = subject.program.batch(size, source)
-    pairs = zip(trees.tensors(batch), trees.tensors(again), strict=False)
-    alike = len(trees.tensors(batch)) == len(trees.tensors(again)) and all(_same(*pair) for pair in pairs)
-    if not alike:
+    if not _alike(trees.tensors(batch), trees.tensors(again)):
         raise subject.program.error(
             "get_batch gave another batch for the same state of its generator; wanted: random numbers from "
             "`generator` alone", "get_batch",
         )  # fmt: skip
     return batch
+
+
+def _alike(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    return len(some) == len(others) and all(_same(*pair) for pair in zip(some, others, strict=True))
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -59,6 +59,9 @@ class Program:
         for name, weight in trained:
             if why := _why_not_trained(name, weight):
                 raise self.error(why, "build_model")
+        for name, buffer in model.named_buffers():
+            if buffer.layout != torch.strided or buffer.is_nested:
+                raise self.error(f"{name} is a sparse or nested buffer; wanted: a dense tensor", "build_model")
         # none is at 0 but an empty one, and those that are made to count memory and have no numbers
         shared = {place: name for name, weight in trained if (place := weight.data_ptr())}
         for name, weight in trained:

@@ -1,12 +1,13 @@
-"""Whether a model still has the parameters that were built. The optimizer holds those: one that comes in the place of
-another, or beside them, would never be trained, and nobody would notice."""
+"""Whether a model still has the parameters that were built, with their memory and their gradients. The optimizer holds
+those: one that comes in the place of another, or beside them, would never be trained, and nobody would notice."""
 
 from __future__ import annotations
 
 from operator import is_
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from gradstudio.core.text import plural
 from gradstudio.engine.torch_internals.module_tables import buffers, registered
@@ -14,12 +15,16 @@ from gradstudio.engine.torch_internals.module_tables import buffers, registered
 _WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
 
 
+Places = list[tuple[int, Tensor | None]]  # where the numbers of each parameter lie, and its gradient
+
+
 class Structure:
-    """The parameters of a model that are trained, as they were when it was built."""
+    """The parameters of a model that are trained, and its buffers, as they were when it was built."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._built = {id(weight): name for name, weight in _trained(model)}
+        self._named = _trained(model)
+        self._built = {id(weight): name for name, weight in self._named}
         self._buffers = _buffers_of(model)
         self._remember()
 
@@ -30,14 +35,23 @@ class Structure:
         self._weights = list(nn.Module.parameters(self._model))
         self._require = [weight.requires_grad for weight in self._weights]
 
-    def changed(self) -> str:
-        """Return what became of the parameters, or of the number of buffers, which a rewind brings back one by one, in
-        words; "" while all are those that were built."""
+    def places(self) -> Places:
+        """Return where the parameters are now, for `changed` after a pass."""
+        return [(weight.data_ptr(), weight.grad) for _, weight in self._named]
+
+    def changed(self, before: Places) -> str:
+        """Return what became of the parameters, their memory or their gradients since `before`, or of the buffers,
+        which a rewind brings back one by one, in words; "" while all are those that were built."""
+        for (name, weight), (place, gradient) in zip(self._named, before, strict=True):
+            if weight.data_ptr() != place:
+                return f"{name} has other memory than before, which the optimizer does not hold; {_WANTED}"
+            if gradient is not None and weight.grad is not gradient:
+                return (
+                    f"the gradient of {name} was taken away, as by zero_grad(); wanted: the loss alone, as the loop "
+                    "clears the gradients"
+                )
         if (now := _buffers_of(self._model)) != self._buffers:
-            return (
-                f"the model has {plural(now, 'buffer', 'buffers')} now, and {self._buffers} when it was built; wanted: "
-                "each one registered as a tensor in build_model"
-            )
+            return f"{_difference(self._buffers, now)}; wanted: each one registered as a tensor in build_model"
         if self._require == [weight.requires_grad for weight in self._weights] and all(map(_holds, self._held)):
             return ""
         now = _trained(self._model)
@@ -54,9 +68,20 @@ class Structure:
         return ""
 
 
-def _buffers_of(model: nn.Module) -> int:
+def _buffers_of(model: nn.Module) -> list[tuple[torch.Size, torch.dtype]]:
     tables = [buffers(module) for module in nn.Module.modules(model)]
-    return sum(value is not None for table in tables for value in table.values())
+    return [(value.shape, value.dtype) for table in tables for value in table.values() if value is not None]
+
+
+def _difference(built: list[tuple[torch.Size, torch.dtype]], now: list[tuple[torch.Size, torch.dtype]]) -> str:
+    if len(built) != len(now):
+        return f"the model has {plural(len(now), 'buffer', 'buffers')} now, and {len(built)} when it was built"
+    was, found = next((was, found) for was, found in zip(built, now, strict=True) if was != found)
+    return f"a buffer is {_in_words(*found)} now, and {_in_words(*was)} when it was built"
+
+
+def _in_words(shape: torch.Size, dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"
 
 
 def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

@@ -16,6 +16,7 @@ from gradstudio.core.history import Activation, Layer
 from gradstudio.core.knobs import KnobError
 from gradstudio.core.studio_file import StudioFile
 from gradstudio.engine import chance
+from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.own_model import trees
 from gradstudio.engine.own_model.data import OwnBatch, OwnData
 from gradstudio.engine.own_model.initialization import initialize
@@ -63,10 +64,10 @@ class OwnModel:
         )
 
     def compute(self, model: nn.Module, batch: Any, knobs: Experiment) -> Computed:
-        (tree,) = batch
+        (tree,), before = batch, self._structure.places()
         with precision.autocast(knobs.precision, self.device):
             loss = self.program.loss(model, tree).float()
-        if changed := self._structure.changed():
+        if changed := self._structure.changed(before):
             raise self.program.error(changed, "compute_loss")
         unknown = loss.detach().new_tensor(math.nan)
         return Computed(loss, lambda: (unknown, torch.zeros_like(unknown)))
@@ -76,6 +77,7 @@ class OwnModel:
 
     def check(self, model: nn.Module, knobs: Experiment) -> None:
         with chance.kept(self.device):
+            chance.put(self._chance, self.device)  # what the file makes at its first call is the same at every start
             batch = self.task.example()
             self.task.check_noise(knobs.problem, batch)
             reason = self._fault(model, batch, knobs)
@@ -96,11 +98,11 @@ class OwnModel:
 
     def _fault(self, model: nn.Module, batch: OwnBatch, knobs: Experiment) -> str:
         """Return why a pass fails, in torch's words; "" where it does not. It leaves no trace in the model."""
-        before = [buffer.clone() for buffer in model.buffers()]
         trained = [weight for _, weight in self.parameters(model)]
         try:
-            loss = self.compute(model, batch, knobs).loss
-            torch.autograd.grad(loss, trained, allow_unused=True)
+            with state_kept(model):
+                loss = self.compute(model, batch, knobs).loss
+                torch.autograd.grad(loss, trained, allow_unused=True)
         except (RuntimeError, NotImplementedError) as fault:
             if out_of_memory(fault):
                 raise
@@ -109,10 +111,6 @@ class OwnModel:
             if knobs.precision.dtype == "fp32":
                 raise
             return str(fault)
-        finally:
-            with torch.no_grad():
-                for buffer, value in zip(model.buffers(), before, strict=True):
-                    buffer.copy_(value)
         return ""
 
     def kept(self, model: nn.Module, knobs: Experiment) -> int:

@@ -1,14 +1,19 @@
-"""Batches of a studio file: tensors, also in tuples, lists and dicts, which may hold plain values too."""
+"""Batches of a studio file: tensors, also in tuples, lists and dicts, which may hold plain values too. A class of
+somebody's own that is a dict or a list as well is none: it may hold more than what it shows, and cannot be made again
+with other tensors in it."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 DEEPEST = 20
 _PLAIN = (bool, int, float, str, type(None))
+_DICTS, _LISTS = (dict, OrderedDict), (list, tuple, torch.Size)
 
 
 def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -16,7 +21,7 @@ def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, dict):
-        return {name: mapped(branch, change) for name, branch in tree.items()}
+        return type(tree)((name, mapped(branch, change)) for name, branch in tree.items())
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(mapped(branch, change) for branch in tree))
     if isinstance(tree, (tuple, list)):
@@ -44,17 +49,30 @@ def first_changed(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def fault(tree: Any) -> str:
     """Return what of a tree is no part of a batch; "" where all is."""
     try:
-        odd = next((leaf for leaf in _leaves(tree) if not isinstance(leaf, (Tensor, *_PLAIN))), None)
+        for leaf in _leaves(tree):
+            if isinstance(leaf, Tensor):
+                if leaf.layout != torch.strided or leaf.is_nested:
+                    return "a sparse or nested tensor"
+            elif not isinstance(leaf, _PLAIN):
+                return type(leaf).__name__
     except RecursionError:
         return f"nested more than {DEEPEST} deep"
-    return "" if odd is None else type(odd).__name__
+    return ""
 
 
 def _leaves(tree: Any, depth: int = 0) -> Iterator[Any]:
     if depth > DEEPEST:
         raise RecursionError
-    if isinstance(tree, (dict, tuple, list)):
-        for branch in tree.values() if isinstance(tree, dict) else tree:
+    if type(tree) in _DICTS:
+        for branch in tree.values():
+            yield from _leaves(branch, depth + 1)
+    elif type(tree) in _LISTS or (isinstance(tree, tuple) and _has_fields(type(tree))):
+        for branch in tree:
             yield from _leaves(branch, depth + 1)
     else:
         yield tree
+
+
+def _has_fields(kind: type) -> bool:
+    """Return whether it is a named tuple, or what torch returns in place of one."""
+    return hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields")

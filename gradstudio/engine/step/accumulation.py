@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from gradstudio.engine.gauges.every_step import ratio
-from gradstudio.engine.models.batch_norms import statistics_kept
+from gradstudio.engine.models.state import state_kept
 from gradstudio.engine.passes.flat import Flat
 from gradstudio.engine.tasks.task import Batch
 
@@ -64,24 +64,23 @@ def join(batches: Sequence[Batch]) -> Batch:
 def gradient_of(
     model: nn.Module, parameters: Sequence[Parameter], batch: Any, loss: Callable[[Any], Tensor]
 ) -> list[Tensor]:
-    """Return the gradient of `loss` of one batch, without a trace: .grad and the running statistics of batch norms stay
-    as they are."""
-    with statistics_kept(model):
-        value = loss(batch)
-    grads = torch.autograd.grad(value, parameters, allow_unused=True)
-    return [
-        torch.zeros_like(parameter) if grad is None else grad for parameter, grad in zip(parameters, grads, strict=True)
-    ]
+    """Return the gradient of `loss` of one batch, without a trace: .grad and the model's state stay as they are."""
+    return summed_gradient(model, parameters, [batch], loss)
 
 
 def summed_gradient(
     model: nn.Module, parameters: Sequence[Parameter], batches: Sequence[Any], loss: Callable[[Any], Tensor]
 ) -> list[Tensor]:
-    """Return the sum of the gradients of each micro-batch's `loss`, computed one after the other, without a trace."""
-    total = gradient_of(model, parameters, batches[0], loss)
-    for batch in batches[1:]:
-        for added, grad in zip(total, gradient_of(model, parameters, batch, loss), strict=True):
-            added += grad
+    """Return the sum of the gradients of each micro-batch's `loss`, computed one after the other, without a trace. Each
+    pass begins with the state of the model that the one before has left. A sparse gradient is made dense, as .grad
+    is."""
+    with state_kept(model):
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        for batch in batches:
+            grads = torch.autograd.grad(loss(batch), parameters, allow_unused=True)
+            for added, grad in zip(total, grads, strict=True):
+                if grad is not None:
+                    added += grad
     return total
 
 

@@ -14,7 +14,7 @@ _TREES = '''def with_tensors(batch, change):
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, dict):
-        return {name: with_tensors(part, change) for name, part in batch.items()}
+        return type(batch)((name, with_tensors(part, change)) for name, part in batch.items())
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(with_tensors(part, change) for part in batch))
     if isinstance(batch, (tuple, list)):
@@ -62,7 +62,7 @@ sys.modules[__name__] = sys.modules["__main__"]"""
 
 def _future_imports(file: StudioFile) -> tuple[list[str], str]:
     """Return the imports from __future__, which must come first in a program, and the text without them."""
-    lines, found = file.text.replace("\r\n", "\n").split("\n"), []
+    lines, found = re.split("\r\n?|\n", file.text), []  # as Python counts them
     for node in ast.parse(file.text).body:
         if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
             continue

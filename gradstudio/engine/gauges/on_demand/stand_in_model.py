@@ -48,6 +48,9 @@ class Standin:
             mine.copy_(its)
         for mine, its in zip(self.model.buffers(), trainer.model.buffers(), strict=True):
             mine.copy_(its)
+        for mine, its in zip(self.model.parameters(), trainer.model.parameters(), strict=True):
+            if not its.requires_grad:  # a studio file may change it
+                mine.copy_(its)
 
     def loss(self, batch: Any) -> Tensor:
         """Return what the run minimizes, for one batch."""
@@ -154,4 +157,4 @@ def _apart(task: Any, other: Callable[[torch.Generator], torch.Generator]) -> An
 
 
 def _joined(parts: tuple[Tensor, ...]) -> Tensor:
-    return torch.cat([part.flatten() for part in parts])
+    return torch.cat([part.to_dense().flatten() for part in parts])  # that of an embedding may be sparse
