@@ -246,7 +246,7 @@ BAD = {
     ),
     "a sparse buffer": (
         "self.drop = ", "self.register_buffer('near', torch.eye(3).to_sparse())\n        self.drop = ",
-        "line 29: near is a sparse or nested buffer; wanted: a dense tensor",
+        "line 30: near is a sparse or nested buffer; wanted: a dense tensor",
     ),
     "a batch that is taken apart": (
         'batch["labels"][0]', 'batch["labels"].pop()',

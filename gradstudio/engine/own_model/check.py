@@ -120,7 +120,7 @@ def check(file: StudioFile, knobs: Experiment) -> None:
         if time.monotonic() - begun < LONG:
             _check_that_it_begins_alike(subject, model, batch, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
-        before = chance.states("cpu")
+        before, given = chance.states("cpu"), [tensor.clone() for tensor in trees.tensors(batch)]
         for _, weight in subject.parameters(model):
             weight.grad = torch.zeros_like(weight)  # as in training
         with state_kept(model):
@@ -142,7 +142,7 @@ def _check_that_it_repeats(
     """Raise StudioFileError where the loss of the same batch, whose tensors were `given`, is another one now."""
     program = subject.program
     changes_it = program.error(
-        "compute_loss changes the batch that it is given; wanted: the batch as it was, which a measurement may use again",
+        "compute_loss changes the batch that it is given; wanted: the batch as it was, as it may be used again",
         "compute_loss",
     )
     try:
