@@ -24,6 +24,7 @@ from gradstudio.engine.torch_internals import parts
 from gradstudio.engine.torch_internals.autograd_nodes import version_of
 from gradstudio.engine.torch_internals.entry_points import are_plain_floats, entry_points
 from gradstudio.session.library.store import MOST_LAYERS
+from gradstudio.watching.host_copies import HostCopies
 from gradstudio.watching.waiting_rows import Spare
 
 
@@ -105,7 +106,7 @@ class Parameters:
         self._look = _see_nothing if self._asked is None else self._asked.look
         # A loop cannot ask whether a gradient is to be negated as it is read; autograd gives such of one entry only.
         self._single = [tensor for tensor in self.tensors if tensor.numel() == 1]
-        self._copies: dict[tuple[int, str], Tensor] = {}
+        self._copies = {what: HostCopies(self._numels) for what in self._at}
 
     def marks(self) -> list[int]:
         """Return a number for each gradient that changes whenever torch writes to it; -1 for one that is not there."""
@@ -247,7 +248,8 @@ class Parameters:
             room = self._room[what]
             self._write(room.data, 0, *where)
             return where, room
-        found = [0 if tensor is None else self._place(index, tensor, what) for index, tensor in enumerate(tensors)]
+        there = [None if each is None or self._is_gone(index, each) else each for index, each in enumerate(tensors)]
+        found = self._copies[what].readable(there)
         return (where if found == where else []), np.array(found, np.int64)
 
     def _where(self, tensors: Sequence[Tensor | None]) -> list[int]:
@@ -264,21 +266,8 @@ class Parameters:
                     return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
         return []
 
-    def _place(self, index: int, tensor: Tensor, what: str) -> int:
-        if tensor.numel() != self._numels[index] or _lacks_memory(tensor):
-            return 0
-        return tensor.data_ptr() if _is_readable(tensor) else self._copied(index, tensor, what)
-
-    def _copied(self, index: int, tensor: Tensor, what: str) -> int:
-        """Return where a copy lies that the loops can read."""
-        if tensor.layout is not torch.strided:
-            tensor = tensor.detach().to_dense()
-        copy = self._copies.get((index, what))
-        if copy is None or copy.shape != tensor.shape:
-            copy = self._copies[index, what] = torch.empty(tensor.shape, dtype=torch.float32, device="cpu")
-        with torch.no_grad():
-            copy.copy_(tensor.detach())
-        return copy.data_ptr()
+    def _is_gone(self, index: int, tensor: Tensor) -> bool:
+        return tensor.numel() != self._numels[index] or _lacks_memory(tensor)
 
 
 def asked_in_loops(tensors: Sequence[Tensor]) -> Addresses | None:
@@ -306,8 +295,3 @@ def _lacks_memory(tensor: Tensor) -> bool:
     """Return whether there is nothing that could be read: of a tensor that wraps others, or whose memory is freed."""
     has_entries = tensor.layout is torch.strided and tensor.numel() > 0
     return has_entries and tensor.device.type in ("cpu", "meta") and not _pointer(tensor)
-
-
-def _is_readable(tensor: Tensor) -> bool:
-    """Return whether the compiled loops can read a tensor where it lies."""
-    return tensor.layout is torch.strided and tensor.is_contiguous() and are_plain_floats([tensor])

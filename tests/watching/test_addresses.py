@@ -17,6 +17,8 @@ from gradstudio.core.history import COLUMNS, LAYER_METRICS
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.gauges.addresses import GRADIENTS, SAME_GRADIENTS, TENSORS, Addresses
 from gradstudio.engine.torch_internals import entry_points, parts
+from gradstudio.watching import host_copies
+from gradstudio.watching import parameters as measured
 from gradstudio.watching.parameters import Parameters
 from gradstudio.watching.watched import Watched
 
@@ -148,7 +150,7 @@ def test_a_weight_that_is_negated_as_it_is_read_is_copied() -> None:
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
 @pytest.mark.parametrize("to_none", [True, False])
-def test_rows_are_the_same_bits_where_torch_cannot_be_asked(
+def test_rows_are_the_same_bits_where_torch_cannot_be_asked_and_where_all_is_copied(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, optimizer: Any, to_none: bool
 ) -> None:
     names = [name for name in COLUMNS if name != "step_seconds"]
@@ -171,6 +173,10 @@ def test_rows_are_the_same_bits_where_torch_cannot_be_asked(
 
     with_loops = trained()
     monkeypatch.setattr(entry_points.ENTRY_POINTS, "_found", None)
+    assert trained() == with_loops
+    monkeypatch.setattr(host_copies, "is_on_host", lambda tensor: False)  # as those of a GPU, which are copied
+    for module in (host_copies, measured):
+        monkeypatch.setattr(module, "are_plain_floats", lambda tensors: False)
     assert trained() == with_loops
 
 
