@@ -65,13 +65,18 @@ def footprints_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_training_thread_is_left() -> Iterator[None]:
-    """Fail a test that leaves a training thread running. One that was told to stop may finish its step."""
+    """Fail a test that leaves a training thread running. One that was told to stop may finish its step. The tests that
+    come after would wait for one that goes on, as only one trains at a time."""
     yield
     left = [thread for thread in threading.enumerate() if thread.name.startswith("training ")]
     for thread in left:
         thread.join(PATIENCE)
-    running = [thread.name for thread in left if thread.is_alive()]
-    assert not running, f"left running: {', '.join(running)}"
+    running = [thread for thread in left if thread.is_alive()]
+    if running:
+        from gradstudio.session.running import left_behind
+    for thread in running:
+        left_behind.end(thread)
+    assert not running, f"left running: {', '.join(thread.name for thread in running)}"
 
 
 @pytest.fixture
