@@ -142,7 +142,7 @@ def _allocated_on_cuda(experiment: Experiment) -> int | None:
 
     if not torch.cuda.is_available():
         return None
-    # What cuBLAS keeps for itself from the first product of each pass on is no step's.
+    # cuBLAS takes room for itself at the first product of each pass; no step is charged for it.
     torch.nn.Linear(8, 8, device="cuda")(torch.ones(8, 8, device="cuda")).sum().backward()
     subject, count = BuiltIn(experiment, "cuda"), experiment.accumulation.steps
     before = torch.cuda.memory_allocated()

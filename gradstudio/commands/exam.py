@@ -73,14 +73,15 @@ def new(
         raise WrongRequest(f"{out} is there already; name another with --out")
     for name in [*(lock or []), *(show or [])]:
         check_name(name)
-    output.check_folder(out.parent)  # before anything is trained for nothing
     if source == RANDOM:
         given = {"--title": title, "--cause": cause, "--fix": fix, "--changes": changes, "--lock": lock, "--show": show}
         if odd := [name for name, value in given.items() if value]:
             raise WrongRequest(f"{odd[0]} does not go with a random exam; allowed: --seed, --tries, --out")
+        output.check_folder(out.parent)  # before anything is trained for nothing
         exam = exam_making.drawn(seed, _train, complain, tries=tries)
     else:
         asked = requested(source, library, None, None, {}, beginning=True)
+        output.check_folder(out.parent)
         exam = exam_making.of(
             asked.preset, seed, _train, complain, title=title, cause=cause, fix=fix or (), changes=changes,
             tries=tries, locked=lock or (), shown=show or (),

@@ -147,7 +147,7 @@ class Exam(_Part):
         own, highest = experiment.run.seed, KNOBS["run.seed"].maximum
         for seed in hidden.aims:
             if not (seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED and int(seed) <= highest):
-                raise KnobError("a seed of its fix is no seed")
+                raise KnobError("one of the seeds of its fix is not a valid seed")
         if len(set(map(int, hidden.aims))) < SEEDS or own not in map(int, hidden.aims):
             raise KnobError("the seeds of its fix are not those of its run")
 

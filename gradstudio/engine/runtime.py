@@ -29,7 +29,7 @@ def prepare(deterministic: bool) -> None:
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
     device_kernels.leave_fresh_memory_alone()
-    # The weights lie in one flat tensor (passes/flat.py) with gaps that cuDNN has not, so it copies them at each pass.
+    # The weights lie in one flat tensor (passes/flat.py) with gaps, which cuDNN does not allow, so it copies them.
     warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
     _preparations += 1
 

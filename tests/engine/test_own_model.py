@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from pathlib import Path
 
 import pytest
@@ -239,7 +239,7 @@ BAD = {
     "no tensor": ('return {"points"', 'return {"size": 3} or {"points"', "line 33: get_batch returned no tensor"),
     "a dict of its own": (
         'return {"points": points, ', 'return type("Batch", (dict,), {})({"points": points}) or {"points": points, ',
-        "line 33: get_batch returned Batch; wanted: tensors, also in tuples, lists or dicts",
+        "line 33: get_batch returned Batch; wanted: dense tensors, also in tuples, lists or dicts",
     ),
     "a sparse batch": (
         'return {"points"', 'return {"sparse": points.to_sparse(), "points"', "line 33: get_batch returned a sparse or nested",
@@ -328,11 +328,11 @@ BAD = {
     ),
     "zero_grad": (
         "    return F.cross", "    model.zero_grad()\n    return F.cross",
-        "line 38: the gradient of unused was taken away, as by zero_grad(); wanted: the loss alone, as the loop clears",
+        "line 38: the gradients were changed, as by backward() or zero_grad(); wanted: the loss alone",
     ),
     "its own backward": (
         "    return F.cross", "    F.cross_entropy(model(batch['points']), batch['labels'][0]).backward()\n    return F.cross",
-        "line 38: compute_loss calls backward(); wanted: the loss alone",
+        "line 38: the gradients were changed, as by backward() or zero_grad(); wanted: the loss alone",
     ),
     "a wrong backward": ("+ 0 * step", "+ model.unused.sum() + model.unused.data.zero_().sum()", ""),
 }  # fmt: skip
@@ -412,7 +412,17 @@ def test_the_steps_after_which_rules_look_tell_what_the_loss_does_not_use(tmp_pa
             "model.norm.num_batches_tracked = torch.zeros(1)",
             "a buffer is float32 of shape (1,) now, and int64 of shape () when it was built",
         ),
-        ("model.zero_grad()", "the gradient of unused was taken away, as by zero_grad()"),
+        ("model.zero_grad()", "the gradients were changed, as by backward() or zero_grad()"),
+        ("model.zero_grad(set_to_none=False)", "the gradients were changed, as by backward() or zero_grad()"),
+        ("model.first.weight.sum().backward()", "the gradients were changed, as by backward() or zero_grad()"),
+        (
+            "model.teacher = nn.Linear(2, 2).requires_grad_(False)",
+            "the model has 4 parameters that are not trained now, and 2 when it was built",
+        ),
+        (
+            "model.frozen.bias.data = torch.zeros(1)",
+            "a parameter that is not trained is float32 of shape (1,) now, and float32 of shape (2,) when it was built",
+        ),
         (
             "model.unused.data = torch.zeros(3)",
             "unused has other memory than before, which the optimizer does not hold",
@@ -483,6 +493,8 @@ def test_trees_keep_their_kinds() -> None:
     assert found["a"].tolist() == [2, 2] and found["b"][2][0].tolist() == [1, 1, 1] and found["b"][2][1] == "x"
     assert [tensor.numel() for tensor in trees.tensors(tree)] == [2, 3]
     assert trees.fault(tree) == "" and trees.fault({"a": object()}) == "object"
+    counted = trees.mapped(defaultdict(list, a=torch.ones(1)), torch.clone)
+    assert trees.fault(defaultdict(list, a=torch.ones(1))) == "" and type(counted) is dict and counted["a"] == 1
     ordered = OrderedDict(x=torch.ones(1), size=torch.ones(2, 3).shape, found=torch.ones(2).sort())
     assert trees.fault(ordered) == "" and len(trees.tensors(ordered)) == 3
     again = trees.mapped(ordered, torch.clone)

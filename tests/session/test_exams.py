@@ -206,8 +206,8 @@ def test_what_is_packed_is_bounded(exam: tuple[Path, Exam], tmp_path: Path) -> N
     for bad, why in (
         (hidden.model_copy(update={"knobs": {**hidden.knobs, "run.steps": 10_000_000}}), "run.steps"),
         (hidden.model_copy(update={"right": 7}), "not among the choices"),
-        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "x": 0.5}}), "no seed"),
-        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "9" * 5000: 0.5}}), "no seed"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "x": 0.5}}), "not a valid seed"),
+        (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "9" * 5000: 0.5}}), "not a valid seed"),
         (hidden.model_copy(update={"aims": {"1": 0.5, "2": 0.5, "02": 0.5}}), "not those of its run"),
         (hidden.model_copy(update={"fix": ["x" * 300] * 2_000}), "damaged"),
     ):
@@ -258,6 +258,14 @@ def test_what_no_exam_can_have_is_refused_before_anything_is_trained(texts: list
     preset = Preset(id="x", title="x", experiment=Experiment().with_texts(texts))
     with pytest.raises(ExamError, match=why):
         exam_making.of(preset, 1, lambda run: pytest.fail("trained"), str, **asked)
+
+
+def test_a_fix_that_is_looked_for_leaves_what_is_locked() -> None:
+    preset = Preset(id="x", title="x", experiment=Experiment().with_texts(["optimizer.lr=60", "run.steps=60"]))
+    for locked, fix in (([], "optimizer.lr=0.17"), (["optimizer.lr"], "clipping.kind=norm")):
+        told: list[str] = []
+        made = exam_making.of(preset, 1, train, told.append, cause="x", locked=locked)
+        assert made.hidden.fix == [fix] and told[1:] == [f"the fix {fix}"]
 
 
 def test_a_section_is_locked_but_for_the_knobs_of_the_fix() -> None:

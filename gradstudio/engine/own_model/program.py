@@ -75,7 +75,7 @@ class Program:
     def batch(self, batch_size: int, generator: torch.Generator) -> Any:
         """Draw a batch; StudioFileError where it is none."""
         batch = self._call("get_batch", batch_size, generator)
-        wanted = "wanted: tensors, also in tuples, lists or dicts"
+        wanted = "wanted: dense tensors, also in tuples, lists or dicts"
         if odd := trees.fault(batch):
             raise self.error(f"get_batch returned {odd}; {wanted}", "get_batch")
         if not trees.tensors(batch):

@@ -3,6 +3,7 @@ those: one that comes in the place of another, or beside them, would never be tr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
@@ -10,16 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from gradstudio.core.text import plural
+from gradstudio.engine.torch_internals.autograd_nodes import version_of
 from gradstudio.engine.torch_internals.module_tables import buffers, registered
 
 _WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
 
 
-Places = list[tuple[int, Tensor | None]]  # where the numbers of each parameter lie, and its gradient
+Places = list[tuple[int, Tensor | None, int]]  # where each parameter lies, its gradient, and the version of that
+Kinds = list[tuple[torch.Size, torch.dtype]]
 
 
 class Structure:
-    """The parameters of a model that are trained, and its buffers, as they were when it was built."""
+    """The parameters and the buffers of a model, as they were when it was built."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -27,6 +30,7 @@ class Structure:
         self._built = {id(weight): name for name, weight in self._named}
         self._buffers = _buffers_of(model)
         self._remember()
+        self._kinds_of_others = _kinds(self._others)
 
     def _remember(self) -> None:
         """Keep what each module holds, so that a look at every pass costs little beside the pass."""
@@ -34,24 +38,28 @@ class Structure:
         self._held = [(table, tuple(table.values())) for module in modules for table in registered(module)]
         self._weights = list(nn.Module.parameters(self._model))
         self._require = [weight.requires_grad for weight in self._weights]
+        self._others = [weight for weight in self._weights if id(weight) not in self._built]  # that are not trained
 
     def places(self) -> Places:
         """Return where the parameters are now, for `changed` after a pass."""
-        return [(weight.data_ptr(), weight.grad) for _, weight in self._named]
+        return [
+            (weight.data_ptr(), grad := weight.grad, -1 if grad is None else version_of(grad))
+            for _, weight in self._named
+        ]
 
     def changed(self, before: Places) -> str:
-        """Return what became of the parameters, their memory or their gradients since `before`, or of the buffers,
-        which a rewind brings back one by one, in words; "" while all are those that were built."""
-        for (name, weight), (place, gradient) in zip(self._named, before, strict=True):
+        """Return what became of the parameters, their memory or their gradients since `before`, or of the buffers and
+        what is not trained, which a rewind brings back one by one, in words; "" while all are those that were built."""
+        for (name, weight), (place, gradient, version) in zip(self._named, before, strict=True):
             if weight.data_ptr() != place:
                 return f"{name} has other memory than before, which the optimizer does not hold; {_WANTED}"
-            if gradient is not None and weight.grad is not gradient:
-                return (
-                    f"the gradient of {name} was taken away, as by zero_grad(); wanted: the loss alone, as the loop "
-                    "clears the gradients"
-                )
-        if (now := _buffers_of(self._model)) != self._buffers:
-            return f"{_difference(self._buffers, now)}; wanted: each one registered as a tensor in build_model"
+            if gradient is not None and (weight.grad is not gradient or version_of(gradient) != version):
+                return "the gradients were changed, as by backward() or zero_grad(); wanted: the loss alone"
+        if (buffers_now := _buffers_of(self._model)) != self._buffers:
+            told = _difference("buffer", "buffers", self._buffers, buffers_now)
+            return f"{told}; wanted: each one registered as a tensor in build_model"
+        if told := self._others_changed():
+            return told
         if self._require == [weight.requires_grad for weight in self._weights] and all(map(_holds, self._held)):
             return ""
         now = _trained(self._model)
@@ -65,19 +73,29 @@ class Structure:
         if gone := next((name for place, name in self._built.items() if place not in ids | weights), ""):
             return f"{gone} is no parameter of the model any more, and the optimizer still holds it; {_WANTED}"
         self._remember()  # other names for the same parameters, or one that was frozen
-        return ""
+        return self._others_changed()
+
+    def _others_changed(self) -> str:
+        if (now := _kinds(self._others)) == self._kinds_of_others:
+            return ""
+        what = "parameter that is not trained", "parameters that are not trained"
+        return f"{_difference(*what, self._kinds_of_others, now)}; wanted: each one made in build_model"
 
 
-def _buffers_of(model: nn.Module) -> list[tuple[torch.Size, torch.dtype]]:
+def _buffers_of(model: nn.Module) -> Kinds:
     tables = [buffers(module) for module in nn.Module.modules(model)]
-    return [(value.shape, value.dtype) for table in tables for value in table.values() if value is not None]
+    return _kinds([value for table in tables for value in table.values() if value is not None])
 
 
-def _difference(built: list[tuple[torch.Size, torch.dtype]], now: list[tuple[torch.Size, torch.dtype]]) -> str:
+def _kinds(tensors: Sequence[Tensor]) -> Kinds:
+    return [(tensor.shape, tensor.dtype) for tensor in tensors]
+
+
+def _difference(one: str, several: str, built: Kinds, now: Kinds) -> str:
     if len(built) != len(now):
-        return f"the model has {plural(len(now), 'buffer', 'buffers')} now, and {len(built)} when it was built"
+        return f"the model has {plural(len(now), one, several)} now, and {len(built)} when it was built"
     was, found = next((was, found) for was, found in zip(built, now, strict=True) if was != found)
-    return f"a buffer is {_in_words(*found)} now, and {_in_words(*was)} when it was built"
+    return f"a {one} is {_in_words(*found)} now, and {_in_words(*was)} when it was built"
 
 
 def _in_words(shape: torch.Size, dtype: torch.dtype) -> str:

@@ -4,7 +4,7 @@ with other tensors in it."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 DEEPEST = 20
 _PLAIN = (bool, int, float, str, type(None))
-_DICTS, _LISTS = (dict, OrderedDict), (list, tuple, torch.Size)
+_DICTS, _LISTS = (dict, OrderedDict, defaultdict), (list, tuple, torch.Size)
 
 
 def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -21,7 +21,8 @@ def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, dict):
-        return type(tree)((name, mapped(branch, change)) for name, branch in tree.items())
+        kind = dict if isinstance(tree, defaultdict) else type(tree)
+        return kind((name, mapped(branch, change)) for name, branch in tree.items())
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(mapped(branch, change) for branch in tree))
     if isinstance(tree, (tuple, list)):

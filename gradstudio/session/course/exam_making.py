@@ -89,18 +89,19 @@ def of(
         raise ExamError("an exam has one process; allowed: distributed.ranks = 1")
     title, cause = clean(title.strip()), clean(cause.strip())
     _check_asked(experiment, title, cause, fix)
+    held = (*locked, *shown)
+    if odd := _changed_by(fix, held):
+        raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
     timeline = tuple((change.step, change.knob, change.value) for change in preset.timeline)
     tell("the run as it stands")
     run = _trained(experiment, timeline, {}, experiment.run.seed, train)
     found = [each for each in ranked(run) if each.severity != "info"]
     if not (cause or found):
         raise ExamError("nothing is wrong with this run as it stands; an exam needs one that breaks")
-    given = [list(fix)] if fix else list(_fixes(found, preset))
+    given = [list(fix)] if fix else [texts for texts in _fixes(found, preset) if not _changed_by(texts, held)]
     for texts in given:
         tell(f"the fix {' '.join(texts)}")
         values = dict(parse_assignment(text) for text in texts)
-        if odd := [name for name in (*locked, *shown) if name in values]:
-            raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
         right = cause or _cause_of(found, preset, values)
         aims = _aims(experiment, timeline, values, train)
         if aims is not None:
@@ -133,6 +134,12 @@ def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[s
         raise ExamError(f"run.seed = {seed} leaves no {SEEDS} seeds to try; allowed: at most {LAST_SEED}")
     if len(fix) > MOST_FIXED:
         raise ExamError(f"the fix changes {len(fix)} knobs; allowed: at most {MOST_FIXED}")
+
+
+def _changed_by(fix: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return which of these knobs a fix changes."""
+    values = dict(parse_assignment(text) for text in fix)
+    return [name for name in names if name in values]
 
 
 def holds(run: Run, aim: float) -> bool:

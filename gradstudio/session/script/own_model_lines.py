@@ -14,7 +14,8 @@ _TREES = '''def with_tensors(batch, change):
     if isinstance(batch, torch.Tensor):
         return change(batch)
     if isinstance(batch, dict):
-        return type(batch)((name, with_tensors(part, change)) for name, part in batch.items())
+        kind = dict if hasattr(batch, "default_factory") else type(batch)
+        return kind((name, with_tensors(part, change)) for name, part in batch.items())
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(with_tensors(part, change) for part in batch))
     if isinstance(batch, (tuple, list)):
