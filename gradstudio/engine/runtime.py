@@ -29,8 +29,8 @@ def prepare(deterministic: bool) -> None:
     torch.backends.cudnn.deterministic = deterministic
     torch.backends.cudnn.benchmark = False
     device_kernels.leave_fresh_memory_alone()
-    # The weights lie in one flat tensor (passes/flat.py) with gaps, which cuDNN does not allow, so it copies them.
-    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+    if torch.cuda.is_available():  # the weights lie in one tensor with gaps (passes/flat.py), so cuDNN copies them
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
     _preparations += 1
 
 

@@ -30,6 +30,7 @@ from gradstudio.engine.own_model import shared_state, trees
 from gradstudio.engine.own_model.line_at_work import LineAtWork, in_words, line_at_work, line_of_fault
 from gradstudio.engine.own_model.program import WENT_ON, told
 from gradstudio.engine.own_model.subject import OwnModel
+from gradstudio.engine.passes.flat import Flat
 
 ROOM = 0.7  # share of the free memory that a file may take in the check
 LONG = 10  # seconds of a file that is not run a second time, as it would take too much of the limit
@@ -121,8 +122,7 @@ def check(file: StudioFile, knobs: Experiment) -> None:
             _check_that_it_begins_alike(subject, model, batch, knobs)
         subject.task.check_noise(knobs.problem, subject.task.example())
         before, given = chance.states("cpu"), [tensor.clone() for tensor in trees.tensors(batch)]
-        for _, weight in subject.parameters(model):
-            weight.grad = torch.zeros_like(weight)  # as in training
+        Flat(subject.parameters(model))  # gives them gradients, as in training
         with state_kept(model):
             loss = subject.compute(model, (batch,), knobs).loss
             loss.backward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,16 @@ from gradstudio.engine.torch_internals.module_tables import buffers, registered
 
 _WANTED = "wanted: the parameters that build_model made, changed in place under torch.no_grad()"
 
-
-Places = list[tuple[int, Tensor | None, int]]  # where each parameter lies, its gradient, and the version of that
 Kinds = list[tuple[torch.Size, torch.dtype]]
+
+
+class Places(NamedTuple):
+    """Where each parameter that is trained lies, its gradient, and a number that changes whenever torch writes to a
+    gradient. One is enough for all of them: they are views of one tensor (passes/flat.py)."""
+
+    addresses: list[int]
+    gradients: list[Tensor | None]
+    version: int
 
 
 class Structure:
@@ -26,8 +33,9 @@ class Structure:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._named = _trained(model)
-        self._built = {id(weight): name for name, weight in self._named}
+        named = _trained(model)
+        self._trained = [weight for _, weight in named]
+        self._built = {id(weight): name for name, weight in named}
         self._buffers = _buffers_of(model)
         self._remember()
         self._kinds_of_others = _kinds(self._others)
@@ -42,19 +50,21 @@ class Structure:
 
     def places(self) -> Places:
         """Return where the parameters are now, for `changed` after a pass."""
-        return [
-            (weight.data_ptr(), grad := weight.grad, -1 if grad is None else version_of(grad))
-            for _, weight in self._named
-        ]
+        gradients = [weight.grad for weight in self._trained]
+        first = next((gradient for gradient in gradients if gradient is not None), None)
+        version = -1 if first is None else version_of(first)
+        return Places(list(map(Tensor.data_ptr, self._trained)), gradients, version)
 
     def changed(self, before: Places) -> str:
         """Return what became of the parameters, their memory or their gradients since `before`, or of the buffers and
         what is not trained, which a rewind brings back one by one, in words; "" while all are those that were built."""
-        for (name, weight), (place, gradient, version) in zip(self._named, before, strict=True):
-            if weight.data_ptr() != place:
-                return f"{name} has other memory than before, which the optimizer does not hold; {_WANTED}"
-            if gradient is not None and (weight.grad is not gradient or version_of(gradient) != version):
-                return "the gradients were changed, as by backward() or zero_grad(); wanted: the loss alone"
+        after = self.places()
+        if after.addresses != before.addresses:
+            pairs = zip(self._built.values(), after.addresses, before.addresses, strict=True)
+            name = next(name for name, now, then in pairs if now != then)
+            return f"{name} has other memory than before, which the optimizer does not hold; {_WANTED}"
+        if after.version != before.version or not all(map(is_, after.gradients, before.gradients)):
+            return "the gradients were changed, as by backward() or zero_grad(); wanted: the loss alone"
         if (buffers_now := _buffers_of(self._model)) != self._buffers:
             told = _difference("buffer", "buffers", self._buffers, buffers_now)
             return f"{told}; wanted: each one registered as a tensor in build_model"
@@ -78,8 +88,8 @@ class Structure:
     def _others_changed(self) -> str:
         if (now := _kinds(self._others)) == self._kinds_of_others:
             return ""
-        what = "parameter that is not trained", "parameters that are not trained"
-        return f"{_difference(*what, self._kinds_of_others, now)}; wanted: each one made in build_model"
+        one, several = "parameter that is not trained", "parameters that are not trained"
+        return f"{_difference(one, several, self._kinds_of_others, now)}; wanted: each one made in build_model"
 
 
 def _buffers_of(model: nn.Module) -> Kinds:

@@ -88,10 +88,8 @@ def of(
     if experiment.distributed.ranks > 1:
         raise ExamError("an exam has one process; allowed: distributed.ranks = 1")
     title, cause = clean(title.strip()), clean(cause.strip())
-    _check_asked(experiment, title, cause, fix)
     held = (*locked, *shown)
-    if odd := _changed_by(fix, held):
-        raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
+    _check_asked(experiment, title, cause, fix, held)
     timeline = tuple((change.step, change.knob, change.value) for change in preset.timeline)
     tell("the run as it stands")
     run = _trained(experiment, timeline, {}, experiment.run.seed, train)
@@ -102,9 +100,9 @@ def of(
     for texts in given:
         tell(f"the fix {' '.join(texts)}")
         values = dict(parse_assignment(text) for text in texts)
-        right = cause or _cause_of(found, preset, values)
         aims = _aims(experiment, timeline, values, train)
         if aims is not None:
+            right = cause or _cause_of(found, preset, values)
             random = np.random.default_rng([zlib.crc32(b"exam"), seed])
             text, place = causes.choices(right, random)
             allowed = changes or min(len(values) + SPARE, MOST_FIXED)
@@ -122,8 +120,9 @@ def of(
     )
 
 
-def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[str]) -> None:
-    """Raise ExamError for what no exam can have, before anything is trained."""
+def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[str], held: Sequence[str]) -> None:
+    """Raise ExamError for what no exam can have, before anything is trained. `held`: the knobs and sections that are
+    locked or shown."""
     for name, text, most in (("title", title, LONGEST_TITLE), ("cause", cause, LONGEST_CHOICE)):
         if len(text) > most:
             raise ExamError(f"the {name} has {len(text):,} characters; allowed: at most {most}")
@@ -134,6 +133,8 @@ def _check_asked(experiment: Experiment, title: str, cause: str, fix: Sequence[s
         raise ExamError(f"run.seed = {seed} leaves no {SEEDS} seeds to try; allowed: at most {LAST_SEED}")
     if len(fix) > MOST_FIXED:
         raise ExamError(f"the fix changes {len(fix)} knobs; allowed: at most {MOST_FIXED}")
+    if odd := _changed_by(fix, held):
+        raise ExamError(f"{odd[0]} is a knob of the fix, so it can be neither locked nor shown")
 
 
 def _changed_by(fix: Sequence[str], names: Sequence[str]) -> list[str]:
