@@ -137,7 +137,7 @@ class FixRow(QFrame):
         if (mark, role, text) != self._said:
             self._said, self._role = (mark, role, text), role
             self.mark.setText(mark)
-            self.what.setText(text)
+            self.what.setText(text.replace(" %", "\N{NO-BREAK SPACE}%"))
             self.what.setToolTip(trial.message)
             self.setAccessibleName(f"{self.name.text()}: {' '.join(text.split())}")
             self.restyle()
