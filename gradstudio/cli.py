@@ -6,9 +6,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated, NoReturn
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.main
 
 from gradstudio.commands import (
     branch,
@@ -71,7 +73,7 @@ def main() -> NoReturn:
 def _carry_out() -> int:
     """Carry out what the command line asks for, and return the exit code."""
     try:
-        code = app(standalone_mode=False) or 0
+        code = _commands()(standalone_mode=False) or 0
         sys.stdout.flush()
         return code
     except typer.Abort:  # of a question
@@ -83,6 +85,12 @@ def _carry_out() -> int:
         if os.environ.get("GRADSTUDIO_DEBUG"):
             raise
         return _report_fault(fault)
+
+
+@cache
+def _commands() -> Any:
+    """Return all commands as they are called; `app` itself would make them anew at each call."""
+    return typer.main.get_command(app)
 
 
 @app.callback(invoke_without_command=True)

@@ -22,7 +22,7 @@ class Diagnosis:
 
     def copy(self) -> Diagnosis:
         """Return the diagnosis as it stands, to go on with by itself."""
-        return Diagnosis(copy.deepcopy(self.rules), copy.copy(self.progress))
+        return Diagnosis(list(map(copy.copy, self.rules)), copy.copy(self.progress))
 
     def conclude(self, history: History, accuracy: float) -> Iterator[Finding]:
         """Yield what the rules find in the accuracy on the test set at the end of the run."""

@@ -14,7 +14,8 @@ from gradstudio.core.history import History
 class Rule(Protocol):
     """Reads the rows since its last call and returns its finding as it now stands, or None. It may be asked at every
     step. It must be asked at every step where `every_row` is set, and otherwise where the history says that a look is
-    due or that its latest row is not finite."""
+    due or that its latest row is not finite. What it knows is in values that are replaced and never changed, so that a
+    shallow copy goes on by itself."""
 
     rule: ClassVar[str]
     every_row: ClassVar[bool]

@@ -152,14 +152,13 @@ class _Places:
         found_there, written = set(), set()
         for number, call in enumerate(calls):
             written |= {storage_of(tensor) for tensor in call.written}
-            found_there |= {storage_of(tensor) for tensor in call.taken if storage_of(tensor) not in self._makers}
-            for result in call.results:
-                key = storage_of(result)
+            found_there |= {key for key in call.taken_in if key not in self._makers}
+            for key, result in zip(call.made_in, call.results, strict=True):
                 if key not in found_there and key not in self._makers:
                     self._makers[key], self._first[key] = call, number
                     self._sizes[key], self._dtypes[key] = result.untyped_storage().nbytes(), result.dtype
-            for tensor in (*call.taken, *call.results):
-                self._last[storage_of(tensor)] = number
+            for key in (*call.taken_in, *call.made_in):
+                self._last[key] = number
         self._constant = {
             key
             for key, call in self._makers.items()
@@ -227,26 +226,26 @@ class _Places:
             yield Operation(_let_go, (self.taken_over[key],), name=LET_GO)
 
     def _again(self, call: Call) -> Operation | None:
-        if torch.Tag.inplace_view in call.function.tags or call.name in _EMPTY:
+        declared = call.declared
+        if declared.makes_view or call.name in _EMPTY:
             return None
-        made = [result for result in call.results if self._makers.get(storage_of(result)) is call]
-        args, kwargs = with_each((call.args, call.kwargs), self.of)
-        schema, function = seen_operations.schema(call.function), seen_operations.direct(call.function)
-        name = schema.name.replace("::", ".")
-        if schema.is_mutable:
-            return Operation(function, args, kwargs, name)
-        if not made or all(storage_of(result) in self._constant for result in made):
+        made = [key for key in call.made_in if self._makers.get(key) is call]
+        if not declared.is_mutable and all(key in self._constant for key in made):
             return None  # a view of a tensor that has its place, or a constant
+        args, kwargs = with_each((call.args, call.kwargs), self.of)
+        function, name = seen_operations.direct(call.function), declared.scripted_name
+        if declared.is_mutable:
+            return Operation(function, args, kwargs, name)
         places = [self.of(result) for result in call.results]
         if call.name in _SAME:
             return _SAME[call.name](args[0], places[0])
         if not _writes(call):
-            standing = [self.taken_over.get(storage_of(result)) for result in call.results]
+            standing = [self.taken_over.get(key) for key in call.made_in]
             keeping = _keeping(function, list(zip(places, standing, strict=True)))
-            if len(call.positions) != len(places) or any(str(each.type) != "Tensor" for each in schema.returns):
+            if len(call.positions) != len(places) or not declared.gives_tensors:
                 return Operation(keeping, args, kwargs)  # some of its results are lists
             return Operation(
-                keeping, args, kwargs, name, tuple(map(Made, call.positions, places, standing)), len(schema.returns)
+                keeping, args, kwargs, name, tuple(map(Made, call.positions, places, standing)), declared.results
             )
         writing, names = writing_form(call.function)
         assert writing is not None

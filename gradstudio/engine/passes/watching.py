@@ -22,40 +22,75 @@ class Unrecordable(Exception):
     """The pass cannot be repeated: what it does depends on the data, or it takes too much memory."""
 
 
-class Call(NamedTuple):
-    """One operation that torch did."""
+class Declaration(NamedTuple):
+    """What the declaration of an operation says, read once: torch takes some microseconds for each of these."""
 
-    function: Any  # from torch.ops.aten
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    results: list[Tensor]  # without those that are None
-    positions: tuple[int, ...] = ()  # where `results` stand among all results, if none of these is a list
+    name: str  # without namespace and overload, such as "mm"
+    scripted_name: str  # as TorchScript has it, such as "aten.mm"
+    changes: tuple[tuple[int, str, Any], ...]  # arguments that it changes: position, name, default
+    is_mutable: bool
+    makes_view: bool  # changes what part of its memory a tensor shows
+    draws: bool  # random numbers
+    has_shape_of_data: bool
+    depends_on_data: bool  # gives Python a value
+    results: int
+    gives_tensors: bool  # whether each result is one tensor
+
+
+@lru_cache(None)
+def declaration(function: Any) -> Declaration:
+    """Return what an operation declares. Only where seen_operations.seeing_possible."""
+    schema, tags = seen_operations.schema(function), function.tags
+    changed = [
+        (position, argument.name, argument.default_value)
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return Declaration(
+        schema.name.removeprefix("aten::"), schema.name.replace("::", "."), tuple(changed), schema.is_mutable,
+        torch.Tag.inplace_view in tags, torch.Tag.nondeterministic_seeded in tags,
+        torch.Tag.dynamic_output_shape in tags, torch.Tag.data_dependent_output in tags,
+        len(schema.returns), all(str(each.type) == "Tensor" for each in schema.returns),
+    )  # fmt: skip
+
+
+class Call:
+    """One operation that torch did. `taken` is every tensor in the arguments, `results` are those that are not None;
+    `taken_in` and `made_in` say in which memory each of them lies (`storage_of`). `positions`: where the results stand
+    among all results, if none of these is a list."""
+
+    __slots__ = ("args", "declared", "function", "kwargs", "made_in", "positions", "results", "taken", "taken_in")
+
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Tensor],
+        positions: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        self.function, self.args, self.kwargs = function, args, kwargs  # `function` is from torch.ops.aten
+        self.results, self.positions = results, positions
+        self.declared = declaration(function)
+        self.taken = tensors_in(args) + tensors_in(kwargs) if kwargs else tensors_in(args)
+        self.taken_in = [storage_of(tensor) for tensor in self.taken]
+        self.made_in = [storage_of(result) for result in results]
 
     @property
     def name(self) -> str:
-        """Name without namespace and overload, such as "mm"."""
-        return seen_operations.schema(self.function).name.removeprefix("aten::")
-
-    @property
-    def taken(self) -> list[Tensor]:
-        """Every tensor in the arguments."""
-        return tensors_in((self.args, self.kwargs))
+        return self.declared.name
 
     def given(self, name: str) -> Any:
         """Return the value of an argument: its default if it was not given, None if there is no such argument."""
         for position, argument in enumerate(seen_operations.schema(self.function).arguments):
             if argument.name == name:
-                return (
-                    self.args[position] if position < len(self.args) else self.kwargs.get(name, argument.default_value)
-                )
+                return self._given(position, name, argument.default_value)
         return None
+
+    def _given(self, position: int, name: str, default: Any) -> Any:
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
     @property
     def written(self) -> Iterator[Tensor]:
         """Every tensor in the arguments that the operation changes."""
-        for argument in seen_operations.schema(self.function).arguments:
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from tensors_in(self.given(argument.name))
+        for argument in self.declared.changes:
+            yield from tensors_in(self._given(*argument))
 
 
 class SeesOperations:
@@ -101,15 +136,16 @@ class Watch(SeesOperations):
         return results
 
     def _check(self, call: Call) -> None:
-        tags = call.function.tags
-        draws = torch.Tag.nondeterministic_seeded in tags and call.given("dropout_p") != 0
-        by_mask = any(index.dtype in (torch.bool, torch.uint8) for index in call.taken[1:])
-        shaped_by_data = torch.Tag.dynamic_output_shape in tags and (by_mask or call.name != "index")
-        if draws or shaped_by_data or torch.Tag.data_dependent_output in tags:
+        declared = call.declared
+        draws = declared.draws and call.given("dropout_p") != 0
+        shaped_by_data = declared.has_shape_of_data and (
+            call.name != "index" or any(index.dtype in (torch.bool, torch.uint8) for index in call.taken[1:])
+        )
+        if draws or shaped_by_data or declared.depends_on_data:
             raise Unrecordable(call.name)
-        for result in call.results:
-            if storage_of(result) not in self._storages:
-                self._storages.add(storage_of(result))
+        for result, memory in zip(call.results, call.made_in, strict=True):
+            if memory not in self._storages:
+                self._storages.add(memory)
                 self._bytes += result.untyped_storage().nbytes()
         if self._bytes > MOST:
             raise Unrecordable("memory")
@@ -135,8 +171,7 @@ def writing_form(function: Any) -> tuple[Callable[..., Any] | None, list[str]]:
             and others == [each for each in wanted if each in others]
             and not lacking - known
         ):
-            resizing = seen_operations.schema(function).name.removeprefix("aten::") in _RESIZING
-            return (None, []) if resizing else (seen_operations.direct(form), outs)
+            return (None, []) if declaration(function).name in _RESIZING else (seen_operations.direct(form), outs)
     return None, []
 
 
@@ -145,16 +180,23 @@ def with_each(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, (tuple, list)):
-        return type(tree)(with_each(branch, change) for branch in tree)
+        return type(tree)([with_each(branch, change) for branch in tree])
     return {name: with_each(branch, change) for name, branch in tree.items()} if isinstance(tree, dict) else tree
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
     """Return every tensor in arguments or results."""
+    found: list[Tensor] = []
+    _gather(tree, found)
+    return found
+
+
+def _gather(tree: Any, found: list[Tensor]) -> None:
     if isinstance(tree, Tensor):
-        return [tree]
-    branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (tuple, list)) else ()
-    return [tensor for branch in branches for tensor in tensors_in(branch)]
+        found.append(tree)
+    elif isinstance(tree, (tuple, list, dict)):
+        for branch in tree.values() if isinstance(tree, dict) else tree:
+            _gather(branch, found)
 
 
 def storage_of(tensor: Tensor) -> int:
