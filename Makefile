@@ -46,7 +46,6 @@ torture: $(TEST) qt
 	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/torture --ignore tests/torture/test_monkey.py --ignore tests/torture/test_cycles.py
 	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q tests/session/test_branches.py tests/session/test_snapshots.py tests/engine/test_snapshot.py \
 	    -k "whatever_a_person_does or over_100_000_steps or random_courses"
-	@GRADSTUDIO_TORTURE=1 $(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m one_of tests
 
 presets-check: $(TEST)
 	@$(PY) -m gradstudio presets check all --seeds 5 --markdown

@@ -11,7 +11,6 @@ import signal
 import sys
 import tempfile
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,21 +43,9 @@ settings.load_profile("gradstudio")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests wait for threads, for timers and for other programs."""
-    return (os.cpu_count() or 1) + 1
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test that tries one thing on many cases, leave most out, unless all are asked for."""
-    if os.environ.get("GRADSTUDIO_TORTURE") != "1":
-        config.hook.pytest_deselected(items=[item for item in items if _is_left_out(item)])
-        items[:] = [item for item in items if not _is_left_out(item)]
-
-
-def _is_left_out(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("one_of")
-    return mark is not None and zlib.crc32(item.name.encode()) % mark.args[0] != 0
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are cores, unless a number is asked for: tests wait for threads, timers and other programs."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
 
 
 def pytest_unconfigure() -> None:

@@ -110,14 +110,14 @@ class Watcher(SeesOperations):
     def see(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do the operation and keep what it took and gave. ProvenanceUnknown where that is too much, or is stopped."""
         self._check()
-        taken = tensors_in((args, kwargs))
-        before = [values_of(tensor) for tensor in taken]  # an operation may write to what it takes
-        broken = [storage_of(tensor) for tensor, values in zip(taken, before, strict=True) if not values.finite]
+        call = Call(function, args, kwargs, [])
+        before = [values_of(tensor) for tensor in call.taken]  # an operation may write to what it takes
+        broken = [place for place, values in zip(call.taken_in, before, strict=True) if not values.finite]
         results = function(*args, **kwargs)
-        written = list(Call(function, args, kwargs, []).written)
+        written = list(call.written)
         given = [*written, *(tensor for tensor in tensors_in(results) if not any(tensor is other for other in written))]
         places = {storage_of(tensor) for tensor in given}
-        if not written and places <= {storage_of(tensor) for tensor in taken}:
+        if not written and places <= set(call.taken_in):
             return results  # another view of what was there
         node = self._node_at_work()
         at_work = self._modules[-1] if self._modules else ""  # a checkpoint that is computed again may leave its own

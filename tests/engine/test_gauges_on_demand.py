@@ -165,7 +165,6 @@ def whole_hessian(one: Trainer) -> np.ndarray:
     return torch.autograd.functional.hessian(loss, flat).numpy()
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", TINY_KINDS)
 def test_sharpness_is_the_largest_eigenvalue_of_the_whole_hessian(

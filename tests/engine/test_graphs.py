@@ -65,7 +65,6 @@ def both(build, monkeypatch, capture, *knobs):
     return graphed
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("knobs", [
     ["model.norm=batch", "model.residual=true"],
     ["accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"],

@@ -148,7 +148,6 @@ def test_recurrent_weights_are_orthogonal_times_the_gain(make, kind):
         torch.testing.assert_close(weight.T @ weight, 1.05**2 * torch.eye(16), atol=1e-5, rtol=0)
 
 
-@pytest.mark.one_of(3)
 @pytest.mark.parametrize("gain", [1.0, 0.5])
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid"])
 @pytest.mark.parametrize("kind", MODELS)

@@ -40,7 +40,6 @@ def trained(preset: Preset, experiment: Experiment) -> Run:
     return run
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize(("preset", "seed"), CASES, ids=[f"{preset.id}-{seed}" for preset, seed in CASES])
 def test_breaks_as_promised_and_heals_as_its_lesson_says(preset: Preset, seed: int) -> None:
     promise, asked = preset.promise, preset.experiment.with_value("run.seed", seed)

@@ -93,7 +93,6 @@ def check(pair: Callable[..., tuple[Trainer, Trainer]], *knobs: str) -> list[Row
     return rows
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("knobs", [
     [], ["accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"],
     ["precision.dtype=bf16", "model.norm=batch"],

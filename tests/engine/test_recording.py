@@ -48,7 +48,6 @@ def both(build, monkeypatch, *knobs):
     return rows, recorded, plain
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("knobs", [
     [], ["optimizer.lr=1e5", "problem.input_scale=1e4"],
     ["model.norm=batch", "model.residual=true", "accumulation.steps=3", "clipping.kind=norm", "clipping.max_norm=0.01"],

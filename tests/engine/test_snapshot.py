@@ -168,7 +168,6 @@ def test_what_a_busy_step_can_hide(build, knobs, busy):
     holds(build, *busy, *knobs)
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 @pytest.mark.parametrize("checkpointing", ["false", "true"])
 @pytest.mark.parametrize("kind", ["rnn", "cnn", "gan", "policy"])
@@ -280,7 +279,6 @@ def others(name: str) -> list[object]:
 ENDING = ("mistakes.unscale_twice", "mistakes.never_update_scaler")  # torch refuses what comes next
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", [name for name, found in KNOBS.items() if found.live and name not in ENDING])
 def test_a_change_is_gone_before_its_step_and_acts_again_after_it(build, name):
     """The state before a change comes back into a trainer in which it acts, and the other way round."""

@@ -118,7 +118,7 @@ def test_what_the_window_drops_is_never_destroyed_by_another_thread(
     other = threading.Thread(target=litter)
     other.start()
     try:
-        for _ in range(2):
+        for _ in range(5):
             before = len(destroyed_by)
             qtbot.waitUntil(lambda before=before: drop() and len(destroyed_by) > before, timeout=LONG)
     finally:

@@ -1,7 +1,7 @@
 """Whatever the window makes for a dialog, a menu, a page, a run, an overlay or a file is gone when that is.
 
-Each is done twice, and the second time leaves no more threads, descriptors, Qt objects, plot items and objects of this
-program. tests/torture/ does the same for everything at once."""
+Each is done some times; then there are no more threads, descriptors, Qt objects, plot items and objects of this program
+than before. tests/torture/ does the same for everything at once."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ LASTING = {  # the first two stay as long as the window; the third is made anew 
 }
 KINDS = {"QDialog", "QFileDialog", "QInputDialog", "QMessageBox", "QProgressDialog", "QColorDialog", "QFontDialog",
          "QErrorMessage", "QWizard", "QMenu"}  # fmt: skip
+TIMES = 2  # that a thing is done between two censuses
 Asked = TypeVar("Asked", bound=QDialog)
 SOON = 5000  # ms in which threads that have ended let go
 
@@ -103,15 +104,15 @@ def anew(qtbot: QtBot, window: Window) -> None:
 
 
 def leaves(qtbot: QtBot, window: Window, *acts: Callable[[QtBot, Window], object]) -> list[str]:
-    """What there is more of by kind after these were done once more."""
+    """What there is more of by kind after these were done some times more."""
 
-    def do_all() -> None:
-        for act in acts:
+    def do_all(times: int) -> None:
+        for act in acts * times:
             act(qtbot, window)
 
-    do_all()
+    do_all(1)
     before, lines = census.take(window), [""]
-    do_all()
+    do_all(TIMES)
 
     def nothing() -> bool:  # a thread may take a moment to let go
         nonlocal lines

@@ -178,7 +178,6 @@ def parent() -> tuple[Preset, Run, Snapshots]:
 STEPS = (0, 1, 4, 11, 12)  # beside 7: the first, some overflow, the last, and behind it
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("name", LIVE)
 def test_a_branch_is_a_run_with_the_change_in_its_timeline(parent: tuple[Preset, Run, Snapshots], name: str) -> None:
     of, run, snapshots = parent
@@ -232,7 +231,6 @@ def kinds_of_presets() -> list[Preset]:
     return list(found.values())
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("of", kinds_of_presets(), ids=lambda of: of.id)
 def test_every_kind_of_preset_branches(of: Preset) -> None:
     small = {"run.device": "cpu", "run.steps": 9, "run.memory_budget": 0}

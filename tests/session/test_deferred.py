@@ -134,7 +134,6 @@ def test_planned_changes_and_what_is_looked_at_now_and_then(both):
     assert [each.step for each in late.compared] == [8, 20] and len(late.history.accumulated) > 1
 
 
-@pytest.mark.one_of(2)
 @pytest.mark.parametrize("stop", [True, False])
 @pytest.mark.parametrize("kind", [Snapshots, Always])
 @pytest.mark.parametrize("breaking", [BREAKING, NAN_IN_WEIGHTS], ids=["loss", "weights"])

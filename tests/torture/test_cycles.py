@@ -9,7 +9,7 @@ from pathlib import Path
 
 from waiting import PATIENCE
 
-CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "6")
+CYCLES = os.environ.get("GRADSTUDIO_CYCLES", "7")
 
 
 def test_a_closed_window_leaves_nothing() -> None:

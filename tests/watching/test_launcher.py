@@ -89,7 +89,8 @@ for _ in range(4):
 
 
 @pytest.fixture(scope="module")
-def printed_without_the_watch(tmp_path_factory: pytest.TempPathFactory) -> str:
+def printed_alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What COMPILED prints without the watch."""
     folder = tmp_path_factory.mktemp("plain")
     (folder / "train.py").write_text(COMPILED)
     return run(["train.py"], folder).stdout
@@ -97,7 +98,7 @@ def printed_without_the_watch(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("begun_by", ["the command", "a line behind what is compiled"])
 def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_compiled(
-    tmp_path: Path, printed_without_the_watch: str, begun_by: str
+    tmp_path: Path, printed_alone: str, begun_by: str
 ) -> None:
     (tmp_path / "train.py").write_text(COMPILED)
     (tmp_path / "line.py").write_text(
@@ -105,16 +106,29 @@ def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_
     )
     command = ["-m", "gradstudio", "watch", "train.py"] if begun_by == "the command" else ["line.py"]
     watched = run(command, tmp_path)
-    assert (watched.stdout, watched.returncode) == (printed_without_the_watch, 0)
+    assert (watched.stdout, watched.returncode) == (printed_alone, 0)
     assert all(line.startswith("gradstudio: ") for line in watched.stderr.splitlines())  # torch warned of our code
     library = Library(tmp_path / "runs.db")
     (entry,) = library.entries()
     history = library.load(entry.id).history
-    losses, norms = zip(*(map(float, line.split()) for line in watched.stdout.splitlines()), strict=True)
+    losses, norms = zip(*(map(float, line.split()) for line in printed_alone.splitlines()), strict=True)
     assert history.column("loss").tolist() == list(losses)
     assert history.column("grad_norm").tolist() == pytest.approx(norms, rel=1e-6)
     assert history.column("clipped_norm").tolist() == pytest.approx([0.1] * 4, rel=1e-4)
     library.close()
+
+
+def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    watched = run(["-m", "gradstudio", "watch", "train.py", "fail"], tmp_path)
+    assert watched.returncode == 1 and len(watched.stdout.splitlines()) == 31
+    assert "watching" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
+    assert watched.stderr.startswith(f'Traceback (most recent call last):\n  File "{tmp_path / "train.py"}", line ')
+    library = Library(tmp_path / "runs.db")
+    (entry,) = library.entries()
+    run_ = library.load(entry.id)
+    library.close()
+    assert (entry.outcome, entry.steps) == ("failed", 30) and "RuntimeError: of the script" in run_.message
 
 
 SEES_ALL = """
@@ -165,32 +179,26 @@ def test_a_script_sees_and_prints_what_it_would_without_the_watch(tmp_path: Path
 def test_the_library_that_was_asked_for_is_named_at_the_end_and_no_variable_of_the_script(
     tmp_path: Path, own: str
 ) -> None:
-    told = "import os\nprint(sorted(os.environ.items()))\n"
-    (tmp_path / "told.py").write_text(told)
-    (tmp_path / "train.py").write_text(told + TRAINING)
-    plain = run(["told.py"], tmp_path, own)
+    (tmp_path / "train.py").write_text(f"import os\nprint(sorted(os.environ.items()))\n{TRAINING}")
+    plain = run(["train.py"], tmp_path, own)
     watched = run(["-m", "gradstudio", "watch", "--library", "other.db", "train.py"], tmp_path, own)
-    assert watched.stdout.splitlines()[0] == plain.stdout.strip()
+    assert watched.stdout == plain.stdout
     (command,) = re.findall("`gradstudio (.*)` has the rest", watched.stderr)
     assert command.endswith(f" --library {tmp_path / 'other.db'}")
     assert run(["-m", "gradstudio", *command.split()], tmp_path, own).returncode == 0
 
 
-def test_a_module_of_a_package_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
+def test_a_module_of_a_package_that_imports_torch(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("import torch")
     (tmp_path / "package" / "train.py").write_text(f"from . import torch\nprint(__name__, __package__)\n{TRAINING}")
     watched = run(["-m", "gradstudio", "watch", "-m", "package.train", "fail"], tmp_path)
     assert watched.returncode == 1 and watched.stdout.splitlines()[0] == "__main__ package"
-    assert watched.stderr.startswith("Traceback (most recent call last):\n")
     assert '  File "<frozen runpy>", line ' in watched.stderr and "watching" not in watched.stderr
-    assert "RuntimeError: of the script" in watched.stderr
     library = Library(tmp_path / "runs.db")
     (entry,) = library.entries()
-    message = library.load(entry.id).message
     library.close()
     assert (entry.outcome, entry.steps, entry.title) == ("failed", 30, "train.py: Sequential net")
-    assert "RuntimeError: of the script" in message
 
 
 @pytest.mark.parametrize(

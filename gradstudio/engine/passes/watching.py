@@ -68,7 +68,7 @@ class Call:
         self.function, self.args, self.kwargs = function, args, kwargs  # `function` is from torch.ops.aten
         self.results, self.positions = results, positions
         self.declared = declaration(function)
-        self.taken = tensors_in(args) + tensors_in(kwargs) if kwargs else tensors_in(args)
+        self.taken = tensors_in((args, kwargs))
         self.taken_in = [storage_of(tensor) for tensor in self.taken]
         self.made_in = [storage_of(result) for result in results]
 
