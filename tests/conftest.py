@@ -42,12 +42,6 @@ settings.register_profile("gradstudio", deadline=None, derandomize="CI" in os.en
 settings.load_profile("gradstudio")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """One more than there are cores, unless a number is asked for: tests wait for threads, timers and other programs."""
-    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
-
-
 def pytest_unconfigure() -> None:
     if (budget := sys.modules.get("gradstudio.session.footprint.budget")) is not None:
         budget.ASKED.end()  # its process, which would outlive this one by a moment
