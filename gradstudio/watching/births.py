@@ -54,7 +54,8 @@ class Births:
         self._heard: list[tuple[KeptPass, int, Tensor]] = []
         self._latest: tuple[KeptPass, nn.Module] | None = None  # until a gradient comes back; held, as a script that
         # stops for a NaN may let go of its model before it ends
-        self._suspects: dict[KeptPass, PassedOver] = {}  # passes that were not finite and had no gradient by then
+        # Passes that were not finite and had no gradient by then; `passed_over` is to judge them.
+        self.suspects: dict[KeptPass, PassedOver] = {}
         self._losses = Losses()
         self._searches = 0  # for what the script has passed over
         self._told = self._busy = False
@@ -158,20 +159,15 @@ class Births:
         """Whether a pass was heard since the latest step."""
         if self._heard:
             self._hear_back()
-        return self._latest is not None or bool(self._suspects or self._back)
-
-    @property
-    def has_suspects(self) -> bool:
-        """Whether there are passes that `passed_over` is to judge."""
-        return bool(self._suspects)
+        return self._latest is not None or bool(self.suspects or self._back)
 
     def passed_over(self, *, finite: bool) -> list[PassedOver]:
         """Return the passes that were not finite and of which the script made no backward pass, though the step that
         followed is being made. Where that is not `finite` itself, a pass whose loss is not known may belong to it."""
         if self._heard:
             self._hear_back()
-        skipped = [found for kept, found in self._suspects.items() if kept not in self._back]
-        self._suspects.clear()
+        skipped = [found for kept, found in self.suspects.items() if kept not in self._back]
+        self.suspects.clear()
         return [found for found in skipped if finite or is_known(found.loss)]
 
     def thrown_away(self) -> tuple[Provenance | None, str]:
@@ -197,9 +193,9 @@ class Births:
         if self._heard:
             self._hear_back()
         back, roots = self._back, self._roots
-        if self._suspects:
+        if self.suspects:
             for kept in back:
-                self._suspects.pop(kept, None)
+                self.suspects.pop(kept, None)
         self._finite = self._finite[0] + len(back), self._finite[1] + len(roots)
         back.clear()
         roots.clear()
@@ -225,9 +221,9 @@ class Births:
             self._suspect(kept, [], broken)
 
     def _suspect(self, kept: KeptPass, losses: Sequence[Tensor], broken: Sequence[Tensor]) -> None:
-        if len(self._suspects) < MOST_SUSPECTS:
+        if len(self.suspects) < MOST_SUSPECTS:
             found, unknown = self._aside(self._of_pass(kept, losses))
-            self._suspects[kept] = PassedOver(_number(losses, broken), found, unknown, after_backward=False)
+            self.suspects[kept] = PassedOver(_number(losses, broken), found, unknown, after_backward=False)
 
     def _aside(self, search: Callable[[], Provenance | None]) -> tuple[Provenance | None, str]:
         """Search beside the step that is being made, of which is known what was known before."""
@@ -254,7 +250,7 @@ class Births:
         self._heard.clear()
         self._back.clear()
         self._roots.clear()
-        self._suspects.clear()
+        self.suspects.clear()
         self._finite, self._latest = (0, 0), None
         self._told, self.unknown = False, ""
 
@@ -273,7 +269,7 @@ class Births:
         if self._latest is not None:
             self._look_back()
             self._latest = None
-        self._begun.append(KeptPass.begin(inputs, named_inputs, module.training, self._states.before(module)))
+        self._begun.append(KeptPass(inputs, named_inputs, module.training, self._states.before(module)))
 
     def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         if self._busy or not self._begun or not torch.is_grad_enabled() or self._node_at_work() is not None:

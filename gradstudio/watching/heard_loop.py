@@ -18,7 +18,9 @@ class HeardLoop:
     def __init__(self) -> None:
         self._before: frozenset[str] = frozenset()  # what was wrong with the step before
         self._told = False
-        self._armed = False  # whether a backward pass was seen to find the gradients of the step before
+        # Whether a backward pass was seen to find the gradients of the step before, so that `stepped` is to be told of
+        # those after the step.
+        self.wants_marks = False
         self._left: list[int] | None = None  # marks of the gradients after the step before
         self._begin()
 
@@ -40,7 +42,7 @@ class HeardLoop:
     def found(self, marks: list[int]) -> None:
         """Hear that a backward pass finds gradients."""
         if self._first:
-            self._armed, self._kept = True, marks == self._left
+            self.wants_marks, self._kept = True, marks == self._left
         self._first = False
 
     def clipped(self, limit: float, micro_batches: int, *, gone: bool) -> None:
@@ -58,11 +60,6 @@ class HeardLoop:
     def scheduled(self, micro_batches: int) -> None:
         """Hear that a schedule moves after so many micro-batches."""
         self._scheduled.add(micro_batches)
-
-    @property
-    def wants_marks(self) -> bool:
-        """Whether the marks of the gradients are to be told after a step."""
-        return self._armed
 
     def stepped(
         self, micro_batches: int, *, scale: float, around: bool, skipped: bool, left: list[int] | None

@@ -366,7 +366,7 @@ class Observer:
             return self._ready
         self.autocast.passed(roots.tensors, self._device, first=not self.micro_batches)
         self.micro_batches += 1
-        if self._rules_look:
+        if (self._rows + self._every) % (self._every * LOOK_EVERY) == 0:  # the rules look at the row of this step
             self._look_for_unused(self._marks)
         self.scale = roots.scale
         self._losses += loss_of(roots) if is_known(self._losses) else 0.0
@@ -384,12 +384,6 @@ class Observer:
         if self._optimizer() is None:
             self.parameters.keep_weights()
         return True
-
-    @property
-    def _rules_look(self) -> bool:
-        """Whether the rules look at the row of this step."""
-        row, between = divmod(self._rows, self._every)
-        return not between and (row + 1) % LOOK_EVERY == 0
 
     def _look_for_unused(self, before: list[int]) -> None:
         """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
@@ -456,14 +450,11 @@ class Observer:
         if self._is_passed_by:
             self._clipped_norm = UNKNOWN
             return
-        self._clipped_norm = self._unscaled(self.parameters.keep_weights_and_norm())
+        self._clipped_norm = self.parameters.keep_weights_and_norm()
+        if (factor := getattr(self._optimizer(), "grad_scale", None)) is not None:
+            self._clipped_norm /= float(factor)  # a fused optimizer divides the scale out by itself
         if self._gradient.nonfinite and self.births is not None and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
-
-    def _unscaled(self, norm: float) -> float:
-        """Return the norm without the scale that a fused optimizer divides out by itself."""
-        factor = getattr(self._optimizer(), "grad_scale", None)
-        return norm if factor is None else norm / float(factor)
 
     def _is_scaled(self) -> bool:
         return self.scale != 1
@@ -570,7 +561,7 @@ class Observer:
             self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
         )  # fmt: skip
-        if self._passed or (self.births is not None and self.births.has_suspects):
+        if self._passed or (self.births is not None and self.births.suspects):
             self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
         if self._born is not None:
@@ -585,7 +576,7 @@ class Observer:
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
-        if self.births is not None and self.births.has_suspects:
+        if self.births is not None and self.births.suspects:
             self._passed += self.births.passed_over(finite=finite)
         for each in self._passed:
             self._passes_over = True

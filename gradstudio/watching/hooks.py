@@ -53,7 +53,7 @@ class Listener(Protocol):
     def before_backward(self, roots: Roots) -> None: ...
     def after_backward(self, roots: Roots) -> None: ...
     def before_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> Any: ...
-    def after_step(self, optimizer: Optimizer) -> None: ...
+    def after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None: ...
     def before_scaled_step(self, optimizer: Optimizer) -> None: ...
     def after_scaled_step(self, optimizer: Optimizer) -> None: ...
     def clipped(self, kind: str, limit: float, gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> None: ...
@@ -112,7 +112,7 @@ class Hooks:
 
     def _hear_backward(self) -> None:
         original = torch.autograd.backward
-        before, after = self._guard(self._before_backward), self._guard(self._after_backward)
+        before, after = self._guard(self._before_backward), self._guard(self._listener.after_backward)
 
         @functools.wraps(original)
         def backward(*arguments: Any, **named: Any) -> Any:
@@ -148,20 +148,9 @@ class Hooks:
         self._listener.before_backward(roots)
         return roots
 
-    def _after_backward(self, roots: Roots) -> None:
-        self._listener.after_backward(roots)
-
     def _hear_steps(self) -> None:
         before, after = self._guard(self._listener.before_step), self._guard(self._listener.after_step)
-
-        def before_step(optimizer: Optimizer, arguments: Any, named: Any) -> Any:
-            return before(optimizer, arguments, named) if self._active else None
-
-        def after_step(optimizer: Optimizer, _arguments: Any, _named: Any) -> None:
-            if self._active:
-                after(optimizer)
-
-        handles = register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)
+        handles = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
         self._undo += [handle.remove for handle in handles]
 
     def _hear_scaler(self) -> None:

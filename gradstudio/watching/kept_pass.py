@@ -4,8 +4,6 @@ that it began with, what it gave, and the gradients that came back. References, 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -24,34 +22,27 @@ class Autocast(NamedTuple):
     dtype: torch.dtype | None
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
 class KeptPass:
     """One forward pass. `given` are the outputs that need a gradient, without their graph; `gradients` what came back
     to each of them, None before that. Versions tell a tensor that is changed in place. `held_by` refers to
     something that lives as long as the graph of each output."""
 
-    inputs: tuple[Any, ...]
-    named_inputs: dict[str, Any]
-    taken: list[tuple[Tensor, int]]
-    autocast: tuple[Autocast, ...]
-    training: bool
-    state: PassState
-    given: list[tuple[Tensor, int]] = field(default_factory=list)
-    gradients: list[Tensor | None] = field(default_factory=list)
-    held_by: list[weakref.ref[Any]] = field(default_factory=list)
+    __slots__ = (
+        "__weakref__", "autocast", "given", "gradients", "held_by", "inputs", "named_inputs", "state", "taken",
+        "training",
+    )  # fmt: skip
 
-    @classmethod
-    def begin(cls, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool, state: PassState) -> KeptPass:
-        """Return a pass that is about to be made."""
-        tensors = tensors_of((inputs, named_inputs)) if named_inputs else _several(inputs)
-        return cls(
-            inputs,
-            named_inputs,
-            [(tensor, version(tensor)) for tensor in tensors],
-            _autocast(),
-            training,
-            state,
-        )
+    def __init__(self, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool, state: PassState) -> None:
+        """Keep a pass that is about to be made."""
+        self.inputs, self.named_inputs = inputs, named_inputs
+        self.training, self.state, self.autocast = training, state, _autocast()
+        if len(inputs) == 1 and not named_inputs and isinstance(tensor := inputs[0], Tensor):  # mostly
+            self.taken = [(tensor, version(tensor))]
+        else:
+            self.taken = [(tensor, version(tensor)) for tensor in tensors_of((inputs, named_inputs))]
+        self.given: list[tuple[Tensor, int]] = []
+        self.gradients: list[Tensor | None] = []
+        self.held_by: list[weakref.ref[Any]] = []
 
     @property
     def is_held(self) -> bool:
@@ -81,11 +72,6 @@ class KeptPass:
 
 def _is_broken(result: Tensor) -> bool:
     return not is_finite(result) if result.numel() == 1 else values_of(result).nan > 0
-
-
-def _several(inputs: tuple[Any, ...]) -> Sequence[Tensor]:
-    """Return the tensors among the inputs: mostly one, which is found in a third of the time."""
-    return inputs if len(inputs) == 1 and isinstance(inputs[0], Tensor) else tensors_of(inputs)
 
 
 def version(tensor: Tensor) -> int:

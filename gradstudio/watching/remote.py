@@ -18,6 +18,7 @@ class Remote:
     """The requests to one run. `hear` is called in the thread that writes the library, all else where it trains."""
 
     def __init__(self) -> None:
+        self.has_asked = False  # whether there was any request
         self.paused = self.stopped = False
         self.factor = 1.0  # on the learning rate
         self._rates: list[Any] = []  # of the script itself, while a step has others
@@ -33,6 +34,7 @@ class Remote:
             case "stop":
                 self.paused, self.stopped = False, True
                 _thread.interrupt_main()  # as Ctrl+C: the script can tidy up
+        self.has_asked = True
 
     def wait(self) -> None:
         """Return when the training is not paused."""

@@ -85,6 +85,7 @@ class WatchedRun:
         self.remote = Remote()
         self.passed_over = 0  # batches that were not finite and that the script went on without
         self._waiting: list[PassedOver] = []  # those before the first row
+        self.has_begun = False
         self.diverges_now = False  # whether its latest row is the first that is not finite
         self._steps = 0
         self._at_once = False  # whether the next row is recorded without the ones behind it
@@ -95,10 +96,6 @@ class WatchedRun:
         """The run with every row so far; None before the first."""
         self.gather()
         return self._run
-
-    @property
-    def has_begun(self) -> bool:
-        return self._run is not None
 
     def gather(self) -> None:
         """Record the rows that wait, and those that another thread records by now. Any thread may call this."""
@@ -147,7 +144,7 @@ class WatchedRun:
             clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
             script.every, tuple((key, clean(value)) for key, value in self._facts(row)),
         )  # fmt: skip
-        self._run = Run(preset, experiment, id=self.id, watched=source)
+        self._run, self.has_begun = Run(preset, experiment, id=self.id, watched=source), True
         self._writer = RunWriter(self._run)
         self._writer.begin(self._layers, self._environment())
         self._writer.set_status("running")

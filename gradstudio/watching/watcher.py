@@ -214,16 +214,16 @@ class Watcher:
             return None
         if not observer.claimed or (observer.thread != threading.get_ident() and not observer.micro_batches):
             self._claim(observer)  # a thread that makes the steps alone, of passes of another, does not claim it
-        if (found := self._running.get(observer)) is not None:
+        if (found := self._running.get(observer)) is not None and found.remote.has_asked:
             found.before_step(optimizer)
         return observer.before_step(arguments, named)
 
-    def after_step(self, optimizer: Optimizer) -> None:
+    def after_step(self, optimizer: Optimizer, arguments: Any, named: Any) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
             observer.after_step()
             if len(self._observers) > 1:
                 self._use(observer)
-            if (found := self._running.get(observer)) is not None:
+            if (found := self._running.get(observer)) is not None and found.remote.has_asked:
                 found.remote.after_step(optimizer)
 
     def _use(self, observer: Observer) -> None:
