@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import pty
+import runpy
 import shutil
 import signal
 import sqlite3
@@ -179,7 +180,9 @@ def test_a_branch_is_the_run_that_had_the_change_planned(
     assert told(tmp_path / "branch") | json.loads(answer.out) == told(tmp_path / "branch")
 
 
-def test_it_is_kept_with_its_parent_and_its_files_repeat_it(gradstudio: Callable, small: Path, tmp_path: Path) -> None:
+def test_it_is_kept_with_its_parent_and_its_files_repeat_it(
+    gradstudio: Callable, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     gradstudio("run", small, "-q")
     answer = gradstudio(
         "branch",
@@ -212,10 +215,9 @@ def test_it_is_kept_with_its_parent_and_its_files_repeat_it(gradstudio: Callable
     gradstudio("report", branch["run"], "--format", "csv,json,py", "--out", tmp_path / "later")
     for name in ("metrics.csv", "events.csv", "run.json", "train.py"):
         assert (tmp_path / "later" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    done = subprocess.run(
-        [sys.executable, tmp_path / "b" / "train.py"], capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
-    assert [line.split()[1] for line in done.stdout.splitlines()][2:] == [row["loss"] for row in rows(tmp_path / "b")]
+    runpy.run_path(str(tmp_path / "b" / "train.py"), run_name="__main__")  # alone: test_script.py
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in printed][2:] == [row["loss"] for row in rows(tmp_path / "b")]
     compared = json.loads(gradstudio("runs", "compare", run["run"], branch["run"], "--json").out)
     assert [entry["first_different_step"] for entry in compared["runs"]] == [None, 3]
 
