@@ -18,11 +18,15 @@ ENDLESS = 10**6  # steps of a run that no test sees the end of: it takes minutes
 
 
 def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Wait until the condition holds. An event that never comes is the failure."""
+    """Wait until the condition holds. An event that never comes is the failure. A condition that takes long, such as one
+    that opens a library, is asked for less often, as it takes the time from what is waited for."""
     end, tick = time.monotonic() + seconds, threading.Event()
-    while not condition():
+    while True:
+        began = time.thread_time()
+        if condition():
+            return
         assert time.monotonic() < end, "it did not happen"
-        tick.wait(0.002)
+        tick.wait(max(0.002, 3 * (time.thread_time() - began)))
 
 
 def hold(simulator: Simulator, step: int, wait: Callable[[Callable[[], bool]], None] = until) -> None:
