@@ -7,16 +7,13 @@ import multiprocessing
 import os
 import selectors
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from meeting_places import meeting_places
 from one_rank import one_rank
 from waiting import PATIENCE, until
 
@@ -318,20 +315,3 @@ def test_the_program_syncs_batch_norms_with_torchs_own_on_gpus() -> None:
     assert "def synced" not in on_gpus and "all_reduce(inputs" not in on_gpus
     for choice in ("cpu", "auto"):
         assert "norm.forward = synced(norm)" in script(synced.with_value("run.device", choice))
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_a_program_that_chooses_for_itself_prints_the_numbers_of_the_run(tmp_path: Path) -> None:
-    given = ["run.device=auto", "run.steps=4", "distributed.unused_parameter=true", "distributed.find_unused=true"]
-    program = tmp_path / "train.py"
-    program.write_text(script(SMALL.with_texts(given)), encoding="utf-8")
-    helper = str(Path(__file__).parent / "ranks_by_torchrun.py")
-    [place] = meeting_places(1)
-    words = ["2", str(place.port), str(program)]
-    ranks = [subprocess.Popen([sys.executable, helper, str(rank), *words]) for rank in range(2)]
-    assert [rank.wait() for rank in ranks] == [0, 0]
-    printed = [line.split() for line in program.with_suffix(".txt").read_text().splitlines()]
-    rows = trained(*given, steps=4)
-    assert [[row.loss, row.grad_norm] for row in rows] == [
-        pytest.approx([float(loss), float(norm)], rel=1e-7) for _, loss, norm in printed
-    ]
