@@ -9,7 +9,10 @@ from benchmarks import footprint
 # What takes long is made shorter; `python -m benchmarks memory` has it whole, and every model in many more ways.
 SHORTER = {
     "clip-after-step": "problem.seq_len=8", "rnn-explosion": "problem.seq_len=8",
-    "post-norm-transformer": "model.depth=2", "pole-collapse": "problem.seq_len=20",
+    "post-norm-transformer": "model.depth=2", "pole-collapse": "problem.seq_len=20", "deep-post-norm": "model.depth=3",
+    "language-model-no-warmup": "model.depth=2", "healthy-transformer": "model.depth=2",
+    "gates-at-zero": "model.depth=6", "gates-hold-no-rate": "problem.seq_len=8", "clip-before-backward": "problem.seq_len=8",
+    "value-or-norm": "problem.seq_len=8", "max-norm-study": "problem.seq_len=8", "a-net-that-forgets": "problem.seq_len=8",
 }  # fmt: skip
 CASES = [
     *(
