@@ -9,7 +9,8 @@ after that. Each sheet is read anew, which takes as long as to style three widge
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ class StyledParts(QObject):
         self._parts: dict[int, _Part] = {}
         self._waiting: list[int] = []  # parts in sight, which are styled in the next turns, the last one first
         self._stale: set[int] = set()  # parts out of sight, which are styled once they are shown
+        self._gathered: list[int] | None = None  # parts that were added while `together` holds
         self._unpainted: list[QWidget] = []  # windows that are painted again once their parts are styled
         self.busy = False  # whether a change is not carried out yet
         self.at_work = False  # whether anything in sight is not styled yet
@@ -51,7 +53,24 @@ class StyledParts(QObject):
         number = next(self._numbers)
         self._parts[number] = _Part(part, restyle)
         part.destroyed.connect(lambda: self._forget(number))
-        part.setStyleSheet(self._sheet)
+        if self._gathered is None:
+            part.setStyleSheet(self._sheet)
+        else:
+            self._gathered.append(number)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Style the parts that are added meanwhile at the end, where they are in their places: Qt would style a part
+        anew each time that it is moved."""
+        gathered: list[int] = []
+        before, self._gathered = self._gathered, gathered
+        try:
+            yield
+        finally:
+            self._gathered = before
+            for part in [self._parts[number].widget for number in gathered if number in self._parts]:
+                part.ensurePolished()  # later it would read the sheet a second time
+                part.setStyleSheet(self._sheet)
 
     def change(self, sheet: str) -> None:
         """Style every part anew: those in sight soon, any other once it is shown."""

@@ -4,7 +4,8 @@ given to `theme.dress` (dressing.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from string import Template
@@ -98,6 +99,22 @@ class Theme(QObject):
         """Style this part of the window from now on: a widget with all that is in it. `restyle` is called after each
         change, for what Qt does not style, once the part is in sight."""
         self._parts.add(part, restyle)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Style what is given to `dress` meanwhile at the end: faster, for parts that are put into others until then.
+        What measures a text meanwhile must do so again."""
+        with self._parts.together():
+            yield
+
+    def each_together(self, steps: Iterator[None]) -> Iterator[None]:
+        """Go on with `steps`, and style what each of them gives to `dress` at its end."""
+        left = True
+        while left:
+            with self.together():
+                left = next(steps, self) is not self
+            if left:
+                yield
 
     def apply(self) -> None:
         """Take on the look that was asked for, within some turns of the event loop."""

@@ -71,10 +71,11 @@ class Window(QMainWindow):
             self, self.simulator, self.controls, self.message, self.jobs, LibraryThread(library, self.tasks),
             self.tasks,
         )  # fmt: skip
-        self.top, self.knobs, self.figures = TopBar(), KnobPanel(), FiguresBar()
+        self.top, self.figures = TopBar(), FiguresBar()
+        with theme.together():
+            self.knobs, self.gallery_page = KnobPanel(), GalleryPage(at_first=gallery)
         self.columns = Columns(self.knobs)
         self.projector = ProjectorView(self, self.top, self.columns, self.figures)
-        self.gallery_page = GalleryPage(at_first=gallery)
         self.gallery = GalleryController(self.context, self.gallery_page)
         # The run behind it, whether it goes, and its rows: a short run is over before it is seen to go.
         self._gallery_over: tuple[Run, bool, int] = (self.simulator.run, False, 0)
@@ -116,9 +117,9 @@ class Window(QMainWindow):
         if self._gallery_first:
             yield from self.gallery_page.making()
         self.plots = second_part.PlotStack()
-        yield from self.plots.furnishing()
+        yield from theme.each_together(self.plots.furnishing())
         self.side = second_part.SidePanel()
-        yield from self.side.furnishing()
+        yield from theme.each_together(self.side.furnishing())
         self.diagnosis = self.side.diagnosis
         self.findings, self.lesson = self.diagnosis.findings, self.diagnosis.lesson
         self.projector.furnish(self.plots, self.diagnosis)

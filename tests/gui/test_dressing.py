@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtWidgets import QApplication, QDialog, QLabel, QWidget
 from pytestqt.exceptions import capture_exceptions
@@ -172,3 +173,23 @@ def test_a_window_that_was_to_be_painted_as_it_was_held_is_painted_again(qtbot: 
     other.installEventFilter(painted)
     other.update()
     qtbot.waitUntil(lambda: painted.count > 0, timeout=LONG)
+
+
+def test_parts_that_are_made_together_are_styled_at_the_end(qtbot: QtBot) -> None:
+    """Even where one of them is gone by then, or making the next one fails."""
+    whole, parts, part, gone, alone = QWidget(), StyledParts(), QLabel("part"), QLabel("gone"), QLabel("alone")
+    for widget in (whole, alone):
+        qtbot.addWidget(widget)
+    parts.change("QLabel { color: red; }")
+    qtbot.waitUntil(lambda: not parts.at_work, timeout=LONG)
+    with pytest.raises(RuntimeError), parts.together():
+        parts.add(part, lambda: None)
+        parts.add(gone, lambda: None)
+        gone.deleteLater()
+        QApplication.sendPostedEvents(gone, QEvent.Type.DeferredDelete)
+        part.setParent(whole)
+        assert not part.styleSheet()
+        raise RuntimeError("no next part")
+    parts.add(alone, lambda: None)
+    for each in (part, alone):
+        assert each.palette().color(each.foregroundRole()).name() == "#ff0000"

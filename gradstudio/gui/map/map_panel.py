@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from gradstudio.gui.map.map_picture import MapPicture
@@ -185,4 +185,4 @@ class MapPanel(Page):
 
     def _keep_room(self) -> None:
         """Keep room for what is told of a cell, so that nothing jumps where the mouse moves."""
-        self.readout.setMinimumHeight(READOUT_LINES * self.readout.fontMetrics().lineSpacing())
+        self.readout.setMinimumHeight(READOUT_LINES * QFontMetrics(theme.font(0.88)).lineSpacing())
