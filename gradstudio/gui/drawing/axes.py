@@ -79,6 +79,9 @@ class Axis(pg.AxisItem):
         bounds, upright = super().boundingRect(), self.orientation in ("left", "right")
         return bounds.adjusted(0, -OVER, 0, OVER) if upright else bounds
 
+    def labelString(self) -> str:
+        return ""  # there is no label, which pyqtgraph makes anew some ten times in each axis, as HTML with a style
+
     def setStyle(self, **kwargs: object) -> None:
         self._values_shown = bool(kwargs.get("showValues", self._values_shown))
         super().setStyle(**kwargs)
