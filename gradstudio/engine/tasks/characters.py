@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,10 +21,7 @@ class Characters(Task):
 
     def __init__(self, problem: Problem, seed: int, device: str) -> None:
         super().__init__(problem, seed, device)
-        book = (RESOURCES / "data" / "alice.txt").read_text("ascii")
-        self.vocabulary = sorted(set(book))
-        number = {character: index for index, character in enumerate(self.vocabulary)}
-        text = torch.tensor([number[character] for character in book])
+        self.vocabulary, text = _book()
         self.training, self.testing = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
         self.shape = Shape(problem.seq_len, len(self.vocabulary), len(self.vocabulary), problem.seq_len)
 
@@ -48,3 +47,12 @@ class Characters(Task):
             F.one_hot(windows[:, :-1], self.shape.features).float(),
             following if self.shape.answers > 1 else following.flatten(),
         )
+
+
+@cache  # a run, each branch and each tried fix have a trainer of their own, and to read the book takes 50 ms
+def _book() -> tuple[list[str], Tensor]:
+    """Return the characters that are in the book, and the book as their numbers, which is never written to."""
+    book = (RESOURCES / "data" / "alice.txt").read_text("ascii")
+    vocabulary = sorted(set(book))
+    number = {character: index for index, character in enumerate(vocabulary)}
+    return vocabulary, torch.tensor([number[character] for character in book])
