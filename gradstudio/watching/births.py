@@ -23,7 +23,7 @@ from gradstudio.engine.operation_watcher import is_finite, values_of
 from gradstudio.engine.torch_internals import autograd_nodes, module_tables, seen_operations
 from gradstudio.watching import loss_code, model_code
 from gradstudio.watching.kept_pass import KeptPass, version
-from gradstudio.watching.pass_state import PassStates
+from gradstudio.watching.pass_state import PLAIN_STATE, PassStates
 from gradstudio.watching.passed_over import Losses, PassedOver
 from gradstudio.watching.replay import replay
 from gradstudio.watching.trees import tensors_of
@@ -109,13 +109,17 @@ class Births:
         was given, None where that is not known. `number` is the loss itself, where that was read already."""
         if self._busy:
             return None
+        if not self._hooks:
+            self.attach()  # after torch.save or torch.jit.script has raised
         if self._heard:
             self._hear_back()
         self._before = len(self._roots), self._told, self.unknown
         if len(self._roots) >= MOST_PASSES:  # of a model that gets gradients, but no step
             self._roots.clear()
             self.unknown = f"the step has more than {MOST_PASSES:,} backward passes"
-        self._roots += [node for root in roots if (node := root.grad_fn) is not None]
+        for root in roots:
+            if (node := root.grad_fn) is not None:
+                self._roots.append(node)
         if number is not None and math.isfinite(number):
             return None
         given = losses or (None,) * len(roots)
@@ -242,11 +246,6 @@ class Births:
 
     def clear(self) -> None:
         """Begin with a new step."""
-        self._forget()
-        if not self._hooks:
-            self.attach()  # after torch.save or torch.jit.script has raised
-
-    def _forget(self) -> None:
         self._heard.clear()
         self._back.clear()
         self._roots.clear()
@@ -257,7 +256,7 @@ class Births:
     def remove(self) -> None:
         """Take the hooks off the model."""
         self.detach()
-        self._forget()
+        self.clear()
 
     # ---- what is kept
 
@@ -276,7 +275,8 @@ class Births:
             return
         kept = self._begun.pop()
         self._begun.clear()  # of passes that ended with an exception
-        self._states.after(module, kept.state)
+        if kept.state is not PLAIN_STATE:
+            self._states.after(module, kept.state)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
             node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks

@@ -66,7 +66,8 @@ class HeardLoop:
     ) -> Loop | None:
         """Hear that the step is made: of the gradient of so many micro-batches, with a loss scale, `around` its scaler
         or not, with those marks of the gradients after it. Return the calls where they are to be judged."""
-        if micro_batches == 1 and not (around or self._is_unusual or self._before or self._told):
+        heard = self._kept or self._clipped or self._clipped_late or self._clipped_early or self._scheduled
+        if micro_batches == 1 and not (around or heard or self._before or self._told):  # as of nearly every step
             self._left, self._first = left, True
             return None
         wrong = self._wrong(micro_batches, around=around)
@@ -85,12 +86,6 @@ class HeardLoop:
         self._told = bool(again)
         loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
         return loop._replace(calls=_calls(loop, again))
-
-    @property
-    def _is_unusual(self) -> bool:
-        """Whether anything was heard but a backward pass that finds no gradients, and the step."""
-        clipped = self._clipped or self._clipped_late or self._clipped_early
-        return self._kept or clipped or bool(self._clips or self._scheduled)
 
     def _wrong(self, micro_batches: int, *, around: bool) -> frozenset[str]:
         """Return what is wrong with the step that is being made."""

@@ -76,7 +76,7 @@ class PassState(NamedTuple):
         return PassState({each: each.value for each in self.variables}, None, None, None)
 
 
-_PLAIN_STATE = PassState({}, None, None, None)
+PLAIN_STATE = PassState({}, None, None, None)  # of a pass that, by the passes before it, changes and draws nothing
 
 
 class PassStates:
@@ -94,7 +94,7 @@ class PassStates:
         """Return the state in which a pass begins."""
         self._passes += 1
         if self._is_plain and self._passes % LOOK_AGAIN and model.training is self._training:
-            return _PLAIN_STATE
+            return PLAIN_STATE
         try:
             return self._before(model)
         except Exception:  # of somebody's objects, which may do anything when they are looked at
