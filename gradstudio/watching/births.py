@@ -58,6 +58,7 @@ class Births:
         self.suspects: dict[KeptPass, PassedOver] = {}
         self._losses = Losses()
         self._searches = 0  # for what the script has passed over
+        self.has_told = False  # whether the run has gone non-finite: what a later step says is no birth
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
         self._node_at_work, self._hear_gradient = autograd_nodes.node_at_work(), autograd_nodes.gradient_hearer()
@@ -127,7 +128,7 @@ class Births:
             not is_finite(loss) if loss is not None else _is_nan(root) if scaled else not is_finite(root)
             for root, loss in zip(roots, given, strict=False)
         )
-        if self._told or not any(broken):
+        if self._told or self.has_told or not any(broken):
             return None
         return self._search(lambda: self._of_the_loss(roots))
 
@@ -136,7 +137,7 @@ class Births:
         unknown, or was returned in this step already. The weights must be those that made the gradients."""
         if self._heard:
             self._hear_back()
-        found = None if self._told or self._busy else self._search(self._of_the_gradients)
+        found = None if self._told or self.has_told or self._busy else self._search(self._of_the_gradients)
         return _without_line_at_work(found)  # which is that of the update
 
     def at_the_end(self) -> tuple[float, Provenance | None] | None:

@@ -93,6 +93,7 @@ class Observer:
         self._epochs: list[int | None] = []  # of the schedules, at the latest backward pass
         self._clock = time.perf_counter()
         self._passed: list[PassedOver] = []  # since the step before
+        self._zero_marks: list[int] = []  # of gradients that the latest backward pass gave, where all of them are 0
         self._layer_names: list[str] = []  # of the parameters
         self._has_thrown = False  # whether gradients were thrown away since the step before
         self._passes_over = False  # whether the script has been seen to go on after such a batch
@@ -244,6 +245,8 @@ class Observer:
         self._device = ordered[0].device.type
         self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._sink.begin(self, model_layers.described(model, named))
+        if self.births is not None:
+            self.births.has_told = False
         self._anew()
         return True
 
@@ -307,7 +310,7 @@ class Observer:
         elif not self.micro_batches and self._has_grown():
             self.bind()
         self._marks = self.parameters.marks()
-        if self.parameters.all_gone(self._marks):
+        if not self._are_as_given(self._marks) and self.parameters.all_gone(self._marks):
             if self.micro_batches or self._heard[0] != "none":  # else nothing was heard since the step before
                 broke_weights = self._throw_away()
                 self._anew()
@@ -323,6 +326,11 @@ class Observer:
                 roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled, number=roots.loss
             )
             self._born_before, self._born = self._born, self._born or found
+
+    def _are_as_given(self, marks: list[int]) -> bool:
+        """Return whether the gradients are 0 because the backward pass before, of the same step, gave such, rather than
+        because the script has set them to 0."""
+        return self.micro_batches > 0 and marks == self._zero_marks
 
     def _throw_away(self) -> Provenance | None:
         """Hear that the script has thrown gradients away that no update was made with. Return where they were born if
@@ -377,6 +385,7 @@ class Observer:
         if not self._is_passed_by:
             self._gradient = self.parameters.measure_gradient(roots.scale)
         self._used = False
+        self._zero_marks = [] if self._gradient is None or self._gradient.norm else self.parameters.marks()
         if self._is_broken:
             self._weights_of_pass = self.parameters.weight_marks()
         elif self.births is not None and self._gradient is not None and not self._gradient.nonfinite:
@@ -569,6 +578,7 @@ class Observer:
         self._sink.take(self, made)
         if self.births is not None:
             self.births.clear()
+            self.births.has_told |= made.went_nonfinite
         self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False

@@ -7,7 +7,7 @@ import random
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,8 +188,7 @@ def _nothing_left(model: nn.Module) -> Iterator[None]:
     tensors = {tensor: tensor.clone() for tensor in _state_of(modules)}
     numbers, of_python, of_numpy = Randomness.now(), random.getstate(), np.random.get_state()
     try:
-        with replaying(), records_kept(model), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of what it does to note the lines
+        with replaying(), records_kept(model), _no_warnings():
             yield
     finally:
         for container, before in zip(containers, copies, strict=True):
@@ -200,6 +199,20 @@ def _nothing_left(model: nn.Module) -> Iterator[None]:
         numbers.put_back()
         random.setstate(of_python)
         np.random.set_state(of_numpy)
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Show no warning in here: torch warns of what it does to note the lines. `warnings.catch_warnings` would make
+    Python forget which of the script's warnings were shown, and show them again."""
+    filters: Any = warnings.filters
+    ours = ("ignore", None, Warning, None, 0)
+    filters.insert(0, ours)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # somebody has emptied it
+            filters.remove(ours)
 
 
 def _containers(module: nn.Module) -> list[Any]:

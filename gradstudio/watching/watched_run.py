@@ -198,7 +198,7 @@ class WatchedRun:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
-            "platform": platform.platform(),
+            "platform": _platform(),
             "device": str(device),
             "threads": str(torch.get_num_threads()),
         }
@@ -284,6 +284,13 @@ class WatchedRun:
         elif status == "finished" and self.remote.stopped:  # the script took the interruption, and tidied up
             status = "stopped"
         self._writer.end(status, message, None)
+
+
+def _platform() -> str:
+    """Return the operating system. `platform.platform` starts a program for that, of which a script may hear, and makes
+    Python forget which warnings it has shown."""
+    found = platform.uname()
+    return f"{found.system}-{found.release}-{found.machine}"
 
 
 def _not_taken(title: str, titles: Counter[str]) -> str:

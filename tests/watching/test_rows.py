@@ -7,13 +7,14 @@ import io
 import math
 import pickle
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from waiting import PATIENCE
 from watching.conftest import columns, gradient_norm, near, norm, runs_of, small_net, square_loss
@@ -56,6 +57,53 @@ def test_loss_norms_rate_and_update_of_every_step(watch: Watch) -> None:
     assert [layer.name for layer in run.history.layers] == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert [layer.role for layer in run.history.layers] == ["weight", "bias", "weight", "bias"]
     assert one.run == run.id and not any(is_known(value) for value in run.history.column("accuracy"))
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_backward_pass_whose_gradient_is_0_belongs_to_its_step(watch: Watch, to_none: bool) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    losses, norms = [], []
+    for step in range(4):
+        optimizer.zero_grad(set_to_none=to_none)
+        flat = 0 * model(torch.randn(4, 6)).sum() + 3  # as a hinge that every example is beyond
+        parts = [flat, square_loss(model)] if step % 2 else [square_loss(model), flat]
+        for part in parts:
+            part.backward()
+        losses.append(sum(part.item() for part in parts))
+        norms.append(gradient_norm(model))
+        optimizer.step()
+    assert columns(one, "loss", "grad_norm") == [near(losses), near(norms)]
+    (run,) = runs_of(one)
+    assert not [event for event in run.events if event.kind == "nan_batch"]
+
+
+def test_a_script_that_goes_on_behind_a_nan_is_replayed_once_and_sees_its_warnings_once(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+
+    class Counting(nn.Sequential):
+        def forward(self, inputs: Tensor) -> Tensor:
+            passes.append(0)
+            warnings.warn("of the script", stacklevel=1)
+            return super().forward(inputs)
+
+    model = Counting(*small_net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        shown: list[Any] = []
+        monkeypatch.setattr(warnings, "showwarning", lambda *given, **_: shown.append(given))
+        one = watch(model, optimizer)
+        for step in range(6):
+            optimizer.zero_grad()
+            (model(torch.randn(4, 6)).square().mean() * (math.nan if step == 2 else 1)).backward()
+            optimizer.step()
+    (run,) = runs_of(one)
+    assert run.first_nonfinite_step == 2 and len(shown) == 1
+    assert 6 <= len(passes) <= 7
 
 
 @pytest.mark.parametrize("to_none", [True, False])
