@@ -19,7 +19,7 @@ LONGEST = 160  # letters of a line
 
 _PHASES = {
     "forward": "forward pass", "loss": "loss code", "backward": "backward pass", "unscale": "unscaling",
-    "update": "update of the weights",
+    "update": "its weights before the step",
 }  # fmt: skip
 
 

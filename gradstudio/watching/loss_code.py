@@ -330,13 +330,16 @@ def _source_in_model(operations: Sequence[str], model: nn.Module) -> str:
 
 def _source(operations: Sequence[str], model: nn.Module) -> str:
     """Return the line of the script that calls one of the operations, where there is only one; else the line that is at
-    work, which is that of the backward pass."""
+    work, which is that of the backward pass. What stands behind that in the same function was not called yet."""
     frame = source_lines.calling_frame()
     file = frame.f_code.co_filename if frame is not None else getattr(sys.modules["__main__"], "__file__", None)
     if not file:
         return ""
     ranges = source_lines.lines_of_classes({type(module) for module in model.modules()}, file)
     lines = {place for each in operations for place in source_lines.calls_of(each, file, ranges)}
+    if frame is not None:
+        beside = {line for *_, line in frame.f_code.co_lines()}
+        lines = {place for place in lines if place.line <= frame.f_lineno or place.line not in beside}
     if len(lines) == 1:
         return lines.pop().text
     return f"{BEGAN} {source_lines.Place(file, frame.f_lineno).text}" if frame is not None else ""

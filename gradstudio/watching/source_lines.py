@@ -29,6 +29,7 @@ _LIBRARIES = tuple(
     )
 )  # fmt: skip
 _ENTRY = re.compile(r'File "([^"]+)", line (\d+)')
+_OF_NUMBERS = ("math", "cmath", "numpy", "random", "statistics")  # modules that compute nothing of torch's
 _SIGNS: dict[type[ast.operator], str] = {ast.Div: "div", ast.Pow: "pow", ast.Sub: "sub", ast.Mult: "mul"}
 
 
@@ -106,14 +107,21 @@ def lines_of_classes(classes: Iterable[type], file: str) -> list[tuple[int, int]
 
 @lru_cache(8)
 def _calls(file: str) -> dict[int, set[str]]:
-    """Return the names that are called in each line, in small letters."""
+    """Return the names that are called in each line, in small letters, without what is called of plain numbers."""
     found: dict[int, set[str]] = {}
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return {}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    of_numbers = {
+        each.asname or each.name for node in nodes if isinstance(node, ast.Import) for each in node.names
+        if each.name in _OF_NUMBERS
+    }  # fmt: skip
+    for node in nodes:
         match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=module))) if module in of_numbers:
+                continue
             case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
                 found.setdefault(node.lineno, set()).add(name.lower())
             case ast.BinOp(op=sign) | ast.AugAssign(op=sign) if type(sign) in _SIGNS:

@@ -6,6 +6,7 @@ import copy
 import io
 import math
 import random
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -615,6 +616,45 @@ def test_weights_that_an_update_has_broken_are_named() -> None:
     assert "so an earlier update or the script made them" in found.cause
     remedy = of_birth(found, gradient=0.1, optimizer="opt")  # no smaller gradient would have helped
     assert remedy is not None and "opt.state" in remedy[0] and of_birth(found, gradient=1e20) is None
+
+
+class Undefined(nn.Linear):
+    """Gives NaN for inputs of the usual size: the mean of nothing, or 0 times Inf."""
+
+    def __init__(self, spoil: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(4, 2)
+        self.spoil = spoil
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.spoil(super().forward(inputs))
+
+
+DECOYS = """
+import math as m
+import torch
+
+def train(births, model, inputs):
+    losses = getattr(torch, "lo" + "g")(0 * model(inputs)).sum()
+    found = births.before_backward([losses])
+    bits = m.log(2)
+    after = torch.log(inputs)
+    return found
+"""
+
+
+def test_a_line_that_was_not_called_yet_or_is_of_plain_numbers_is_not_blamed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(DECOYS)
+    model = nn.Linear(4, 2)
+    found = runpy.run_path(str(tmp_path / "train.py"))["train"](Births(model), model, torch.rand(8, 4))
+    assert found.operation == "LogBackward0" and "found = births.before_backward" in found.source
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda hidden: hidden + hidden[:0].mean(), lambda hidden: hidden * (0 * torch.full((2,), 1.0) * math.inf)],
+)
+def test_smaller_gradients_are_no_remedy_for_an_operation_that_is_undefined(spoil: Callable[[Tensor], Tensor]) -> None:
+    assert of_birth(known(Undefined(spoil), torch.randn(8, 4))) == ()
 
 
 # ---- several forward passes in a step

@@ -92,7 +92,16 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
         return tuple(line + _IN_HALF * (in_half and "1e-" in line) for line in lines)
     if in_half and found.phase == "loss" and born is not None and born.given_inf and not born.given_nan:
         return _OF_HALF
-    return () if undefined_for(found) else None
+    return () if undefined_for(found) or _is_nan_by_itself(found) else None
+
+
+def _is_nan_by_itself(found: Provenance) -> bool:
+    """Return whether an operation gave NaN for what is not too large, as the deviation of one number or 0 times Inf:
+    smaller gradients would not have helped."""
+    born = found.chain[0] if found.chain else None
+    if born is None or found.phase == "update" or not born.given_nan or born.taken_nan or _is_in_half(found):
+        return False
+    return born.taken_inf > 0 or not born.taken_largest > _OVERFLOWS
 
 
 def _is_in_half(found: Provenance) -> bool:

@@ -164,6 +164,9 @@ def sentence(found: Provenance) -> str:
             f"The first {what} came with the data of step {found.step:,}{f' ({given})' if given else ''}: "
             f"{found.cause}.{all_alike}"
         )
+    if found.phase == "update" and not born.produced:  # found as the next step began
+        held = f"The first {what} was in the weights before step {found.step:,}{f' ({where})' if where else ''}"
+        return f"{held}, in {found.short_name}: {found.cause}.{all_alike}"
     verb = "was born" if born.produced else "came"
     return (
         f"The first {what} {verb} in the {PHASES[found.phase]} of step "
