@@ -79,7 +79,7 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     ),
     "mistakes.divide_each_micro_batch": (
         _ALONE,
-        (lambda knobs: True, "the loss hardly shows it: each step is shorter, and made of the last examples"),
+        (lambda knobs: True, "no curve looks broken: each step is shorter, and made of the last examples"),
     ),
     "mistakes.normalize_each_micro_batch": (
         (lambda knobs: knobs.studio_file is not None, "changes nothing: a studio file brings its own loss"),
@@ -88,12 +88,12 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     ),
     "mistakes.zero_grad_each_micro_batch": (
         _ALONE,
-        (lambda knobs: True, "the loss hardly shows it: each step only sees fewer examples"),
+        (lambda knobs: True, "no curve looks broken: each step is shorter, and sees fewer examples"),
     ),
     "mistakes.never_zero_grad": (
         (
             lambda knobs: not _no_scaling(knobs),
-            "the loss scale hides it: the old gradient is unscaled, so it is tiny beside the new one",
+            "a large loss scale hides it: the old gradient is unscaled, so it is tiny beside the new one",
         ),
     ),
     "mistakes.scheduler_each_micro_batch": (

@@ -156,6 +156,11 @@ def test_explosion_contained_by_clipping_is_info() -> None:
     assert "After clipping it was 1." in finding.evidence
 
 
+def test_a_gradient_that_clipping_shortened_a_little_did_not_reach_the_optimizer_whole() -> None:
+    evidence = diagnose(exploding(clipped=5000.0))["exploding_gradient"].evidence
+    assert "After clipping it was 5000." in evidence and "All of it" not in evidence
+
+
 def test_clipping_that_contains_the_gradient_is_not_blamed_for_a_loss_that_leaves() -> None:
     assert diagnose(exploding(clipped=1.0))["exploding_gradient"].severity == "info"
 
@@ -193,6 +198,29 @@ def test_nonfinite_loss(loss: float) -> None:
     finding = diagnose(rows)["nonfinite_loss"]
     assert (finding.severity, finding.first_step, finding.layers) == ("critical", 30, ("first.weight", "second.weight"))
     assert "at step 30" in finding.evidence
+
+
+def test_a_loss_that_is_not_finite_is_not_said_to_break_the_weights_by_a_finite_gradient() -> None:
+    calm = [row(step, 1.0, 1.0) for step in range(30)]
+    harmless = diagnose([*calm, row(30, math.nan, 1.0)])["nonfinite_loss"]
+    assert "did not carry it into the weights" in harmless.meaning and not harmless.remedies
+    broken = row(30, math.nan, math.nan, nonfinite=(1, 0, 0, 0, 0))
+    assert "makes the weights NaN" in diagnose([*calm, broken])["nonfinite_loss"].meaning
+
+
+def test_of_gradient_and_loss_the_one_that_broke_first_is_the_cause() -> None:
+    calm = [row(step, 1.0, 1.0) for step in range(30)]
+    broken = [row(30, 1.0, math.nan, nonfinite=(1, 0, 0, 0, 0)), row(31, math.nan, math.nan, nonfinite=(1, 1, 1, 1, 1))]
+    (cause,) = cause_ranking.folded(diagnose([*calm, *broken]).values())
+    assert (cause.rule, cause.explains) == ("nonfinite_gradient", ("nonfinite_loss",))
+
+
+def test_clipping_is_said_to_have_never_acted_in_the_steps_that_were_looked_at_alone() -> None:
+    made = [replace(each, clip_coef=0.5) if each.step < 50 else each for each in rows(fall(400), settings=CLIPPED)]
+    finding = diagnose(made)["clipping_never"]
+    assert "None of the latest 200 steps was clipped" in finding.evidence
+    by_value = diagnose(rows(fall(300), settings=CLIPPED._replace(clipping="value", limit=1e3)))["clipping_never"]
+    assert by_value.meaning.startswith("No entry of a gradient reached the limit in these steps.")
 
 
 def test_nonfinite_loss_at_the_first_step() -> None:
@@ -775,16 +803,19 @@ def test_a_later_explosion_begins_where_it_begins() -> None:
 ADAM = Settings("value", 0.5, "fp32", "adam", 0.0, 0.9, 0.999)
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    (ADAM, ["m for about 10 steps", "v for about 1000 steps", "cosine with the true gradient is 0.3"]),
-    (ADAM._replace(clipping="norm", optimizer="sgd", momentum=0.9), ["kept its direction", "repeats it for about 10 steps"]),
-    (ADAM._replace(clipping="agc"), ["of each unit by itself", "cosine"]),
-    (ADAM._replace(optimizer="rmsprop", beta2=0.95), ["keeps this gradient for about 20 steps."]),
-    (ADAM._replace(optimizer="rmsprop", beta2=0.0), ["keeps this gradient. The update"]),
+@pytest.mark.parametrize(("settings", "cosine", "said"), [
+    (ADAM, 0.3, ["m for about 10 steps", "v for about 1000 steps", "cosine with the true gradient is 0.3"]),
+    (ADAM._replace(clipping="norm", optimizer="sgd", momentum=0.9), 1.0, ["kept its direction", "it for about 10 steps"]),
+    (ADAM._replace(clipping="norm"), 0.3, ["shortened this gradient; its cosine with the true gradient is 0.3"]),
+    (ADAM._replace(clipping="agc"), 0.3, ["of each unit by itself", "cosine"]),
+    (ADAM._replace(optimizer="rmsprop", beta2=0.95), 0.3, ["keeps this gradient for about 20 steps."]),
+    (ADAM._replace(optimizer="rmsprop", beta2=0.0), 0.3, ["keeps this gradient. The update"]),
 ])  # fmt: skip
-def test_what_a_gradient_does_is_told_by_clipping_and_optimizer(settings: Settings, said: list[str]) -> None:
+def test_what_a_gradient_does_is_told_by_clipping_and_optimizer(
+    settings: Settings, cosine: float, said: list[str]
+) -> None:
     history = History(LAYERS)
-    history.append(replace(row(0, 1.0, 9.0), settings=settings, clip_cosine=0.3))
+    history.append(replace(row(0, 1.0, 9.0), settings=settings, clip_cosine=cosine))
     told = f"{mechanism.clipped(history, 0)} {mechanism.stepped(history, 0)}"
     assert all(part in told for part in said), told
 
@@ -827,7 +858,7 @@ def test_clipping_that_was_switched_off_is_no_cause_of_what_came_after_it() -> N
                       replace(row(126, math.nan, math.nan), nonfinite=9)])  # fmt: skip
     assert found["clipping_always"].severity == "info" and "off since step 120" in found["clipping_always"].meaning
     assert cause_ranking.ordered(found.values())[0].rule == "exploding_gradient"
-    assert "Nothing is clipped since step 120; the limit was 1 before." in found["exploding_gradient"].evidence
+    assert "Nothing has been clipped since step 120; the limit was 1 before." in found["exploding_gradient"].evidence
 
 
 def test_a_rate_that_was_raised_is_told_with_the_numbers_before_and_after() -> None:

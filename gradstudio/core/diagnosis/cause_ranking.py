@@ -187,7 +187,8 @@ def _there_before(event: str, order: list[str], first: dict[str, int]) -> list[s
 
 
 def _was_before(rule: str, event: str, first: dict[str, int]) -> bool:
-    return first.get(rule, _NEVER) < first[event] - LOOK_EVERY
+    both = {rule, event} <= set(_NOT_FINITE)  # rules that look at every row
+    return first.get(rule, _NEVER) < first[event] - (0 if both else LOOK_EVERY)
 
 
 def _move(order: list[str], rules: list[str], *, before: str) -> None:

@@ -16,6 +16,7 @@ _AFTER, _BEFORE = 5, 20  # updates around a step whose directions are compared
 _LATEST = 50  # updates, or steps since a change
 _TURNED = 0.5  # share of the cosine before, below which the updates have left their gradients
 _REMEMBERED = 200  # steps: a batch norm keeps 0.9 of its running variance at each, so 1e-9 of it is left after them
+_SAME_DIRECTION = 0.999  # cosine
 _SHORTENED = {
     "value": "Clipping by value cut each large entry",
     "per_tensor": "Clipping shortened each tensor by itself",
@@ -32,11 +33,13 @@ def clipped(history: History, step: int) -> str:
     """Return what clipping did to the gradient of a step, as a sentence."""
     settings = in_force(history, step)
     kind = settings.clipping if settings else ""
+    cosine = history.value("clip_cosine", step)
     if kind == "norm":
+        if cosine < _SAME_DIRECTION:  # as where each micro-batch or each shard is clipped by itself
+            return f"Clipping shortened this gradient; its cosine with the true gradient is {number(cosine)}."
         return "Clipping shortened this gradient and kept its direction."
     if kind not in _SHORTENED:  # a script did it by itself, and nobody saw how
         return "This gradient was shortened before the optimizer got it."
-    cosine = history.value("clip_cosine", step)
     turned = f": its cosine with the true gradient is {number(cosine)}" if math.isfinite(cosine) else ""
     return f"{_SHORTENED[kind]}, which changes the direction of the whole gradient{turned}."
 
@@ -46,7 +49,7 @@ def released(history: History, step: int) -> str:
     was not."""
     for (_, before), (since, settings) in pairwise(history.settings):
         if before.clipping != "none" and settings.clipping == "none" and 0 <= step - since <= _LATEST:
-            return f" Nothing is clipped since step {since:,}; the limit was {number(before.limit)} before."
+            return f" Nothing has been clipped since step {since:,}; the limit was {number(before.limit)} before."
     return ""
 
 
@@ -122,7 +125,10 @@ def carried(history: History) -> str:
 def apart(history: History, batch_normed: bool) -> str:
     """Return why a model that is right on its training batches may be wrong on others, as sentences."""
     if not batch_normed:
-        return "The model knows the training examples by heart: nothing else differs between training and evaluation."
+        return (
+            "The model fits its training examples better than others: it knows them by heart, or the test set "
+            "has other labels or classes."
+        )
     losses = history.column("loss", len(history) - _REMEMBERED)
     told = (
         "In training a batch norm divides by the deviation of its batch, and in evaluation by a running one. Where "

@@ -73,7 +73,7 @@ class Looking:
         elif self._finding.severity != "info":
             self._finding = changed(
                 self._told, severity="info", title=f"{self._told.title}, last judged at step {self._told.last_step:,}",
-                meaning="After that step the run learned, so it was no fault. What was measured may go on.",
+                meaning="After that step the run learned. What was measured may go on.",
                 remedies=(),
             )  # fmt: skip
 

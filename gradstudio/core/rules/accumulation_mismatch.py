@@ -48,8 +48,8 @@ class AccumulationMismatch(Looking):
             history, "warning", "Micro-batches do not add up",
             f"At step {step:,} the accumulated gradient differs from what the micro-batches ought to add up to by "
                 f"{number(difference)} times the norm of that{size}.",
-            "The update differs from that of the equivalent large batch: it is longer or shorter, misses examples, or "
-                "weighs them otherwise.",
+            "The gradient differs from that of the equivalent large batch: it is longer or shorter, misses examples, "
+                "or weighs them otherwise.",
             tuple(f"mistakes.{name}=false" for name in known) or ("accumulation.steps=1",), first=step,
         )  # fmt: skip
 

@@ -25,11 +25,9 @@ class AccuracyLost(OnTestSet):
             return
         self.tell(
             history, "critical" if accuracy < state.promised else "warning", "Worse than before",
-            f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}. Of the 50 "
-            "training batches "
-                f"{up_to(history)} {percent(state.accuracy)} were right, and {percent(state.best_accuracy)} of "
-                "the 50 up to "
-                f"step {state.best_step - 1:,}.",
+            f"{self.when(history, step)} the accuracy on the test set is {percent(accuracy)}. In the 50 "
+                f"training batches {up_to(history)}, {percent(state.accuracy)} of the examples were right, and "
+                f"{percent(state.best_accuracy)} in the 50 up to step {state.best_step - 1:,}.",
             "The run has lost a part of what it had learned. Its weights were better before: rewind to step "
                 f"{state.best_step:,} or earlier and change what did the harm after it.",
         )  # fmt: skip

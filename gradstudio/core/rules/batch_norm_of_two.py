@@ -27,9 +27,9 @@ class BatchNormOfTwo(Looking):
         rest = f" A step has {parts} such micro-batches, each with its own." if parts > 1 else ""
         self.tell(
             history, "critical" if state.failing else "warning", "Batch norm over two examples",
-            f"Batch norm takes its mean and deviation over {state.normed_over} examples.{rest} Of the "
-                f"{min(WINDOW, len(history))} training batches up to step {step:,} {percent(state.accuracy)} "
-                "were right. The gradient norm "
+            f"Batch norm takes its mean and deviation over {state.normed_over} examples.{rest} In the "
+                f"{min(WINDOW, len(history))} training batches up to step {step:,}, {percent(state.accuracy)} of the "
+                "examples were right. The gradient norm "
                 f"was {number(history.value('grad_norm', step))} at that step.",
             "Of two examples (x - mean) / deviation makes +1 and -1: each unit keeps the sign of their difference and "
                 "loses its size. The sign passes hardly any gradient, but where two examples are nearly alike the "

@@ -55,8 +55,8 @@ class ClippingAlways(Looking):
             history,
             "warning" if tight else "info",
             "Every step is clipped" if clipped == len(coefs) else "Nearly every step is clipped",
-            f"{clipped:,} of the {len(coefs):,} steps {up_to(history)} were clipped. The median step was left "
-            f"{number(coef)} of its norm; the median norm of the latest {self.after} was {number(norm)}.",
+            f"{clipped:,} of the {len(coefs):,} steps {up_to(history)} were clipped. In the median, clipping left "
+            f"{number(coef)} of the norm; the median norm of the latest {self.after} before it was {number(norm)}.",
             self._meaning(history, coef, tight),
             (f"{knob}={min(limit / max(coef, 1e-6), 1e3):.3g}", "clipping.kind=none") if tight else (),
             first=first,
@@ -75,7 +75,7 @@ class ClippingAlways(Looking):
             last = self._finding.last_step
             self._finding = replace(
                 self._finding, severity="info", title=f"{self._finding.title}, until step {last:,}",
-                meaning=f"Clipping is off since step {history.settings[-1][0]:,}.", remedies=(),
+                meaning=f"Clipping has been off since step {history.settings[-1][0]:,}.", remedies=(),
             )  # fmt: skip
 
     def _meaning(self, history: History, coef: float, tight: bool) -> str:
@@ -85,7 +85,7 @@ class ClippingAlways(Looking):
             cosines = history.column("clip_cosine", len(history) - self.after)
             cosines = cosines[np.isfinite(cosines)]
             if len(cosines) and (cosine := number(median(cosines))) != number(1.0):
-                parts.append(f"It changes its direction too: the median cosine is {cosine}.")
+                parts.append(f"It changes their direction too: the median cosine is {cosine}.")
         match settings.optimizer:
             case "sgd" if settings.clipping == "norm":
                 parts.append(f"The effective learning rate is about {number(coef)} of the one that is set.")
@@ -98,7 +98,8 @@ class ClippingAlways(Looking):
                 )
             case "adam" | "adamw" | "rmsprop":
                 parts.append(
-                    "A factor that is the same at every step has no effect here: the optimizer divides it out."
+                    "A factor that is the same at every step has no effect here as long as what is left "
+                    "is far above the optimizer's eps: it is divided out."
                 )
         return " ".join(parts)
 

@@ -12,6 +12,9 @@ from gradstudio.core.diagnosis.rule import Looking
 from gradstudio.core.history import History
 from gradstudio.core.text import number
 
+# What the limit is for, where that is not the whole gradient.
+_LIMITED = {"value": "entry of a gradient", "per_tensor": "gradient of a tensor", "agc": "gradient of a unit"}
+
 
 @dataclass
 class ClippingNever(Looking):
@@ -38,14 +41,14 @@ class ClippingNever(Looking):
             return  # it is called where it cannot act: see clip_without_effect
         useless = state.failing and largest > self.times * float(finite.min()) and largest > 1
         knob = clipping_limit.knob_of(settings.clipping)
+        what = _LIMITED.get(settings.clipping, "gradient")
         self.tell(
             history,
             "warning" if useless else "info",
             "Clipping never acts",
-            f"No step was clipped with a limit of {number(settings.limit)}; the largest gradient norm was "
-            f"{number(largest)}.",
-            "No gradient reached the limit, so clipping could not help. Lower it."
-            if useless
-            else "No gradient has reached the limit so far, so nothing is clipped. This does no harm.",
+            f"None of the latest {len(coefs):,} steps was clipped with a limit of {number(settings.limit)}; the "
+            f"largest gradient norm in them was {number(largest)}.",
+            f"No {what} reached the limit in these steps"
+            + (", so clipping could not help. Lower it." if useless else ". This does no harm."),
             (f"{knob}={min(1.0, settings.limit / 10):.3g}",) if useless and knob == "clipping.max_norm" else (),
         )

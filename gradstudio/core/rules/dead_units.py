@@ -16,11 +16,12 @@ from gradstudio.core.history import LOOK_EVERY, History, up_to
 from gradstudio.core.text import number
 
 _NO_GRADIENT = (
-    "No gradient reaches these weights: the slope of their units is 0 for every example, as that of a relu "
+    "No gradient reaches the weights of dead units: their slope is 0 for every example, as that of a relu "
     "below 0, or another factor of the gradient is 0 or too small for a number."
 )
 _NO_SLOPE = (
-    "Where the input of a relu is negative for every example, its slope is 0, and no gradient brings the unit back."
+    "Where the input of a relu is negative for every example, its slope is 0, and the weights of that unit get no "
+    "gradient."
 )
 
 

@@ -14,9 +14,11 @@ from gradstudio.core.diagnosis.progress import WINDOW, Progress
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number, plural
+from gradstudio.core.unknown import is_known
 
 _AFTER = 10  # steps whose median loss tells how the run goes on
 _HARMLESS = "Large gradients in a run that learns"
+_WHOLE = 0.999  # share of a norm from which on nothing was taken away
 _LOW = 3.0  # times the least norm: from the last such step on it has risen
 
 
@@ -203,9 +205,9 @@ class ExplodingGradient:
             if norms[-1] > 2 * norms[low]
             else f"The gradient norm was {number(norms[-1])} at step {step:,}"
         )
-        reached = (
-            f" After clipping it was {number(row['clipped_norm'])}." if clipped else " All of it reached the optimizer."
-        )
+        reached = f" After clipping it was {number(row['clipped_norm'])}." * is_known(row["clipped_norm"])
+        if row["clipped_norm"] >= _WHOLE * row["grad_norm"]:
+            reached = " All of it reached the optimizer."
         if self._earlier[1] >= 0 and severity == "critical":
             reached += f" In an earlier explosion it was {number(self._earlier[0])} at step {self._earlier[1]:,}."
         how = mechanism.clipped(history, step) + " " if clipped else ""
@@ -216,7 +218,7 @@ class ExplodingGradient:
             "exploding_gradient", severity,
             "Exploding gradient" if severity != "info" else "Gradient spike, clipped" if clipped else "Gradient spike",
             step, step, (layer,) if layer else (), growth + where + "." + reached + mechanism.released(history, step),
-            how + (mechanism.stepped(history, step) + decay if not contained else "The loss shows no harm so far."),
+            (how + (mechanism.stepped(history, step) + decay) * (not contained)).strip(),
             ()
             if severity == "info"
             else (*decays, "clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),

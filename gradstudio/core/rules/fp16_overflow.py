@@ -70,7 +70,7 @@ class Fp16Overflow(Looking):
                 f"{number(row['scale'])} there."
             )
         if state.broken and at_once:
-            when = f", and precision.dtype is fp16 since step {since:,}" if since else ""
+            when = f", and precision.dtype has been fp16 since step {since:,}" if since else ""
             return (
                 f"The loss is {number(row['loss'])} at step {step:,}{when}: a value in the forward pass or in the loss "
                 "is too large."

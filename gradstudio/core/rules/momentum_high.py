@@ -46,7 +46,7 @@ class MomentumHigh(Looking):
         )
         self.tell(
             history, "critical" if state.failing else "warning", "Momentum too high",
-            f"Momentum is {number(settings.momentum, 4)} since step {since:,}.{cosine} The norm of the weights was "
-                f"{norms[0]} at step {since:,}, and is {norms[1]} at step {len(history) - 1:,}.",
+            f"Momentum has been {number(settings.momentum, 4)} since step {since:,}.{cosine} The norm of the weights "
+                f"was {norms[0]} at step {since:,}, and is {norms[1]} at step {len(history) - 1:,}.",
             kept, ("optimizer.momentum=0.9", "optimizer.momentum=0"), first=since,
         )  # fmt: skip

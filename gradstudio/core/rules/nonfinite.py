@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from gradstudio.core.diagnosis.finding import Finding
@@ -37,6 +38,9 @@ class _FirstNonfinite:
     def meaning_of(self, history: History, step: int) -> str:
         return self.meaning
 
+    def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
+        return self.remedies if step else tuple(remedy for remedy in self.remedies if remedy != "clipping.kind=norm")
+
     def _describe(self, history: History, step: int) -> Finding:
         share = history.layer_metric("nonfinite_share", step, step + 1)[0]
         layers = tuple(layer.name for layer, part in zip(history.layers, share, strict=True) if part > 0)
@@ -49,7 +53,7 @@ class _FirstNonfinite:
             layers,
             self.evidence(history, step),
             self.meaning_of(history, step),
-            self.remedies if step else tuple(remedy for remedy in self.remedies if remedy != "clipping.kind=norm"),
+            self.remedies_of(history, step),
         )
 
 
@@ -59,7 +63,20 @@ class NonfiniteLoss(_FirstNonfinite):
     rule = "nonfinite_loss"
     title = "The loss is not finite"
     meaning = "An update with its gradient makes the weights NaN; a scaler skips that update."
+    finite_gradient = "Its gradient was finite all the same, so the update did not carry it into the weights."
     remedies = ("clipping.kind=norm",)
+
+    def meaning_of(self, history: History, step: int) -> str:
+        return self.finite_gradient if self._has_finite_gradient(history, step) else self.meaning
+
+    def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
+        if math.isnan(history.value("loss", step)) and self._has_finite_gradient(history, step):
+            return ()  # a loss of Inf may have grown to that
+        return super().remedies_of(history, step)
+
+    @staticmethod
+    def _has_finite_gradient(history: History, step: int) -> bool:
+        return not history.value("nonfinite", step) and math.isfinite(history.value("grad_norm", step))
 
     def fires(self, history: History, step: int) -> bool:
         return loss_broke(history.value("loss", step))

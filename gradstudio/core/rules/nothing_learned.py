@@ -38,8 +38,8 @@ class NothingLearned(OnTestSet):
         trained = (
             f"In training it is {percent(state.accuracy)} in the {min(WINDOW, len(history))} steps {up_to(history)}"
             if state.by_accuracy
-            else f"Of the {min(WINDOW, len(history))} training batches {up_to(history)} "
-            f"{percent(state.accuracy)} were right"
+            else f"In the {min(WINDOW, len(history))} training batches {up_to(history)}, "
+            f"{percent(state.accuracy)} of the examples were right"
         )
         right = f" {trained}." * math.isfinite(state.accuracy)
         self.tell(

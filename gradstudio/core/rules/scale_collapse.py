@@ -32,7 +32,7 @@ class ScaleCollapse(Looking):
         self.tell(
             history, "critical", "The loss scale collapses",
             f"The loss scale fell to {number(scale)} after {skipped:,} skipped updates.",
-            "If no scale avoids the overflow, the scale is not the cause: the forward pass or the loss exceeds 65504, "
-                "the largest number of fp16, or is NaN.",
+            "If no scale avoids the overflow, the scale is not the cause: the forward pass, the loss or the gradient "
+                "itself exceeds 65504, the largest number of fp16, or is NaN.",
             ("precision.dtype=bf16", "precision.dtype=fp32", "problem.scaling=standardized problem.input_scale=1"),
         )  # fmt: skip

@@ -49,7 +49,8 @@ class VanishingGradient(Looking):
             return  # the gradient reaches the layer: it is the layer's inputs that are small
         since = self._finding.first_step if self._finding else self._since(history)
         decay = weight_decay.shrunk(history, since)
-        hardly = "" if decay else ", so they hardly change from there on"
+        by_size = bool(history.settings) and history.settings[-1][1].optimizer == "sgd"  # others divide it out
+        hardly = ", so they hardly change from there on" * (by_size and not decay)
         dark = tuple(history.layers[index].name for index in weights if _median(latest, index) * self.ratio < last)
         times = f": {number(last / first)} times smaller" if first > 0 else ""
         self.tell(
