@@ -102,13 +102,14 @@ class GaugesPanel(Page):
         self.sharpness = GaugeCard(
             "Sharpness",
             "The largest curvature of the loss: the largest eigenvalue of the Hessian, on a fixed batch. Above 2/lr "
-            "(with momentum (2 + 2 momentum)/lr, 38/lr for Adam) a step ends further from the minimum than it started.",
+            "(with momentum (2 + 2 momentum)/lr, 38/lr for Adam with its usual beta1) a step "
+            "ends further from the minimum than it started.",
             steepness,
         )
         self.noise_scale = GaugeCard(
             "Noise scale",
-            "The batch size above which a larger batch helps little: the scatter of the gradients of single examples, "
-            "divided by their mean.",
+            "The batch size above which a larger batch helps little: the variance of the gradients of single examples, "
+            "divided by the squared norm of their mean.",
             noise,
         )
         self.overshoot = GaugeCard(

@@ -1,4 +1,4 @@
-"""The loss of each step, as measured and smoothed. Why look: training minimises it, and a NaN shows here last."""
+"""The loss of each step, as measured and smoothed. Why look: training minimizes it, and a NaN shows here last."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LossPlot(StepPlot):
     """The loss on a log axis, or on a linear one where it may be negative, with the latest changes in words."""
 
     title = "Loss"
-    help = "Mean loss of each step's batch, before its update. Training minimises it; a NaN shows here last."
+    help = "Mean loss of each step's batch, before its update. Training minimizes it; a NaN shows here last."
 
     columns = ("loss", "accuracy")
     key = "loss"

@@ -33,7 +33,7 @@ def document(presets: Sequence[Preset]) -> Document:
         title="GradStudio: handbook of the lessons",
         state=plural(len(taken), "lesson", "lessons"),
         tone="",
-        summary="Each lesson breaks a training, says why it broke, and heals it. All of them take about "
+        summary="Each lesson breaks a training run, says why it broke, and heals it. All of them take about "
         f"{max(0.1, round(minutes / 60, 1)):g} hours.",
         about=f"GradStudio {gradstudio.__version__}. The figures are losses of real runs.",
         sections=tuple(_lesson(number, preset, titles) for number, preset in enumerate(taken, 1)),
