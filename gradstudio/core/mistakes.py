@@ -88,7 +88,7 @@ _NOTES: dict[str, tuple[tuple[Callable[[Experiment], bool], str], ...]] = {
     ),
     "mistakes.zero_grad_each_micro_batch": (
         _ALONE,
-        (lambda knobs: True, "no curve looks broken: each step is shorter, and sees fewer examples"),
+        (lambda knobs: True, "no curve looks broken: each step sees fewer examples, and its gradient is shorter"),
     ),
     "mistakes.never_zero_grad": (
         (

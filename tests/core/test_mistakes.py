@@ -40,7 +40,7 @@ def test_every_other_mistake_changes_nothing_by_default_and_says_so(name: str) -
         ("clip_each_micro_batch", {"clipping.kind": "norm"}, "accumulation.steps"),
         ("unscaled_accumulation", {"accumulation.steps": 4, "optimizer.kind": "adam"}, "Adam"),
         ("unscaled_accumulation", {"accumulation.steps": 4, "clipping.kind": "norm"}, "clipping hides it"),
-        ("zero_grad_each_micro_batch", {"accumulation.steps": 4}, "each step is shorter"),
+        ("zero_grad_each_micro_batch", {"accumulation.steps": 4}, "its gradient is shorter"),
         ("scheduler_each_micro_batch", {"accumulation.steps": 4}, "schedule"),
         ("never_zero_grad", {"precision.dtype": "fp16"}, "loss scale hides it"),
     ],

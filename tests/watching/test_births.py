@@ -25,6 +25,7 @@ from waiting import PATIENCE
 from gradstudio.core.diagnosis.birth_remedies import of_birth
 from gradstudio.core.diagnosis.cause_ranking import undefined_for
 from gradstudio.core.provenance import Provenance
+from gradstudio.session.running.investigation import sentence
 from gradstudio.watching.birth_lines import place_and_cause
 from gradstudio.watching.births import Births
 from gradstudio.watching.pass_state import PassStates
@@ -614,6 +615,8 @@ def test_weights_that_an_update_has_broken_are_named() -> None:
     found = known(model, torch.randn(8, 4))
     assert (found.phase, found.module, found.operation) == ("update", "0", "0.weight")
     assert "so an earlier update or the script made them" in found.cause
+    told = "The weights held what is not finite before step 0 (0): 0.weight holds 16 Inf before the pass, so"
+    assert sentence(found).startswith(told)
     remedy = of_birth(found, gradient=0.1, optimizer="opt")  # no smaller gradient would have helped
     assert remedy is not None and "opt.state" in remedy[0] and of_birth(found, gradient=1e20) is None
 

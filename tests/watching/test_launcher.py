@@ -126,7 +126,8 @@ def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) ->
 
 
 SEES_ALL = """
-import os, sys, threading, traceback
+import os, signal, sys, threading, traceback
+signal.signal(signal.SIGCHLD, lambda *_: print("a program that the script has not started ended"))
 print("torch" in sys.modules, sys.orig_argv[1:], sys.path, sorted(os.environ), sorted(globals()), __spec__)
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported
 import torch

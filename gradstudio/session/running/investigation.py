@@ -156,7 +156,7 @@ def sentence(found: Provenance) -> str:
         if born.given_nan and not born.given_inf
         else "Inf"
         if born.given_inf and not born.given_nan
-        else "NaN and Inf"
+        else "NaN or Inf"
     )
     if found.came_with_data:
         given = ", ".join(place for place in (rank, part) if place)
@@ -165,8 +165,8 @@ def sentence(found: Provenance) -> str:
             f"{found.cause}.{all_alike}"
         )
     if found.phase == "update" and not born.produced:  # found as the next step began
-        held = f"The first {what} was in the weights before step {found.step:,}{f' ({where})' if where else ''}"
-        return f"{held}, in {found.short_name}: {found.cause}.{all_alike}"
+        held = f"The weights held what is not finite before step {found.step:,}{f' ({where})' if where else ''}"
+        return f"{held}: {found.cause}.{all_alike}"
     verb = "was born" if born.produced else "came"
     return (
         f"The first {what} {verb} in the {PHASES[found.phase]} of step "
