@@ -2,7 +2,8 @@
 at gradients.
 
 Each tool has a process of its own, as all of them change torch. Rounds of all of them take turns; CPU time of all
-threads of a process counts, so also what writes the library."""
+threads of a process counts, so also what writes the library. On CUDA the time by the clock until the device has done
+its work counts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.step import CASES as OF_STUDIO
-from benchmarks.step import MLP, seconds_of
+from benchmarks.step import MLP, seconds_of, seconds_on_cuda
 from benchmarks.table import Figure
 from gradstudio.core.experiment import Experiment
 
@@ -98,19 +99,20 @@ TOOLS: dict[str, tuple[str, Callable[..., Callable[[], None]]]] = {
 }
 
 
-def child(tool: str, case: str) -> None:
+def child(tool: str, case: str, device: str) -> None:
     """Make as many steps as each line of stdin says, and answer with the seconds that one took."""
     from benchmarks.plain import plain_loop
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what tools print is no answer
-    names = plain_loop(Experiment().with_texts([*CASES[case][0], "run.device=cpu"]))
+    names = plain_loop(Experiment().with_texts([*CASES[case][0], f"run.device={device}"]))
+    timed = seconds_of if device == "cpu" else seconds_on_cuda
     names["torch"].use_deterministic_algorithms(False)  # as hardly any loop has it
     step = TOOLS[tool][1](names["model"], names["optimizer"], names["one_step"])
     for _ in range(WARM):
         step()
     for line in sys.stdin:
-        print(seconds_of(step, int(line)), file=answers)
+        print(timed(step, int(line)), file=answers)
     os._exit(0)  # none of the tools tidies up
 
 
@@ -118,18 +120,18 @@ def child(tool: str, case: str) -> None:
 
 
 class _Process:
-    def __init__(self, tool: str, case: str) -> None:
+    def __init__(self, tool: str, case: str, device: str) -> None:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._tool, self._errors = tool, Path(self._folder.name, "errors.txt")
         path = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from benchmarks.watch import child; child({tool!r}, {case!r})"],
+            [sys.executable, "-c", f"from benchmarks.watch import child; child({tool!r}, {case!r}, {device!r})"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors.open("w"), text=True, bufsize=1,
             cwd=self._folder.name, env=os.environ | {"PYTHONPATH": path, "WANDB_MODE": "offline"},
         )  # fmt: skip
 
     def seconds(self, steps: int) -> float:
-        """CPU time of a step."""
+        """What a step takes, as the child measures it."""
         assert self._process.stdin and self._process.stdout
         print(steps, file=self._process.stdin)
         if not (answer := self._process.stdout.readline()):
@@ -146,18 +148,26 @@ class _Process:
 
 def figures() -> Iterator[Figure]:
     for case, (_, most) in CASES.items():
-        yield from _of_case(case, most)
+        yield from _of_case(case, most, "cpu", [tool for tool, (package, _) in TOOLS.items() if _installed(package)])
     for package in sorted({package for package, _ in TOOLS.values() if not _installed(package)}):
         yield Figure(f"{package}", float("nan"), note="not measured: it is not installed here")
+    if _has_cuda():
+        for case in CASES:
+            yield from _of_case(case, None, "cuda:0", ["bare", OURS])
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def _of_case(case: str, most: float) -> Iterator[Figure]:
-    tools = [tool for tool, (package, _) in TOOLS.items() if _installed(package)]
-    processes = {tool: _Process(tool, case) for tool in tools}
+def _of_case(case: str, most: float | None, device: str, tools: list[str]) -> Iterator[Figure]:
+    processes = {tool: _Process(tool, case, device) for tool in tools}
     calls = {tool: max(1, round(SECONDS / process.seconds(5))) for tool, process in processes.items()}
     rounds = [{tool: processes[tool].seconds(calls[tool]) for tool in tools} for _ in range(ROUNDS)]
     for process in processes.values():
@@ -167,6 +177,6 @@ def _of_case(case: str, most: float) -> Iterator[Figure]:
         ratio = statistics.median(each[tool] / each["bare"] for each in rounds)
         added = 1000 * (ratio - 1) * bare
         yield Figure(
-            f"{tool}, {case}", ratio, most=most if tool == OURS else None,
+            f"{tool}, {case}{', on CUDA' if device != 'cpu' else ''}", ratio, most=most if tool == OURS else None,
             note=f"bare {1000 * bare:.2f} ms a step; {added:+.3f} ms",
         )  # fmt: skip
