@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import itertools
 import os
@@ -40,6 +41,13 @@ if hasattr(signal, "SIGHUP"):
 
 settings.register_profile("gradstudio", deadline=None, derandomize="CI" in os.environ, database=None)
 settings.load_profile("gradstudio")
+
+
+def pytest_collection_finish() -> None:
+    """Take what is there before the first test out of the garbage collector's sight: half a million objects, at which
+    every collection looks, and the watch, which asks for all objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:
