@@ -4,7 +4,6 @@ their loss code, found in autograd's graph; or in what the model was given."""
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,17 +12,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
-from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.utils.hooks import unserializable_hook
 
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
-from gradstudio.engine.torch_internals import autograd_nodes, module_tables, seen_operations
-from gradstudio.watching import loss_code, model_code
+from gradstudio.engine.torch_internals import autograd_nodes, seen_operations
+from gradstudio.watching import loss_code, model_code, model_layers
+from gradstudio.watching.hooked_module import HookedModule
 from gradstudio.watching.kept_pass import KeptPass, version
-from gradstudio.watching.pass_state import PLAIN_STATE, PassStates
+from gradstudio.watching.model_layers import ModelLike
+from gradstudio.watching.pass_state import PLAIN_STATE
 from gradstudio.watching.passed_over import Losses, PassedOver
 from gradstudio.watching.replay import replay
 from gradstudio.watching.trees import tensors_of
@@ -34,21 +33,21 @@ MOST_SEARCHES = 8  # for the birth of what a script passes over: one that skips 
 
 
 class Births:
-    """Keeps what is needed to make the passes of a step of `model` again, and finds where a value was born that is not
-    finite. Nothing is copied, and the model computes as before. No method raises for a fault of its own: `unknown`
+    """Keeps what is needed to make the passes of a step of some models again, and finds where a value was born that is
+    not finite. Nothing is copied, and the models compute as before. No method raises for a fault of its own: `unknown`
     says in a sentence why nothing was found."""
 
-    def __init__(self, model: nn.Module, guard: Callable[[Any], Any] = lambda function: function) -> None:
-        """`guard` wraps a function that torch calls."""
+    def __init__(
+        self, *models: nn.Module | Sequence[nn.Module], guard: Callable[[Any], Any] = lambda call: call
+    ) -> None:
+        """Each model is a module, or several of which one is called: the first that is seen to be, with what it calls
+        in turn. `guard` wraps a function that torch calls."""
         self.unknown = ""
-        self._model = weakref.ref(model)
-        self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of the model
-        self._states = PassStates()
+        self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of a model
         self._begun: list[KeptPass] = []  # of forward passes within forward passes
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
-        self._guarded_begin, self._guarded_end = guard(self._begin), guard(self._end)
         # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
         # each line of Python takes longest within a backward pass.
         self._heard: list[tuple[KeptPass, int, Tensor]] = []
@@ -62,39 +61,34 @@ class Births:
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
         self._node_at_work, self._hear_gradient = autograd_nodes.node_at_work(), autograd_nodes.gradient_hearer()
-        self._hooks: list[Any] = []
-        self._around: _CompiledCall | None = None
+        self._models = [
+            [HookedModule(each, self._begin, self._end, guard) for each in _either(model)] for model in models
+        ]
+        for either in self._models:
+            for each in either:
+                each.either = either
+        self._is_detached = True
         self.attach()
 
+    @property
+    def models(self) -> list[nn.Module]:
+        """Of each model the module that is called, as far as that has been seen. ProvenanceUnknown where one is
+        gone."""
+        return [either[0].inner for either in self._models]
+
     def attach(self) -> None:
-        """Put the hooks on the model, where they are not on it. A model that torch.jit has compiled takes none."""
-        model = self._model()
-        if model is None or isinstance(model, torch.jit.ScriptModule):
-            return
-        if not self._hooks:
-            self._hooks = [
-                model.register_forward_pre_hook(_Hook(self._guarded_begin), with_kwargs=True),
-                model.register_forward_hook(_Hook(self._guarded_end)),
-            ]
-        call = module_tables.compiled_call(model)
-        if call is not None and self._around not in _chain(call):
-            self._around = _CompiledCall(self._guarded_begin, call, self._guarded_end, self._model)
-            module_tables.set_compiled_call(model, self._around)
+        """Put the hooks on the models, where they are not on them."""
+        self._is_detached = False
+        for either in self._models:
+            for each in either:
+                each.attach()
 
     def detach(self) -> None:
-        """Take the hooks off the model."""
-        model, ours = self._model(), self._around
-        if model is not None and ours is not None:
-            call = module_tables.compiled_call(model)
-            if call is ours:
-                module_tables.set_compiled_call(model, ours.call)
-            for other in _chain(call):
-                if other.call is ours:
-                    other.call = ours.call
-        self._around = None
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        """Take the hooks off the models."""
+        self._is_detached = True
+        for either in self._models:
+            for each in either:
+                each.detach()
         self._begun.clear()
 
     def before_backward(
@@ -110,7 +104,7 @@ class Births:
         was given, None where that is not known. `number` is the loss itself, where that was read already."""
         if self._busy:
             return None
-        if not self._hooks:
+        if self._is_detached:
             self.attach()  # after torch.save or torch.jit.script has raised
         if self._heard:
             self._hear_back()
@@ -241,7 +235,9 @@ class Births:
         return found, why
 
     def _of_pass(self, kept: KeptPass, losses: Sequence[Tensor]) -> Callable[[], Provenance | None]:
-        return (lambda: self._of_the_loss(losses)) if losses else (lambda: self._made_again(kept, 0, 1))
+        if roots := losses or _broken_inputs(kept):
+            return lambda: self._of_the_loss(roots)
+        return lambda: self._made_again(kept, 0, 1)
 
     # ---- a step
 
@@ -250,6 +246,7 @@ class Births:
         self._heard.clear()
         self._back.clear()
         self._roots.clear()
+        self._begun.clear()  # of passes that ended with an exception
         self.suspects.clear()
         self._finite, self._latest = (0, 0), None
         self._told, self.unknown = False, ""
@@ -261,23 +258,30 @@ class Births:
 
     # ---- what is kept
 
-    def _begin(self, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
+    def _begin(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return  # a replay, an evaluation, or a checkpoint that is computed again
         if self._heard:
             self._hear_back()
+        kept = KeptPass(of, inputs, named_inputs, module.training, of.states.before(module))
         if self._latest is not None:
-            self._look_back()
+            if not self._begun and not self._is_given(kept, self._latest[0]):
+                self._look_back()
             self._latest = None
-        self._begun.append(KeptPass(inputs, named_inputs, module.training, self._states.before(module)))
+        self._begun.append(kept)
 
-    def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+    def _end(self, of: HookedModule, module: nn.Module, inputs: Any, outputs: Any) -> None:
         if self._busy or not self._begun or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return
         kept = self._begun.pop()
-        self._begun.clear()  # of passes that ended with an exception
+        while kept.of is not of:  # of a pass that ended with an exception
+            if not self._begun:
+                return
+            kept = self._begun.pop()
+        if len(of.either) > 1 and not any(each.of in of.either for each in self._begun):
+            self._choose(of)
         if kept.state is not PLAIN_STATE:
-            self._states.after(module, kept.state)
+            of.states.after(module, kept.state)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
             node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
@@ -289,6 +293,17 @@ class Births:
                 self._hear_gradient(tensor, keep)
                 node.metadata[self.mark] = kept
         self._latest = kept, module
+
+    def _choose(self, called: HookedModule) -> None:
+        """Hear the passes of this module alone, of those of which one is called as the whole."""
+        for other in called.either:
+            if other is not called:
+                other.detach()
+        called.either[:] = [called]
+
+    def _is_given(self, kept: KeptPass, before: KeptPass) -> bool:
+        """Return whether a pass takes what the one before gave, as a decoder takes that of an encoder."""
+        return any(_pass_behind(tensor, self.mark) is before for tensor, _ in kept.taken)
 
     def _hear_back(self) -> None:
         """Look at the gradients that have come back to outputs of passes since this was done last."""
@@ -324,24 +339,40 @@ class Births:
         return found
 
     def _of_the_loss(self, roots: Sequence[Tensor]) -> Provenance | None:
-        for kept in loss_code.passes_before(roots, self.mark):
-            if not _all_finite(kept.results):
-                try:
-                    return self._made_again(kept, 0, 1)
-                except Exception:  # it is not the same pass again; its own graph is still there
-                    with contextlib.suppress(ProvenanceUnknown):
-                        if found := loss_code.born_in_a_pass(roots, self._inner()):
-                            return found
-                    raise
-        return loss_code.born_in(roots, self.mark, self._inner())
+        given: KeptPass | None = None  # the pass that was given the roots, where they are no loss
+        while (kept := self._broken_before(roots)) is not None and (inputs := _broken_inputs(kept)):
+            roots, given = inputs, kept
+        if kept is None and given is None:
+            return loss_code.born_in(roots, self.mark, self._all())
+        if kept is None:
+            with contextlib.suppress(ProvenanceUnknown):
+                if found := loss_code.born_in(roots, self.mark, self._all()):
+                    return found
+        kept = kept or given
+        assert kept is not None
+        try:
+            return self._made_again(kept, 0, 1)
+        except Exception:  # it is not the same pass again; its own graph is still there
+            with contextlib.suppress(ProvenanceUnknown):
+                if found := loss_code.born_in_a_pass(roots, self._all()):
+                    return found
+            raise
+
+    def _broken_before(self, roots: Sequence[Tensor]) -> KeptPass | None:
+        """Return the first pass with a result that is not finite of those from which the roots were computed."""
+        passes = loss_code.passes_before(roots, self.mark)
+        return next((kept for kept in passes if not _all_finite(kept.results)), None)
 
     def _of_the_gradients(self) -> Provenance | None:
         if not seen_operations.seeing_possible():
             raise ProvenanceUnknown("this version of torch cannot be watched")
+        if not self._models:
+            return loss_code.born_behind(self._roots, self.mark, self._all(), 0, 1)
         if not self._back:
             raise ProvenanceUnknown("no forward pass of the model was seen")
         finite, roots = self._finite
         passes, roots = finite + len(self._back), roots + len(self._roots)
+        seen: list[KeptPass] = []  # that came back finite, and gave finite gradients
         for number, kept in enumerate(self._back, finite):
             behind = _all_finite(kept.results) and not _all_finite(kept.gradients)
             # a loss of several passes has one backward pass, and none of them is a micro-batch
@@ -352,25 +383,47 @@ class Births:
             if (several or not behind) and (found := self._made_again(kept, place, of)):
                 return found
             if behind:
-                return loss_code.born_behind(self._roots, self.mark, self._inner(), place, of)
+                return loss_code.born_behind(self._before_pass(kept, seen), self.mark, self._all(), place, of)
+            seen.append(kept)
         raise ProvenanceUnknown("all was finite when the step was made again")
 
+    def _before_pass(self, kept: KeptPass, seen: Sequence[KeptPass]) -> list[Any]:
+        """Return the nodes from which a gradient came to a pass: the inputs of a pass that took what it gave, or the
+        roots of the backward passes."""
+        for later in seen:
+            inputs = [tensor.grad_fn for tensor, _ in later.taken if tensor.grad_fn is not None]
+            if kept in loss_code.passes_of(inputs, self.mark):
+                return inputs
+        return self._roots
+
     def _made_again(self, kept: KeptPass, number: int, of: int) -> Provenance | None:
-        model = self._inner()
+        model = kept.of.inner
         made = replay(model, kept)
-        return None if made.sink is None else model_code.provenance(model, kept, made.watcher, made.sink, number, of)
+        if made.sink is None:
+            return None
+        found = model_code.provenance(model, kept, made.watcher, made.sink, number, of)
+        if len(models := self.models) == 1:
+            return found
+        return model_code.within(found, model_layers.names_of(models)[[each is model for each in models].index(True)])
 
-    def _inner(self) -> nn.Module:
-        """Return the model without what torch.compile and DistributedDataParallel put around it."""
-        model = self._model()
-        if model is None:
-            raise ProvenanceUnknown("the model is gone")
-        while type(model).__name__ in _AROUND:
-            model = getattr(model, _AROUND[type(model).__name__])
-        return model
+    def _all(self) -> ModelLike:
+        """Return all models as one."""
+        return model_layers.together(self.models)
 
 
-_AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
+def _either(model: nn.Module | Sequence[nn.Module]) -> Sequence[nn.Module]:
+    return [model] if isinstance(model, nn.Module) else model
+
+
+def _broken_inputs(kept: KeptPass) -> list[Tensor]:
+    """Return the inputs of a pass that hold NaN and were computed from something that takes a gradient."""
+    return [tensor for tensor, _ in kept.taken if tensor.grad_fn is not None and values_of(tensor).nan]
+
+
+def _pass_behind(tensor: Tensor, mark: str) -> KeptPass | None:
+    """Return the pass that gave a tensor; None where that is not known."""
+    node: Any = tensor.grad_fn
+    return None if node is None else node.metadata.get(mark)
 
 
 def _without_line_at_work(found: Provenance | None) -> Provenance | None:
@@ -403,52 +456,3 @@ class _Keeper:
 
     def __call__(self, gradient: Tensor) -> None:
         self._heard.append((self._kept, self._place, gradient))
-
-
-class _CompiledCall:
-    """A model that was compiled in place has its hooks compiled with it, where they do nothing; so they are called
-    around it."""
-
-    def __init__(
-        self,
-        begin: Callable[..., None],
-        call: Callable[..., Any],
-        end: Callable[..., None],
-        model: weakref.ref[nn.Module],
-    ) -> None:
-        self.call = call
-        self._begin, self._end, self._model = begin, end, model
-
-    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
-        if (model := self._model()) is None or is_compiling():
-            return self.call(*inputs, **named_inputs)
-        self._begin(model, inputs, named_inputs)
-        outputs = self.call(*inputs, **named_inputs)
-        self._end(model, inputs, outputs)
-        return outputs
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(self.call, memo)
-
-
-def _chain(call: Any) -> list[_CompiledCall]:
-    """Return what stands around a compiled call, one for each optimizer of the model, the outermost first."""
-    found: list[_CompiledCall] = []
-    while isinstance(call, _CompiledCall):
-        found.append(call)
-        call = call.call
-    return found
-
-
-class _Hook:
-    """A hook of a model that is not copied or saved with it: its copy does nothing, and needs no GradStudio."""
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
-
-    def __call__(self, *arguments: Any) -> None:
-        if not is_compiling() and not is_tracing():
-            self._call(*arguments)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (contextlib.nullcontext(), "__exit__")

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import is_
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import LAYER_METRICS, LOOK_EVERY, Layer, Row, loss_broke
-from gradstudio.core.provenance import Provenance
+from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.addresses import Addresses, sizes
 from gradstudio.watching import model_layers
@@ -69,13 +70,13 @@ class Observer:
         self._guarded_last = guard(self._last)
         # weak, as a script may make a hundred models, one after the other
         self._optimizer = weakref.ref(optimizer, self._on_gone) if optimizer is not None else _nobody
-        self._model = weakref.ref(model, self._on_gone) if model is not None else None
+        self._models = [weakref.ref(model, self._on_gone)] if model is not None else []
         self.thread = threading.get_ident()  # the one that trains it, and alone may look at its gradients
         self.claimed = False  # whether it has trained; until then it may come to train in another thread
         self.latest = 0  # number of the latest backward pass that reached it, of those of the process
         self.gone = False  # True once there is nothing left that could be trained
         self._settling = self._settled = False
-        self.births = Births(model, guard) if model is not None else None
+        self.births = Births(*self.models, guard=guard)
         self._trained: tuple[int, ...] | None = None  # ids of the parameters that the rows describe
         self._seen: list[Tensor] = []  # all that were held by then
         self._seen_trained: list[bool] = []  # which of them were trained
@@ -129,38 +130,43 @@ class Observer:
 
     def held(self) -> list[Tensor]:
         """Return every parameter that may come to be trained."""
-        optimizer, model = self.optimizer, self.model
+        optimizer, models = self.optimizer, self.models
         if optimizer is not None:
             return model_layers.of_optimizer(optimizer)
-        return list(model.parameters()) if model is not None else self._tensors
+        return [tensor for model in models for tensor in model.parameters()] if models else self._tensors
 
-    def find_model(self) -> None:
-        """Find the model of an optimizer, if possible before its first pass, so that a NaN in that is found too."""
-        held, model = self.held(), self.model
+    def find_models(self) -> None:
+        """Find the models of an optimizer, if possible before their first pass, so that a NaN in that is found too."""
+        held, models = self.held(), self.models
         if self._model_is_given or not held:
             return
-        if model is not None and {id(tensor) for tensor in held} <= {id(tensor) for tensor in model.parameters()}:
+        if models and {id(tensor) for tensor in held} <= {id(each) for model in models for each in model.parameters()}:
             return
-        found = model_layers.module_with(held)  # may have a length of 0, or none
-        if found is None:
-            found = model_layers.module_with([tensor for tensor in held if tensor.requires_grad])
-        if self.births is not None and found is not model:
+        found = model_layers.models_of(held) or model_layers.models_of([each for each in held if each.requires_grad])
+        if [id(either[0]) for either in found] != list(map(id, models)):
             self.births.remove()
-        if found is not None and found is not model:
-            self._model = weakref.ref(found, self._on_gone)
-            self.births = Births(found, self._guard)
+            self._models = [weakref.ref(either[0], self._on_gone) for either in found]
+            self.births = Births(*found, guard=self._guard)
 
     @property
     def optimizer(self) -> Optimizer | None:
         return self._optimizer()
 
     @property
-    def model(self) -> nn.Module | None:
-        return self._model() if self._model is not None else None
+    def models(self) -> list[nn.Module]:
+        """The models that are trained, in the order of the optimizer: mostly one."""
+        return [model for each in self._models if (model := each()) is not None]
+
+    @property
+    def called(self) -> list[nn.Module]:
+        """The same models as the script calls them, as far as that has been seen: with what it has put around them."""
+        with suppress(ProvenanceUnknown):
+            return self.births.models
+        return []
 
     def waits_for(self, model: nn.Module) -> bool:
         """Return whether it observes this model and knows no optimizer and no step of it yet."""
-        return self._optimizer is _nobody and self.model is model and not self._rows
+        return self._optimizer is _nobody and any(each is model for each in self.models) and not self._rows
 
     def adopt(self, optimizer: Optimizer) -> None:
         """Take this optimizer for the one that trains the model."""
@@ -169,7 +175,7 @@ class Observer:
     def _on_gone(self, of: object) -> None:
         """Let go of the parameters: the script has. Where the garbage collector calls this in the midst of torch or of
         the watch itself, or in another thread, what is left to record waits for `settle`: locks may be held."""
-        if of is (self._model if self._optimizer is _nobody else self._optimizer):
+        if of is self._optimizer or (self._optimizer is _nobody and of in self._models):
             self.gone = True
             frame = sys._getframe().f_back  # None at the end of Python
             if not self._has_more_to_tell or (frame is not None and is_own(frame.f_code.co_filename)):
@@ -178,10 +184,8 @@ class Observer:
     @property
     def _has_more_to_tell(self) -> bool:
         """Whether something was heard since the latest row."""
-        births = self.births
-        return bool(self.micro_batches or self._gradient is not None or self._passed) or (
-            births is not None and births.has_heard
-        )
+        heard = bool(self.micro_batches or self._gradient is not None or self._passed)
+        return heard or self.births.has_heard
 
     def settle(self) -> bool:
         """Record what is left of one that is gone, and let go of its parameters, once. Return whether that is done: it
@@ -195,8 +199,7 @@ class Observer:
         except FloatingPointError as fault:  # asked for, but the script has gone on
             say(str(fault))
         finally:
-            if self.births is not None:
-                self.births.remove()
+            self.births.remove()
             self._let_go()
             self._trained = None
             self._see([])
@@ -227,8 +230,9 @@ class Observer:
             return False
         if ids == self._trained and not self.parameters.are_resized:
             return True
-        self.find_model()
-        model, optimizer = self.model, self.optimizer
+        self.find_models()
+        models, optimizer = self.called, self.optimizer
+        model = model_layers.together(models) if models else None
         ordered = model_layers.in_forward_order(model, list(dict.fromkeys(trained)))
         names = model_layers.names(model, optimizer)
         self._layer_names = [names.get(id(tensor), f"parameter{place}") for place, tensor in enumerate(ordered)]
@@ -245,8 +249,7 @@ class Observer:
         self._device = ordered[0].device.type
         self._trained, self._rows, self._loop = ids, 0, HeardLoop()
         self._sink.begin(self, model_layers.described(model, named))
-        if self.births is not None:
-            self.births.has_told = False
+        self.births.has_told = False
         self._anew()
         return True
 
@@ -321,11 +324,10 @@ class Observer:
             self._loop.found(self._marks)
         if self.schedules:
             self._look_at_schedules()
-        if self.births is not None:
-            found = self.births.before_backward(
-                roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled, number=roots.loss
-            )
-            self._born_before, self._born = self._born, self._born or found
+        found = self.births.before_backward(
+            roots.tensors, scaled=roots.scale != 1, losses=roots.unscaled, number=roots.loss
+        )
+        self._born_before, self._born = self._born, self._born or found
 
     def _are_as_given(self, marks: list[int]) -> bool:
         """Return whether the gradients are 0 because the backward pass before, of the same step, gave such, rather than
@@ -343,7 +345,7 @@ class Observer:
             if moved:
                 return found.provenance
             self._passed.append(found)
-        elif self.births is not None:
+        else:
             self.births.begin_anew()
         return None
 
@@ -355,7 +357,7 @@ class Observer:
         return broken or loss_broke(self._losses)
 
     def _thrown_away(self) -> PassedOver:
-        found, unknown = (None, "no pass of a model was seen") if self.births is None else self.births.thrown_away()
+        found, unknown = self.births.thrown_away()
         return PassedOver(self._losses, self._born or found, unknown, after_backward=True)
 
     def used_elsewhere(self) -> None:
@@ -368,9 +370,8 @@ class Observer:
         if self._marks is None or self._trained is None:
             return self._ready
         if not self.parameters.have_moved(self._marks):  # the loss of another model
-            if self.births is not None:
-                self._born = self._born_before
-                self.births.of_another()
+            self._born = self._born_before
+            self.births.of_another()
             return self._ready
         self.autocast.passed(roots.tensors, self._device, first=not self.micro_batches)
         self.micro_batches += 1
@@ -388,7 +389,7 @@ class Observer:
         self._zero_marks = [] if self._gradient is None or self._gradient.norm else self.parameters.marks()
         if self._is_broken:
             self._weights_of_pass = self.parameters.weight_marks()
-        elif self.births is not None and self._gradient is not None and not self._gradient.nonfinite:
+        elif self._gradient is not None and not self._gradient.nonfinite:
             self.births.all_finite()
         if self._optimizer() is None:
             self.parameters.keep_weights()
@@ -462,7 +463,7 @@ class Observer:
         self._clipped_norm = self.parameters.keep_weights_and_norm()
         if (factor := getattr(self._optimizer(), "grad_scale", None)) is not None:
             self._clipped_norm /= float(factor)  # a fused optimizer divides the scale out by itself
-        if self._gradient.nonfinite and self.births is not None and not self._is_scaled():
+        if self._gradient.nonfinite and not self._is_scaled():
             self._sink.explain(self, self.births.explain(), self.births.unknown)
 
     def _is_scaled(self) -> bool:
@@ -498,18 +499,16 @@ class Observer:
     def close(self) -> None:
         """Make the row of a last update by hand, or of a last pass whose loss is not finite."""
         self._last()
-        if self.births is not None:
-            self.births.remove()
+        self.births.remove()
 
     def _last(self) -> None:
         if self._optimizer is _nobody and self._trained is not None and self._gradient is not None:
             self._step_by_hand()
-        ended = self.births.at_the_end() if self.births is not None else None
+        ended = self.births.at_the_end()
         if self._trained is None and (ended is None or not self.bind()):
             return
         self._tell_passed_over(finite=True)
         if ended is not None:
-            assert self.births is not None
             self._stop_short(PassedOver(*ended, self.births.unknown, after_backward=False))
             self.births.clear()
         elif (
@@ -570,15 +569,14 @@ class Observer:
             self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
         )  # fmt: skip
-        if self._passed or (self.births is not None and self.births.suspects):
+        if self._passed or self.births.suspects:
             self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
         if self._born is not None:
             self._sink.explain(self, self._born, "")
         self._sink.take(self, made)
-        if self.births is not None:
-            self.births.clear()
-            self.births.has_told |= made.went_nonfinite
+        self.births.clear()
+        self.births.has_told |= made.went_nonfinite
         self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
@@ -586,7 +584,7 @@ class Observer:
 
     def _tell_passed_over(self, *, finite: bool) -> None:
         """Tell of the batches that the script has passed over since the step before."""
-        if self.births is not None and self.births.suspects:
+        if self.births.suspects:
             self._passed += self.births.passed_over(finite=finite)
         for each in self._passed:
             self._passes_over = True

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradstudio.engine.operation_watcher import is_finite, values_of
+from gradstudio.watching.hooked_module import HookedModule
 from gradstudio.watching.pass_state import PassState
 from gradstudio.watching.trees import tensors_of
 
@@ -28,12 +29,15 @@ class KeptPass:
     something that lives as long as the graph of each output."""
 
     __slots__ = (
-        "__weakref__", "autocast", "given", "gradients", "held_by", "inputs", "named_inputs", "state", "taken",
+        "__weakref__", "autocast", "given", "gradients", "held_by", "inputs", "named_inputs", "of", "state", "taken",
         "training",
     )  # fmt: skip
 
-    def __init__(self, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool, state: PassState) -> None:
-        """Keep a pass that is about to be made."""
+    def __init__(
+        self, of: HookedModule, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool, state: PassState
+    ) -> None:
+        """Keep a pass that is about to be made `of` a module."""
+        self.of = of
         self.inputs, self.named_inputs = inputs, named_inputs
         self.training, self.state, self.autocast = training, state, _autocast()
         if len(inputs) == 1 and not named_inputs and isinstance(tensor := inputs[0], Tensor):  # mostly

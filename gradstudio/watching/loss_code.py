@@ -20,6 +20,7 @@ from gradstudio.engine.operation_watcher import Values, largest_of, together, va
 from gradstudio.watching import source_lines
 from gradstudio.watching.kept_pass import KeptPass
 from gradstudio.watching.model_code import taken_by
+from gradstudio.watching.model_layers import ModelLike
 
 MOST_NODES = 10_000  # of autograd's graph that are looked at
 
@@ -101,8 +102,12 @@ def operation_of(node: str) -> str:
 
 def passes_before(roots: Sequence[Tensor], mark: str) -> list[KeptPass]:
     """Return the passes of the model from which a loss was computed, the first one first."""
-    found = [node.metadata[mark] for node in _nodes([root.grad_fn for root in roots], mark) if mark in node.metadata]
-    return list(dict.fromkeys(found))
+    return passes_of([root.grad_fn for root in roots], mark)
+
+
+def passes_of(roots: Sequence[Any], mark: str) -> list[KeptPass]:
+    """Return the same for nodes of autograd's graph."""
+    return list(dict.fromkeys(node.metadata[mark] for node in _nodes(roots, mark) if mark in node.metadata))
 
 
 def broken_losses(kept: KeptPass, mark: str) -> list[Tensor]:
@@ -122,7 +127,7 @@ def comes_from(tensor: Tensor, kept: KeptPass, mark: str) -> bool:
     return any(node.metadata.get(mark) is kept for node in _nodes([tensor.grad_fn], mark))
 
 
-def born_in(roots: Sequence[Tensor], mark: str, model: nn.Module) -> Provenance | None:
+def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance | None:
     """Return the operation of the loss code with the first result that is not finite. The outputs of the model are."""
     nodes = [
         _Node(node, _saved(node))
@@ -152,7 +157,7 @@ def born_in(roots: Sequence[Tensor], mark: str, model: nn.Module) -> Provenance 
     return _provenance("loss", nodes, [], cause, None, model)
 
 
-def born_in_a_pass(roots: Sequence[Tensor], model: nn.Module) -> Provenance | None:
+def born_in_a_pass(roots: Sequence[Tensor], model: ModelLike) -> Provenance | None:
     """Return the operation with the first result that is NaN, in the whole graph behind a loss; None where autograd has
     saved too little. Inf is passed over: in the midst of a model it may be that of a mask."""
     for node in _nodes([root.grad_fn for root in roots], ""):
@@ -179,7 +184,7 @@ def _given_before(each: _Node) -> list[Tensor]:
     return found
 
 
-def born_behind(roots: Sequence[Any], mark: str, model: nn.Module, micro_batch: int, micro_batches: int) -> Provenance:
+def born_behind(roots: Sequence[Any], mark: str, model: ModelLike, micro_batch: int, micro_batches: int) -> Provenance:
     """Return the operations of the loss code in whose derivative a gradient may have become infinite or NaN, after a
     backward pass. ProvenanceUnknown where there is none."""
     nodes = [_Node(node, {}) for node in _nodes(roots, mark) if mark not in node.metadata and not _is_leaf(node)]
@@ -258,7 +263,7 @@ def _weight(maker: Any) -> Tensor | None:
     return found.detach() if isinstance(found, nn.Parameter) else None
 
 
-def _called(weight: Tensor, model: nn.Module) -> str:
+def _called(weight: Tensor, model: ModelLike) -> str:
     own = next((name for name, each in model.named_parameters() if each.data_ptr() == weight.data_ptr()), "")
     return f"the weight {own}" if own else OF_ANOTHER
 
@@ -293,7 +298,7 @@ def _count(values: Values) -> str:
 
 
 def _provenance(
-    phase: Phase, born: Sequence[_Node], taken: list[Values], cause: str, given: Tensor | None, model: nn.Module,
+    phase: Phase, born: Sequence[_Node], taken: list[Values], cause: str, given: Tensor | None, model: ModelLike,
     micro_batch: int = 0, micro_batches: int = 1,
 ) -> Provenance:  # fmt: skip
     """Return what is known of an operation, or of those of which it may be one."""
@@ -315,7 +320,7 @@ def _provenance(
     )  # fmt: skip
 
 
-def _source_in_model(operations: Sequence[str], model: nn.Module) -> str:
+def _source_in_model(operations: Sequence[str], model: ModelLike) -> str:
     """Return the line of the model's code that calls one of the operations, "" where there is not exactly one."""
     classes = {type(module) for module in model.modules()}
     lines = {
@@ -328,7 +333,7 @@ def _source_in_model(operations: Sequence[str], model: nn.Module) -> str:
     return lines.pop().text if len(lines) == 1 else ""
 
 
-def _source(operations: Sequence[str], model: nn.Module) -> str:
+def _source(operations: Sequence[str], model: ModelLike) -> str:
     """Return the line of the script that calls one of the operations, where there is only one; else the line that is at
     work, which is that of the backward pass. What stands behind that in the same function was not called yet."""
     frame = source_lines.calling_frame()

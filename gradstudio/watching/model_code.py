@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from torch import nn
@@ -48,6 +49,21 @@ def provenance(
         growth=_growth(watcher, "backward" if born.phase == "backward" else "forward"),
         source="" if born.place is None else born.place.text,
         taken=taken_by(born.taken),
+    )
+
+
+def within(found: Provenance, name: str) -> Provenance:
+    """Return what was found in one model of several, which has this name among them."""
+
+    def named(inner: str) -> str:
+        return f"{name}.{inner}" if inner else name
+
+    return replace(
+        found,
+        module=named(found.module),
+        layers=tuple(map(named, found.layers)),
+        chain=tuple(replace(made, module=named(made.module)) for made in found.chain),
+        growth=tuple((named(module), largest) for module, largest in found.growth),
     )
 
 

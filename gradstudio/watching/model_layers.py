@@ -4,15 +4,16 @@ what each of them is."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
-from operator import itemgetter
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradstudio.core.history import Layer
+from gradstudio.watching.script_names import name_of
 
 Role = Literal["weight", "recurrent", "bias", "norm"]
 _COMPILED = "_orig_mod."  # what torch.compile puts before every name
@@ -24,16 +25,87 @@ def of_optimizer(optimizer: Optimizer) -> list[Tensor]:
     return list(groups[0]["params"]) if len(groups) == 1 else [tensor for group in groups for tensor in group["params"]]
 
 
-def module_with(tensors: Sequence[Tensor]) -> nn.Module | None:
-    """Return the smallest module that has all of these parameters; None where no module has. What torch.compile puts
-    around a module is taken in its place: compiled code does not call the hooks of the module within."""
+class ModelLike(Protocol):
+    """What is asked of a model, or of several that are taken for one."""
+
+    def modules(self) -> Iterator[nn.Module]: ...
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
+
+
+class Together:
+    """Several models that one optimizer trains, as parts of one, each with its name before those of its parameters."""
+
+    def __init__(self, parts: Mapping[str, nn.Module]) -> None:
+        self._parts = parts
+
+    def modules(self) -> Iterator[nn.Module]:
+        return chain.from_iterable(part.modules() for part in self._parts.values())
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        for name, part in self._parts.items():
+            for own, tensor in part.named_parameters():
+                yield f"{name}.{own}", tensor
+
+
+def together(models: Sequence[nn.Module]) -> ModelLike:
+    """Return several models as one; a single one as it is."""
+    return models[0] if len(models) == 1 else Together(dict(zip(names_of(models), models, strict=True)))
+
+
+def names_of(models: Sequence[nn.Module]) -> list[str]:
+    """Return what the script calls each model, or else the name of its class; of several alike the second is Linear_2
+    and so on."""
+    names = [name_of(model).rpartition(".")[2] or type(model).__name__ for model in models]
+    numbers = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{name}_{before + 1}" if before else name for name, before in zip(names, numbers, strict=True)]
+
+
+def models_of(tensors: Sequence[Tensor]) -> list[list[nn.Module]]:
+    """Return the models that have these parameters: one where a single module has them all, else the largest modules
+    that have nothing but these to train; [] where no module has any. With each model, which comes first, are the
+    modules around it that have the same parameters: the script may call any of them."""
+    if (found := modules_with(tensors)) or not tensors:
+        return [found] if found else []
+    place = {id(tensor): place for place, tensor in enumerate(tensors)}
+    parts: dict[tuple[int, ...], list[nn.Module]] = {}
+    for each in gc.get_objects():
+        if issubclass(type(each), nn.Module) and "_modules" in vars(each) and _computes(each):
+            own = [id(tensor) for tensor in nn.Module.parameters(each) if tensor.requires_grad]
+            if own and place.keys() >= set(own):
+                parts.setdefault(tuple(sorted(map(place.__getitem__, own))), []).append(each)
+    models: dict[int, list[nn.Module]] = {}  # by the place of the first parameter
+    taken: set[int] = set()
+    for own in sorted(parts, key=len, reverse=True):
+        if taken.isdisjoint(own):
+            taken.update(own)
+            models[own[0]] = _without_compiled(parts[own])
+    return [models[first] for first in sorted(models)]
+
+
+def modules_with(tensors: Sequence[Tensor]) -> list[nn.Module]:
+    """Return the smallest module that has all of these parameters, and behind it those around it that have no others;
+    [] where no module has them. What torch.compile puts around a module is taken in its place: compiled code does not
+    call the hooks of the module within."""
     wanted = {id(tensor) for tensor in tensors}
     for objects in _youngest_first():
         found = [each for each in objects if issubclass(type(each), nn.Module) and _has(each, wanted)]
         parts = {id(part): part for each in found for _, part in nn.Module.named_modules(each) if _has(part, wanted)}
-        if sizes := [(_size(part), part) for part in parts.values() if _computes(part)]:
-            return min(sizes, key=itemgetter(0))[1]
-    return None
+        if parts := [part for part in parts.values() if _computes(part)]:
+            least = min(len(list(nn.Module.parameters(part))) for part in parts)
+            return _without_compiled([part for part in parts if len(list(nn.Module.parameters(part))) == least])
+    return []
+
+
+def _without_compiled(modules: list[nn.Module]) -> list[nn.Module]:
+    """Return modules that have the same parameters, the smallest first, without those that are compiled within another
+    of them."""
+    compiled = [each for each in modules if _is_compiled(each)]
+    within = {id(part) for each in compiled for part in nn.Module.modules(each) if part is not each}
+    return sorted((each for each in modules if id(each) not in within), key=_letters)
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return type(module).__name__ == "OptimizedModule"
 
 
 def _youngest_first() -> Iterator[list[Any]]:
@@ -54,10 +126,10 @@ def _computes(module: nn.Module) -> bool:
     return not issubclass(type(module), (nn.ModuleDict, nn.ModuleList))  # a container computes nothing
 
 
-def _size(module: nn.Module) -> tuple[int, int, bool]:
-    names = [name for name, _ in nn.Module.named_parameters(module)]
-    letters = sum(len(name.removeprefix(_COMPILED)) for name in names)
-    return len(names), letters, type(module).__name__ != "OptimizedModule"
+def _letters(module: nn.Module) -> tuple[int, bool]:
+    """Return how long the names of the parameters are, which grow with what is put around a module."""
+    names = [name.removeprefix(_COMPILED) for name, _ in nn.Module.named_parameters(module)]
+    return sum(map(len, names)), not _is_compiled(module)
 
 
 def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
@@ -69,7 +141,7 @@ def schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
     ]
 
 
-def names(model: nn.Module | None, optimizer: Optimizer | None) -> dict[int, str]:
+def names(model: ModelLike | None, optimizer: Optimizer | None) -> dict[int, str]:
     """Return the name of each parameter by its id, as the model says, or else the optimizer."""
     found: dict[int, str] = {}
     for index, group in enumerate(optimizer.param_groups if optimizer else ()):
@@ -80,7 +152,7 @@ def names(model: nn.Module | None, optimizer: Optimizer | None) -> dict[int, str
     return {key: name.replace(_COMPILED, "") for key, name in found.items()}
 
 
-def described(model: nn.Module | None, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
+def described(model: ModelLike | None, named: Sequence[tuple[str, Tensor]]) -> tuple[Layer, ...]:
     """Return a layer for each parameter."""
     owners = {
         id(tensor): (module, name)
@@ -102,9 +174,9 @@ def _role(module: nn.Module | None, name: str, tensor: Tensor) -> Role:
     return "bias" if "bias" in last or tensor.ndim < 2 else "weight"
 
 
-def in_forward_order(model: nn.Module | None, tensors: Sequence[Tensor]) -> list[Tensor]:
+def in_forward_order(model: ModelLike | None, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors in the order in which the model names them; those that it does not have come last."""
     if model is None:
         return list(tensors)
-    place = {id(tensor): index for index, tensor in enumerate(model.parameters())}
+    place = {id(tensor): index for index, (_, tensor) in enumerate(model.named_parameters())}
     return sorted(tensors, key=lambda tensor: place.get(id(tensor), len(place)))

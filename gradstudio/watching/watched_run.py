@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 import gradstudio
@@ -138,7 +139,7 @@ class WatchedRun:
         assert row.settings is not None
         optimizer = observer.optimizer
         experiment = experiment_of(row.settings, optimizer, observer.micro_batches, row.scale)
-        self._called = name_of(observer.model), name_of(optimizer)
+        self._called = name_of(_of_all(observer)), name_of(optimizer)
         preset = Preset(id=script.stem, title=self._title(titles), experiment=experiment)
         source = WatchedScript(
             clean(script.path.name if script.path else ""), tuple(map(clean, script.arguments)), script.digest(),
@@ -159,12 +160,12 @@ class WatchedRun:
         given = self.observer.name or self._script.name
         parts = [given] if given else [f"{self._script.path.name if self._script.path else 'Watched training'}:"]
         variable, optimizer = self._called
-        called = module_called(variable)
-        model = self.observer.model if called is None else called  # some have no length, and some one of 0
-        if not given:
-            parts += [type(model).__name__] if model is not None else []
-            parts += [variable] if variable else []
-        title = shortened(" ".join(parts).removesuffix(":"), LONGEST_TITLE - 20)
+        if not given and (called := module_called(variable)) is not None:
+            parts.append(f"{type(called).__name__} {variable}")
+        elif not given:
+            names = (f"{type(model).__name__} {name_of(model)}".strip() for model in self.observer.called)
+            parts.append(", ".join(names))
+        title = shortened(" ".join(filter(None, parts)).removesuffix(":"), LONGEST_TITLE - 20)
         if title in titles and optimizer:
             title = shortened(f"{title}, {optimizer}", LONGEST_TITLE - 6)
         return _not_taken(title, titles)
@@ -173,11 +174,11 @@ class WatchedRun:
         """Return what was read off the script's training, as name and value."""
         observer, settings = self.observer, row.settings
         assert settings is not None
-        model, optimizer = observer.model, observer.optimizer
+        optimizer = observer.optimizer
         size = sum(layer.size for layer in self._layers)
         group = optimizer.param_groups[0] if optimizer is not None else {}
         shown = [f"{key}={group[key]}" for key in ("lr", "momentum", "betas", "weight_decay") if group.get(key)]
-        kind = type(model).__name__ if model is not None else "not found"
+        kind = " and ".join(type(model).__name__ for model in observer.called) or "not found"
         facts = [
             ("model", f"{kind}, {size:,} numbers in {plural(len(self._layers), 'tensor', 'tensors')}"),
             ("optimizer", f"{type(optimizer).__name__}({', '.join(shown)})" if optimizer else "none: updates by hand"),
@@ -284,6 +285,14 @@ class WatchedRun:
         elif status == "finished" and self.remote.stopped:  # the script took the interruption, and tidied up
             status = "stopped"
         self._writer.end(status, message, None)
+
+
+def _of_all(observer: Observer) -> nn.Module | None:
+    """Return the model that has all parameters which are trained; None where none has."""
+    if len(models := observer.called) != 1:
+        return None
+    own = {id(tensor) for tensor in models[0].parameters()}
+    return models[0] if own.issuperset(map(id, observer.parameters.tensors)) else None
 
 
 def _platform() -> str:

@@ -76,7 +76,7 @@ class Watcher:
         if optimizer is None and model is not None:
             self._models.append(weakref.ref(model))
         observer = Observer(self, optimizer, model, self._guard, name, every=self.script.every)
-        observer.find_model()
+        observer.find_models()
         if optimizer is not None and not self._making:  # schedulers that were made before the watch was asked for
             observer.schedules += map(weakref.ref, model_layers.schedules_of(optimizer))
         self._observers.append(observer)
@@ -200,9 +200,8 @@ class Watcher:
         found = [tensor for tensor in reached(roots.tensors) if id(tensor) not in held]
         if not found:
             return
-        model = model_layers.module_with(found)
-        if model is not None:
-            observer = self.watch(model, None)
+        if around := model_layers.modules_with(found):
+            observer = self.watch(around[0], None)
         else:
             observer = Observer(self, None, None, self._guard, tensors=found)
             self._observers.append(observer)
@@ -256,17 +255,15 @@ class Watcher:
 
     def before_copying(self) -> None:
         for observer in self._observers:
-            if observer.births is not None:
-                observer.births.detach()
+            observer.births.detach()
 
     def after_copying(self) -> None:
         for observer in self._observers:
-            if observer.births is not None:
-                observer.births.attach()
+            observer.births.attach()
 
     def compiled(self, model: nn.Module) -> None:
         for observer in self._observers:
-            if observer.births is not None and observer.model is model:
+            if any(each is model for each in observer.models):
                 observer.births.attach()
 
     def autocast(self, dtype: torch.dtype) -> None:
@@ -286,8 +283,8 @@ class Watcher:
         """Hear that the parameters of one observer cannot be measured; all others are watched."""
         if (before := self._running.pop(observer, None)) is not None:
             before.end("finished", f"watched no more: {why}")
-        model = type(observer.model).__name__ if observer.model is not None else "a model"
-        say(f"{model} is not watched: {why}")
+        names = " and ".join(type(model).__name__ for model in observer.models) or "a model"
+        say(f"{names} {'are' if len(observer.models) > 1 else 'is'} not watched: {why}")
 
     def take(self, observer: Observer, made: MeasuredStep) -> None:
         found = self._record(observer, made)
@@ -344,8 +341,7 @@ class Watcher:
             self._hooks.remove()
             say(f"watching ended, the script goes on: {why}")
             for observer in self._observers:
-                if observer.births is not None:
-                    observer.births.remove()
+                observer.births.remove()
             self._finish("stopped", f"watching ended: {why}")
 
     def close(self, status: Status | None = None, message: str = "") -> None:

@@ -6,7 +6,7 @@ import gc
 
 from torch import nn
 
-from gradstudio.watching.model_layers import module_with
+from gradstudio.watching.model_layers import modules_with
 
 
 def test_a_container_is_not_the_model() -> None:
@@ -17,7 +17,7 @@ def test_a_container_is_not_the_model() -> None:
             self.head = self.parts["last"]
 
     model = Tied()
-    assert module_with(list(model.parameters())) is model
+    assert modules_with(list(model.parameters())) == [model]
 
 
 def test_the_smallest_model_is_found_however_old_it_is() -> None:
@@ -25,5 +25,5 @@ def test_the_smallest_model_is_found_however_old_it_is() -> None:
     inner = nn.Linear(4, 4)
     gc.collect()  # it is no young object any more
     outer = nn.Sequential(nn.Sequential(inner), nn.Tanh())
-    assert module_with([inner.weight]) is inner and outer[0][0] is inner
-    assert module_with([inner.weight, nn.Parameter(inner.bias.detach())]) is None and type(unfinished) is nn.Linear
+    assert modules_with([inner.weight]) == [inner, outer[0], outer] and outer[0][0] is inner
+    assert modules_with([inner.weight, nn.Parameter(inner.bias.detach())]) == [] and type(unfinished) is nn.Linear

@@ -1,0 +1,128 @@
+"""The hooks on a module of somebody's script. They are not copied or saved with it, and it computes as before."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.compiler import is_compiling
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
+
+from gradstudio.core.provenance import ProvenanceUnknown
+from gradstudio.engine.torch_internals import module_tables
+from gradstudio.watching.pass_state import PassStates
+
+_AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
+
+
+class HookedModule:
+    """Tells of each pass of a module. `states` keeps what its passes begin with."""
+
+    def __init__(
+        self, module: nn.Module, begin: Callable[..., None], end: Callable[..., None], guard: Callable[[Any], Any]
+    ) -> None:
+        """`begin(self, module, inputs, named_inputs)` is called before each pass, and `end(self, module, inputs,
+        outputs)` after it; `guard` wraps a function that torch calls."""
+        self.states = PassStates()
+        # The modules of which one is to be called as the whole, this one among them.
+        self.either: list[HookedModule] = [self]
+        self._module = weakref.ref(module)
+        self._begin, self._end = guard(partial(begin, self)), guard(partial(end, self))
+        self._hooks: list[Any] = []
+        self._around: _CompiledCall | None = None
+
+    @property
+    def inner(self) -> nn.Module:
+        """The module without what torch.compile and DistributedDataParallel put around it. ProvenanceUnknown where it
+        is gone."""
+        module = self._module()
+        if module is None:
+            raise ProvenanceUnknown("the model is gone")
+        while type(module).__name__ in _AROUND:
+            module = getattr(module, _AROUND[type(module).__name__])
+        return module
+
+    def attach(self) -> None:
+        """Put the hooks on the module, where they are not on it. One that torch.jit has compiled takes none."""
+        module = self._module()
+        if module is None or isinstance(module, torch.jit.ScriptModule):
+            return
+        if not self._hooks:
+            self._hooks = [
+                module.register_forward_pre_hook(_Hook(self._begin), with_kwargs=True),
+                module.register_forward_hook(_Hook(self._end)),
+            ]
+        call = module_tables.compiled_call(module)
+        if call is not None and self._around not in _chain(call):
+            self._around = _CompiledCall(self._begin, call, self._end, self._module)
+            module_tables.set_compiled_call(module, self._around)
+
+    def detach(self) -> None:
+        """Take the hooks off the module."""
+        module, ours = self._module(), self._around
+        if module is not None and ours is not None:
+            call = module_tables.compiled_call(module)
+            if call is ours:
+                module_tables.set_compiled_call(module, ours.call)
+            for other in _chain(call):
+                if other.call is ours:
+                    other.call = ours.call
+        self._around = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+
+class _CompiledCall:
+    """A model that was compiled in place has its hooks compiled with it, where they do nothing; so they are called
+    around it."""
+
+    def __init__(
+        self,
+        begin: Callable[..., None],
+        call: Callable[..., Any],
+        end: Callable[..., None],
+        model: weakref.ref[nn.Module],
+    ) -> None:
+        self.call = call
+        self._begin, self._end, self._model = begin, end, model
+
+    def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
+        if (model := self._model()) is None or is_compiling():
+            return self.call(*inputs, **named_inputs)
+        self._begin(model, inputs, named_inputs)
+        outputs = self.call(*inputs, **named_inputs)
+        self._end(model, inputs, outputs)
+        return outputs
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.call, memo)
+
+
+def _chain(call: Any) -> list[_CompiledCall]:
+    """Return what stands around a compiled call, one for each optimizer of the model, the outermost first."""
+    found: list[_CompiledCall] = []
+    while isinstance(call, _CompiledCall):
+        found.append(call)
+        call = call.call
+    return found
+
+
+class _Hook:
+    """A hook of a model that is not copied or saved with it: its copy does nothing, and needs no GradStudio."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        if not is_compiling() and not is_tracing():
+            self._call(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")
