@@ -81,8 +81,8 @@ class HeardLoop:
             return None
         clips = self._clipped or bool(again & {"late clip", "early clip"})
         self._begin()
-        if skipped or not micro_batches or (wrong and not again):
-            return None
+        if not micro_batches or (wrong and not again) or (skipped and "zero_grad" not in again):
+            return None  # of a step that a scaler skips no more is known than what its backward pass found
         self._told = bool(again)
         loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
         return loop._replace(calls=_calls(loop, again))

@@ -46,6 +46,16 @@ def no_zero(loop: Loop) -> None:
     loop.optimizer.step()
 
 
+def no_zero_after_an_overflow(loop: Loop) -> None:
+    """The Inf of a first step stays in the gradients, so the scaler skips every update."""
+    loss = loop.loss()
+    if loop.scaler.get_scale() == 1024.0:
+        loss = loss * 1e38
+    loop.scaler.scale(loss).backward()
+    loop.scaler.step(loop.optimizer)
+    loop.scaler.update()
+
+
 def clip_late(loop: Loop) -> None:
     loop.optimizer.zero_grad()
     loop.loss().backward()
@@ -94,6 +104,7 @@ def clip_inside(loop: Loop) -> None:
     ("step", "called", "remedy"),
     [
         (no_zero, "forward, backward, clip, step", "`optimizer.zero_grad()` once a step"),
+        (no_zero_after_an_overflow, "forward, backward, unscale, step", "`optimizer.zero_grad()` once a step"),
         (clip_late, "zero_grad, forward, backward, step, clip", "the call that clips after `loss.backward()`"),
         (clip_early, "zero_grad, clip, forward, backward, step", "the call that clips after `loss.backward()`"),
         (clip_early_with_zeros, "zero_grad, clip, forward, backward, step", "the call that clips after"),
@@ -119,6 +130,19 @@ def test_a_loop_that_is_put_right_again_is_told_to_be(watch: Watch) -> None:
         step(loop)
     (finding,) = [found for found in in_order(runs_of(one)[0]) if found.rule == "loop_order"]
     assert finding.last_step < 5
+
+
+def test_a_scaler_that_skips_one_update_after_the_other_is_no_fault_of_the_loop(watch: Watch) -> None:
+    loop = Loop()
+    one = loop.watch(watch)
+    for _ in range(STEPS):
+        loop.optimizer.zero_grad()
+        loop.scaler.scale(loop.loss() * 1e38).backward()
+        loop.scaler.step(loop.optimizer)
+        loop.scaler.update()
+    (run,) = runs_of(one)
+    assert run.history.column("skipped").all()
+    assert not [found for found in in_order(run) if found.rule == "loop_order"]
 
 
 def healthy_clip(loop: Loop) -> None:
