@@ -57,7 +57,7 @@ def _printed(*lines: str) -> list[str]:
 def _where(found: Provenance) -> str:
     """Return 'module 2, forward pass: addmm'."""
     if came_with_the_data(found):
-        return "the data: the model was given it" if found.operation == "input" else "the data: the loss was given it"
+        return f"what the {'model' if found.operation == 'input' else 'loss'} was given"
     of = found.chain[0].of if found.chain else ""
     derivative = f", the derivative of {_plain(of)}" if of and of != found.operation and _is_node(of) else ""
     in_loss_code = found.phase == "loss" or (found.phase == "backward" and _is_node(found.operation))

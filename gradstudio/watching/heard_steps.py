@@ -45,6 +45,7 @@ class Sink(Protocol):
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
+    def play(self, one: Observer, other: Observer) -> None: ...
 
 
 class Observer:
@@ -105,7 +106,7 @@ class Observer:
         self._born: Provenance | None = None  # of the step's loss
         self._born_before: Provenance | None = None  # before the latest backward pass
         self._is_empty = False  # whether the step is made without any gradient
-        self._used = False  # whether the optimizer of another observer has stepped since the backward pass
+        self._used: Observer | None = None  # the one whose optimizer has stepped since the backward pass
         self._losses: float = 0.0
         self.micro_batches = 0
         self.scale = 1.0
@@ -340,7 +341,9 @@ class Observer:
         if not self.micro_batches or self._ready:
             return None
         self._has_thrown = True
-        if self._is_broken and not self._used:
+        if self._used is not None:
+            self._sink.play(self, self._used)
+        if self._is_broken and self._used is None:
             found, moved = self._thrown_away(), self.parameters.weight_marks() != self._weights_of_pass
             if moved:
                 return found.provenance
@@ -360,10 +363,10 @@ class Observer:
         found, unknown = self.births.thrown_away()
         return PassedOver(self._losses, self._born or found, unknown, after_backward=True)
 
-    def used_elsewhere(self) -> None:
+    def used_elsewhere(self, by: Observer) -> None:
         """Hear that the optimizer of another observer makes a step: the gradients here may be no more than what its
         backward pass left."""
-        self._used = True
+        self._used = by
 
     def after_backward(self, roots: Roots) -> bool:
         """Measure what a backward pass gave. Return whether it was one of these parameters."""
@@ -385,7 +388,7 @@ class Observer:
             self._is_passed_by = not self._gradient.nonfinite and not loss_broke(self._losses)
         if not self._is_passed_by:
             self._gradient = self.parameters.measure_gradient(roots.scale)
-        self._used = False
+        self._used = None
         self._zero_marks = [] if self._gradient is None or self._gradient.norm else self.parameters.marks()
         if self._is_broken:
             self._weights_of_pass = self.parameters.weight_marks()
@@ -514,7 +517,7 @@ class Observer:
         elif (
             self._optimizer is not _nobody
             and self.micro_batches
-            and not (self._ready or self._used)
+            and not (self._ready or self._used is not None)
             and self._is_broken
         ):
             self._stop_short(self._thrown_away())

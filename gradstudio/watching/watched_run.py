@@ -276,6 +276,13 @@ class WatchedRun:
             if self.run is not None:
                 self._writer.explain(provenance)
 
+    def plays_against(self) -> None:
+        """Hear that a backward pass of another optimizer went through what is trained here, or one of this optimizer
+        through what another trains, and that the gradients were thrown away there."""
+        with self._recording:
+            self.gather()
+            self._writer.need_not_fall("its loss need not fall: two optimizers play against each other, as in a GAN")
+
     def end(self, status: Status, message: str) -> None:
         """Say how the run ended."""
         if self.run is None or self.run.over:

@@ -57,6 +57,7 @@ class Watcher:
         self._making = False  # whether an optimizer has just been made, of which no scheduler can be there
         self._passes = 0  # backward passes
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
+        self._playing = weakref.WeakSet[Observer]()  # observers of whose runs it was told that they play each other
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
         self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
@@ -229,7 +230,7 @@ class Watcher:
         """Tell the other observers whose gradients are of the same backward pass that a step was made with it."""
         for other in self._observers:
             if other is not observer and other.latest == observer.latest:
-                other.used_elsewhere()
+                other.used_elsewhere(observer)
 
     def before_scaled_step(self, optimizer: Optimizer) -> None:
         if (observer := self._observer_of(optimizer)) is not None:
@@ -308,6 +309,13 @@ class Watcher:
         if found.passed_over == 1 and self.on_nonfinite != "ignore":
             for line in skipped_lines(skipped, observer.next_step):
                 say(line)
+
+    def play(self, one: Observer, other: Observer) -> None:
+        """Hear that the gradients which a backward pass of one optimizer has left for another one were thrown away."""
+        for each in (one, other):
+            if each not in self._playing and (found := self._running.get(each)) is not None and found.has_begun:
+                self._playing.add(each)
+                found.plays_against()
 
     def _record(self, observer: Observer, made: MeasuredStep | Row) -> WatchedRun:
         found = self._running[observer]

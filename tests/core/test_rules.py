@@ -169,6 +169,13 @@ def test_explosion_beside_a_calm_loss_is_info() -> None:
     assert diagnose(exploding(loss_after=1.1))["exploding_gradient"].severity == "info"
 
 
+def test_large_gradients_from_the_start_are_no_explosion_where_only_the_first_batch_was_easy() -> None:
+    """A loss that is a sum has large gradients, and the first batch may have had half of the loss of the others."""
+    losses = [172.0, 420.0, 480.0, 350.0, 440.0, 390.0, 370.0, 410.0, 360.0, 306.0]
+    found = diagnose([row(step, loss, loss / 2) for step, loss in enumerate(losses)])
+    assert [finding.severity for rule, finding in found.items() if rule == "exploding_gradient"] == ["info"]
+
+
 def test_explosion_into_nan_is_critical_and_found_three_ways() -> None:
     ruined = row(208, math.nan, math.nan, nonfinite=(1, 1, 1, 1, 1))
     found = diagnose([*exploding(loss_after=1.0), ruined])

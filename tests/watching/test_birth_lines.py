@@ -28,7 +28,7 @@ def test_five_lines_say_what_where_why_from_what_and_the_line() -> None:
     lines = birth_lines(planted(), 41)
     assert [line.split()[0] for line in lines] == ["step", "born", "because", "went", "source"]
     assert lines[0] == "step 41 is not finite"
-    assert lines[1] == "  born in  the data: the model was given it"
+    assert lines[1] == "  born in  what the model was given"
     assert lines[2] == "  because  input 0 of the model holds 1 NaN before the pass"
     assert "1 NaN" in lines[3]
     assert all(len(line) <= LONGEST for line in lines)

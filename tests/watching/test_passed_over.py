@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from watching.conftest import columns, runs_of, small_net, square_loss
 
+from gradstudio.session.files.summary import summarize
 from gradstudio.session.record.run import Run
+from gradstudio.session.words.story import in_words
 from gradstudio.watching.watched import Watched
 
 Watch = Callable[..., Watched]
@@ -87,6 +89,8 @@ def test_a_skipped_batch_is_an_event_and_no_row(
     assert run.first_nonfinite_step is None and run.provenance is None and not run.findings
     text = next(event.text for event in run.events if event.kind == "nan_batch")
     assert said in text and "no update was made" in text and born in text
+    assert f"  skipped    3 batches; before step 0 {text}" in in_words(run).splitlines()
+    assert [each["step"] for each in summarize(run)["skipped_batches"]] == [0, 2, 4]
     lines = [line for line in capsys.readouterr().err.splitlines() if "skipped a batch" in line]
     assert len(lines) == 1 and "before step 0 the script skipped a batch, without an update" in lines[0]
 

@@ -174,6 +174,41 @@ def test_a_nan_is_followed_back_through_all_passes_that_took_it() -> None:
     assert found is not None and (found.phase, found.operation) == ("forward", "aten.div.Tensor"), births.unknown
 
 
+# ---- several optimizers
+
+
+def losses_that_do_not_fall(watcher: Watcher, *, apart: bool) -> list[set[str]]:
+    """Train two models of which one is given what the other makes, and return what is found in each run. `apart`: the
+    gradients that one has left for the other are thrown away, as in a GAN."""
+    maker, judge = nn.Linear(2, 2), nn.Linear(2, 1)
+    of_maker, of_judge = (torch.optim.SGD(each.parameters(), lr=1e-6) for each in (maker, judge))
+    for _ in range(160):
+        if apart:
+            of_judge.zero_grad()
+            judge(maker(torch.randn(4, 2)).detach()).square().sum().backward()
+            of_judge.step()
+        of_maker.zero_grad()
+        judge(maker(torch.randn(4, 2))).square().sum().backward()
+        of_maker.step()
+        if not apart:
+            of_judge.step()
+            of_judge.zero_grad()
+    watcher.close("finished", "")
+    return [set(found.run.findings) for found in watcher.runs if found.run is not None]
+
+
+def test_the_losses_of_a_gan_need_not_fall(watcher: Watcher) -> None:
+    both = losses_that_do_not_fall(watcher, apart=True)
+    assert len(both) == 2 and all("loss_not_decreasing" not in found for found in both)
+    events = [event.text for found in watcher.runs if found.run is not None for event in found.run.events]
+    assert len([text for text in events if "need not fall" in text]) == 2
+
+
+def test_two_optimizers_that_share_a_loss_are_to_bring_it_down(watcher: Watcher) -> None:
+    both = losses_that_do_not_fall(watcher, apart=False)
+    assert len(both) == 2 and all("loss_not_decreasing" in found for found in both)
+
+
 # ---- which module is called
 
 

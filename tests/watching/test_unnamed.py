@@ -264,7 +264,7 @@ def test_a_script_that_stops_before_the_backward_pass_is_told_where_its_nan_was_
     assert found.run.provenance is not None and found.run.provenance.step == steps
     said = capsys.readouterr().err.splitlines()
     assert said[0] == f"gradstudio: step {steps} is not finite: loss NaN"
-    assert ("born in  the data" if planted == "model" else "loss code: log") in said[1]
+    assert ("born in  what the model was given" if planted == "model" else "loss code: log") in said[1]
 
 
 def test_a_finished_script_that_evaluates_with_a_mask_is_finite(

@@ -36,7 +36,10 @@ _OF_A_SOFTMAX = (
     "`assert torch.isfinite(x).any(-1).all()` before the softmax, or a mask that leaves each row one entry: a row of "
     "nothing but -Inf has no softmax",
 )
-_OF_THE_DATA = ("`assert torch.isfinite(x).all()` on the tensors of every batch, to find the sample that holds it",)
+_OF_THE_DATA = (
+    "`assert torch.isfinite(x).all()` on the tensors of every batch, and on what the script or another model makes of "
+    "them, to find what holds it",
+)
 
 
 # Where a finite gradient gave an update that is not finite: no smaller gradient would have helped.

@@ -35,7 +35,7 @@ class Progress:
 
     guess: float = math.nan  # accuracy that is reached without looking at the input
     guess_loss: float = math.nan  # and its loss
-    by_accuracy: bool = False  # whether the accuracy tells how the task goes, and the loss does not
+    by_accuracy: bool = False  # whether the accuracy tells how the task goes, where there is one, and the loss does not
     promised: float = math.nan  # accuracy on the test set that a sound run of the task gets at least
     normed_over: int = 0  # examples over which a batch norm of a fully connected network takes its mean; 0: none
     batch_normed: bool = False  # whether the model computes something else in evaluation than in training
@@ -115,7 +115,7 @@ class Progress:
         """True where the run has lost what it had learned, or its loss has risen for good."""
         if self.best_accuracy - self.accuracy > max(RISEN, 0.4 * self.best_accuracy):
             return True
-        if self.accuracy == self.accuracy and (self.learned or self.by_accuracy):
+        if self.by_accuracy or (self.accuracy == self.accuracy and self.learned):
             return False
         return self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known
 
@@ -132,8 +132,8 @@ class Progress:
         """True where the run has learned almost nothing and no longer improves."""
         if not self.known or self.learned or self.warming:
             return False
-        if self.by_accuracy and self.accuracy == self.accuracy:
-            return not self.later_accuracy > self.before_accuracy + MOVED
+        if self.by_accuracy:
+            return self.accuracy == self.accuracy and not self.later_accuracy > self.before_accuracy + MOVED
         return (
             self.recent > HARDLY * self.reference
             or self.later >= RESTING * self.before

@@ -94,8 +94,9 @@ class ExplodingGradient:
         if self._since >= 0:
             self._earlier = max(self._earlier, (self._peak, self._peak_step))
         early = step < 10
-        self._usual_loss = history.value("loss", 0) if early else self._median_loss
-        self._before = f"{number(self._usual_loss)} at step 0" if early else f"about {number(self._usual_loss)} before"
+        # The loss of the step itself was there before its gradient did anything, and one batch alone may be easy.
+        self._usual_loss = median(history.column("loss", 0, step + 1)) if early else self._median_loss
+        self._before = f"about {number(self._usual_loss)} before"
         self._usual_loss = max(self._usual_loss, self.loss_height / self.loss_times * progress.loss_at_start(history))
         self._usual_accuracy = median(history.column("accuracy")) if early else self._median_accuracy
         self._finding, self._peak, self._since, self._bad, self._forgiven = None, 0.0, -1, 0, False

@@ -9,7 +9,7 @@ from gradstudio.core.strict_json import coded
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_figures import figures
+from gradstudio.session.record.run_figures import figures, skipped_batches
 from gradstudio.session.running.investigation import as_json
 
 
@@ -53,7 +53,8 @@ def _watched(run: Run) -> dict[str, Any]:
     if script is None:
         return {}
     told = {"script": script.script, "arguments": list(script.arguments), "sha256": script.sha256}
-    return {"watched": {**told, "every": script.every, **dict(script.facts)}}
+    skipped = [{"step": event.step, "text": event.text} for event in skipped_batches(run)]
+    return {"watched": {**told, "every": script.every, **dict(script.facts)}, "skipped_batches": skipped}
 
 
 def _tests(run: Run) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradstudio.core.events import Event
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.run import Run
 
@@ -50,6 +51,11 @@ def figures(run: Run) -> Figures:
         final_scale=float(scale[-1]) if len(scale) else None,
         seconds=run.seconds,
     )
+
+
+def skipped_batches(run: Run) -> list[Event]:
+    """Return the batches that a watched script has gone on without, as they were not finite: the first MOST_ALIKE."""
+    return [event for event in run.events if event.kind == "nan_batch"] if run.watched is not None else []
 
 
 def _seen(value: np.ndarray) -> float | None:

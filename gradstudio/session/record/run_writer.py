@@ -79,6 +79,11 @@ class RunWriter:
         """Say that the run stands behind its last row again, here."""
         self._values["environment"] = environment
 
+    def need_not_fall(self, why: str) -> None:
+        """Say that the loss of this run need not fall; `why` is a sentence."""
+        self.run.rule_watch.diagnosis.progress.by_accuracy = True
+        self.note("notice", why)
+
     def set_status(self, status: Status) -> None:
         """Set the status, without an event."""
         self._values["status"] = status

@@ -10,8 +10,8 @@ from gradstudio.core.knobs import format_value
 from gradstudio.core.task_measures import has_test_set, measure
 from gradstudio.core.text import number, one_line, percent, plural
 from gradstudio.session.record.ranked_findings import ranked
-from gradstudio.session.record.run import Run
-from gradstudio.session.record.run_figures import Figures, figures
+from gradstudio.session.record.run import MOST_ALIKE, Run
+from gradstudio.session.record.run_figures import Figures, figures, skipped_batches
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.session.running.investigation import sentence
 from gradstudio.session.words import names
@@ -216,6 +216,10 @@ def in_words(run: Run) -> str:
             f"  scale      {loss_scale(found.final_scale)} at the end, "
             f"{plural(found.skipped_steps, 'update', 'updates')} skipped"
         )
+    if batches := skipped_batches(run):
+        more = " or more" * (len(batches) == MOST_ALIKE)
+        count = plural(len(batches), "batch", "batches") + more
+        lines.append(f"  skipped    {count}; before step {batches[0].step:,} {batches[0].text}")
     for compared in run.compared:
         lines.append(f"  compared   step {compared.step:,}: {names.comparison(compared, run.experiment)}")
     if run.not_compared:
