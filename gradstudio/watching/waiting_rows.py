@@ -8,9 +8,9 @@ import numpy as np
 
 from gradstudio.core.history import LAYER_METRICS
 
-# Those of half a second: the library's thread then records them, many at a time, which takes half as long as a few at
-# a time between two steps of the script, and leaves the script its caches.
-MOST_ROWS = 512
+# Those of a second at most: the library's thread then records them, many at a time, which takes half as long as a few
+# at a time between two steps of the script, and leaves the script its caches.
+MOST_ROWS = 1024
 MOST_BYTES = 4 << 20  # of their layers
 
 

@@ -34,6 +34,7 @@ from gradstudio.watching.parameters import prepare
 from gradstudio.watching.passed_over import PassedOver
 from gradstudio.watching.watched_run import Script, WatchedRun
 
+INTERVAL = 0.8  # seconds between two writings, so that at most a second is lost
 FRUITLESS = 8  # searches for trained weights that came to nothing, after which no more are made
 PATIENCE = 20.0  # seconds that the end of the script may wait for another program that holds the library
 
@@ -62,7 +63,7 @@ class Watcher:
         self._process = os.getpid()
         self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
         self._titles: Counter[str] = Counter()  # of all runs
-        self._writer = LibraryWriter(library, in_sight=False)
+        self._writer = LibraryWriter(library, in_sight=False, interval=INTERVAL)
         self._guard = guarded(self.give_up)
         self._hooks = Hooks(self, self.give_up)
         self._hooks.install()

@@ -218,12 +218,17 @@ class Progress:
             self.later = (ordered if len(settled) - half == size else np.sort(settled[half:])).item(half // 2)
         accuracies = history.column("accuracy", count - len(settled), count)
         if half:
-            self.before_accuracy, self.later_accuracy = (
-                float(part.mean()) for part in (accuracies[:half], accuracies[half:])
-            )
+            self.before_accuracy, self.later_accuracy = _mean(accuracies[:half]), _mean(accuracies[half:])
         latest = history.column("accuracy", count - WINDOW, count)
-        self.accuracy, self.scatter = float(latest.sum()) / size, float(latest.std()) / math.sqrt(size)
+        self.accuracy = _mean(latest)
+        self.scatter = float(latest.std()) / math.sqrt(size) if self.accuracy == self.accuracy else math.nan
         self.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
+
+
+def _mean(values: np.ndarray) -> float:
+    """Return the mean; NaN where one of them is: at once where the latest is, as of a script, whose accuracy nobody
+    knows."""
+    return float(values.sum()) / len(values) if values.item(-1) == values.item(-1) else math.nan
 
 
 def _has_broken(history: History) -> bool:

@@ -34,9 +34,10 @@ class LibraryWriter:
     lost only if the program ends before it succeeds. `notice` says what became of a damaged library, or of snapshots
     that cannot be kept."""
 
-    def __init__(self, path: Path, in_sight: bool = True) -> None:
+    def __init__(self, path: Path, in_sight: bool = True, interval: float | None = None) -> None:
         """`in_sight`: whether `threading.enumerate` tells of the thread. A script that joins all threads would wait for
-        this one without an end."""
+        this one without an end. `interval`: seconds between two writings, INTERVAL if not given."""
+        self._interval = interval
         self.path = path.absolute()  # where runs are written; another file once what is here is no library any more
         self.problem = ""
         self.notice = ""
@@ -101,7 +102,7 @@ class LibraryWriter:
             once_more = self._attempt(following) and self._attempt(following)
             if ending and not (self._locked and time.monotonic() < self._give_up):
                 break
-            self._wake.wait(INTERVAL if following or once_more else None)
+            self._wake.wait((self._interval or INTERVAL) if following or once_more else None)
             self._wake.clear()
         if self._library is not None:
             with contextlib.suppress(sqlite3.Error):
