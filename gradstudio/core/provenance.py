@@ -75,6 +75,12 @@ class Provenance:
         return self.phase == "data" and not self.chain[0].produced
 
     @property
+    def was_given(self) -> bool:
+        """True where the model or the loss was given the value: it came with the data, or a script made it before."""
+        given = bool(self.chain) and not self.chain[0].produced
+        return given and (self.phase in ("data", "loss") or self.operation == "input")
+
+    @property
     def short_name(self) -> str:
         """The operation without torch's namespace and overload: log of aten.log.default."""
         return self.operation.split(".")[1] if self.operation.count(".") else self.operation

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from gradstudio.core.diagnosis.birth_remedies import came_with_the_data
 from gradstudio.core.history import Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
@@ -56,7 +55,7 @@ def _printed(*lines: str) -> list[str]:
 
 def _where(found: Provenance) -> str:
     """Return 'module 2, forward pass: addmm'."""
-    if came_with_the_data(found):
+    if found.was_given:
         return f"what the {'model' if found.operation == 'input' else 'loss'} was given"
     of = found.chain[0].of if found.chain else ""
     derivative = f", the derivative of {_plain(of)}" if of and of != found.operation and _is_node(of) else ""

@@ -1089,6 +1089,21 @@ def test_a_nan_that_came_with_the_data_is_explained_by_nothing_else() -> None:
     assert found["nan_on_a_rank"].explains == ("nonfinite_loss",) and found["loop_order"].severity == "warning"
 
 
+@pytest.mark.parametrize(("provenance", "told"), [
+    (born("data", ""), False),
+    (born("forward", "input", taken_inf=1), False),
+    (born("forward", "aten.div.Tensor", module="hidden.0"), False),
+    (born("forward", "aten.addmm.default", module="hidden.0", made_inf=1), True),
+    (replace(born("data", ""), step=2), True),
+    (None, True),
+])  # fmt: skip
+def test_a_nan_that_was_not_too_large_is_no_overflow_of_fp16(provenance: Provenance | None, told: bool) -> None:
+    nan = Finding("nonfinite_loss", "critical", "a", 0, 0, (), "", "", ())
+    overflow = Finding("fp16_overflow", "critical", "Too large for fp16", 0, 0, (), "", "", ())
+    found = cause_ranking.ordered([overflow, nan], provenance)
+    assert ("fp16_overflow" in [each.rule for each in found]) is told
+
+
 def test_what_began_before_an_event_is_not_its_effect() -> None:
     early = Finding("exploding_gradient", "critical", "a", 10, 40, (), "", "", ())
     late = Finding("loop_order", "warning", "b", 100, 199, (), "", "", ())

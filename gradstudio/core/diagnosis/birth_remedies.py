@@ -69,12 +69,6 @@ CHANGED_BY_A_HOOK = "a hook of the script changed it"  # how a cause says so
 _OF_A_HOOK = ("look for hooks on the loss or on the outputs of the model: one may have changed the gradient",)
 
 
-def came_with_the_data(found: Provenance) -> bool:
-    """Return whether what the script gave to its model or to its loss was not finite already."""
-    born = found.chain[0] if found.chain else None
-    return born is not None and not born.produced and (found.operation == "input" or found.phase == "loss")
-
-
 def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "optimizer") -> tuple[str, ...] | None:
     """Return what to change in the script; None where the usual remedies fit. `gradient`: the norm that the optimizer
     was given at the step before; `optimizer`: its name in the script."""
@@ -82,7 +76,7 @@ def of_birth(found: Provenance, gradient: float = UNKNOWN, optimizer: str = "opt
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_OPTIMIZER)
     if found.phase == "update" and is_known(gradient) and not math.isfinite(gradient):
         return tuple(line.format(optimizer=optimizer) for line in _OF_THE_LOOP)
-    if came_with_the_data(found):
+    if found.was_given:
         return _OF_THE_DATA
     if _is_softmax_of_inf(found):
         return _OF_A_SOFTMAX

@@ -69,7 +69,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
     """Return causes first, the most likely at the head, each with the worst severity among the findings that it
     explains and with their names; then the explained findings, and notes last. `provenance` is where the first NaN or
     Inf was born, if that is known."""
-    found = {finding.rule: finding for finding in findings}
+    found = {finding.rule: finding for finding in findings if not _is_refuted(finding, provenance)}
     place = _places(found, provenance)
     first = {rule: finding.first_step for rule, finding in found.items()}
     grave = sorted(
@@ -80,7 +80,7 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
         (finding for finding in found.values() if finding.severity == "info"),
         key=lambda finding: (finding.first_step, finding.rule),
     )
-    with_data = provenance is not None and provenance.phase == "data"
+    with_data = provenance is not None and _came_with_data(provenance)
     causes: list[Finding] = []
     symptoms: list[Finding] = []
     explained: set[str] = set()
@@ -106,6 +106,18 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
             finding = replace(finding, severity=worst, explains=tuple(other.rule for other in follow))
         causes.append(finding)
     return [*causes, *symptoms, *notes]
+
+
+def _is_refuted(finding: Finding, provenance: Provenance | None) -> bool:
+    """Return whether a finding says that a value was too large for its number format, where the first NaN or Inf was
+    given to the model or the loss, or made of values for which an operation is not defined."""
+    if finding.rule != "fp16_overflow" or provenance is None or provenance.step != finding.first_step:
+        return False
+    return _came_with_data(provenance) or provenance.was_given or undefined_for(provenance)
+
+
+def _came_with_data(provenance: Provenance) -> bool:
+    return provenance.phase == "data" or provenance.operation == "input"
 
 
 def _in_evaluation(finding: Finding) -> bool:
@@ -135,7 +147,7 @@ def _places(found: dict[str, Finding], provenance: Provenance | None) -> dict[st
     _place_the_size_of_a_step(order, first, found)
     if _died_of_depth(first, found):
         _move(order, ["dead_units"], before="signal_lost")  # right behind the vanishing gradient
-    if provenance is not None and (born_in_loss(provenance) or provenance.phase == "data"):
+    if provenance is not None and (born_in_loss(provenance) or _came_with_data(provenance)):
         made = [rule for rule in _NOT_FINITE if _is_critical(found.get(rule))]
         _move(order, made, before=order[0])
         born = min((first[rule] for rule in made), default=-1)
