@@ -48,6 +48,7 @@ class Births:
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
+        self._usual = 1  # roots of the step before
         # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
         # each line of Python takes longest within a backward pass.
         self._heard: list[tuple[KeptPass, int, Tensor]] = []
@@ -124,7 +125,9 @@ class Births:
         )
         if self._told or self.has_told or not any(broken):
             return None
-        return self._search(lambda: self._of_the_loss(roots))
+        found = self._search(lambda: self._of_the_loss(roots))
+        place = self._finite[1] + self._before[0]
+        return found and replace(found, micro_batch=place, micro_batches=max(self._usual, place + 1))
 
     def explain(self) -> Provenance | None:
         """Return where the first value of this step's gradients was born that is not finite; None where that is
@@ -243,6 +246,7 @@ class Births:
 
     def clear(self) -> None:
         """Begin with a new step."""
+        self._usual = max(1, self._finite[1] + len(self._roots))
         self._heard.clear()
         self._back.clear()
         self._roots.clear()

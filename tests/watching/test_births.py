@@ -674,6 +674,21 @@ def test_the_micro_batch_is_told() -> None:
     assert (found.micro_batch, found.micro_batches, found.phase) == (1, 3, "backward")
 
 
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_the_micro_batch_of_a_loss_is_told(watch: Callable[..., Watched], broken: int) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    one = watch(model, optimizer)
+    for step in range(3):
+        optimizer.zero_grad()
+        for part in range(3):
+            inputs = torch.full((3, 4), math.nan if (step, part) == (2, broken) else 1.0)
+            (model(inputs).square().mean() / 3).backward()
+        optimizer.step()
+    found = one.watched_runs[0].provenance
+    assert found is not None and (found.step, found.micro_batch, found.micro_batches) == (2, broken, 3)
+
+
 def test_weights_that_are_not_those_of_the_pass_are_noticed() -> None:
     model = Odd(lambda hidden: root(hidden) + hidden)
     births = Births(model)
