@@ -1,7 +1,7 @@
 """Watching somebody else's training script: what torch does in it is heard, measured and written into the run library.
 startup/ is what Python imports before it runs the script. watcher.py hears torch and finds what there is to watch,
 heard_steps.py puts the steps of one optimizer together, watched_run.py writes its run.
-May use torch, the engine and session; never Qt. Nothing here may change a number of the script, or stop it."""
+May use core, engine and session; never gui. Nothing here may change a number of the script, or stop it."""
 
 import os
 

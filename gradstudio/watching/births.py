@@ -28,6 +28,7 @@ from gradstudio.watching.replay import replay
 from gradstudio.watching.trees import tensors_of
 
 MOST_PASSES = 1024  # of a step that are kept
+MOST_BETWEEN = 64  # operations between two passes that are looked at
 MOST_SUSPECTS = 64  # of a step
 MOST_SEARCHES = 8  # for the birth of what a script passes over: one that skips half of its batches is not to be slow
 
@@ -306,8 +307,16 @@ class Births:
         called.either[:] = [called]
 
     def _is_given(self, kept: KeptPass, before: KeptPass) -> bool:
-        """Return whether a pass takes what the one before gave, as a decoder takes that of an encoder."""
-        return any(_pass_behind(tensor, self.mark) is before for tensor, _ in kept.taken)
+        """Return whether a pass takes what was computed from the one before, as a decoder takes it from an encoder."""
+        waiting: list[Any] = [tensor.grad_fn for tensor, _ in kept.taken if tensor.grad_fn is not None]
+        looks = 0
+        while waiting and looks < MOST_BETWEEN:
+            node, looks = waiting.pop(), looks + 1
+            if (made := node.metadata.get(self.mark)) is before:
+                return True
+            if made is None:
+                waiting += [following for following, _ in node.next_functions if following is not None]
+        return False
 
     def _hear_back(self) -> None:
         """Look at the gradients that have come back to outputs of passes since this was done last."""
@@ -420,14 +429,10 @@ def _either(model: nn.Module | Sequence[nn.Module]) -> Sequence[nn.Module]:
 
 
 def _broken_inputs(kept: KeptPass) -> list[Tensor]:
-    """Return the inputs of a pass that hold NaN and were computed from something that takes a gradient."""
-    return [tensor for tensor, _ in kept.taken if tensor.grad_fn is not None and values_of(tensor).nan]
-
-
-def _pass_behind(tensor: Tensor, mark: str) -> KeptPass | None:
-    """Return the pass that gave a tensor; None where that is not known."""
-    node: Any = tensor.grad_fn
-    return None if node is None else node.metadata.get(mark)
+    """Return the inputs of a pass that are not finite and were computed from something that takes a gradient. -Inf
+    alone may be a mask."""
+    found = [(tensor, values_of(tensor)) for tensor, _ in kept.taken if tensor.grad_fn is not None]
+    return [tensor for tensor, values in found if values.nan or (values.inf and bool((tensor == math.inf).any()))]
 
 
 def _without_line_at_work(found: Provenance | None) -> Provenance | None:

@@ -16,6 +16,9 @@ from gradstudio.watching.kept_pass import KeptPass
 _OF_DATA = {"addmm", "mm", "bmm", "convolution"}  # operations that nobody gives a mask
 
 
+_OF_THE_MODEL = " of the model "  # in a cause
+
+
 class _Given(NamedTuple):
     """What held a value that is not finite before the pass began."""
 
@@ -60,6 +63,7 @@ def within(found: Provenance, name: str) -> Provenance:
 
     return replace(
         found,
+        cause=found.cause.replace(_OF_THE_MODEL, f" of {name} "),
         module=named(found.module),
         layers=tuple(map(named, found.layers)),
         chain=tuple(replace(made, module=named(made.module)) for made in found.chain),
@@ -112,7 +116,7 @@ def _given(model: nn.Module, watcher: Watcher, born: Watched) -> _Given | None:
     first = min(born.origins, key=lambda origin: order.index(origin) if origin in order else -1)
     kind, _, name = first.partition(" ")
     if kind == "input":
-        return _Given("forward", "", "input", f"input {name} of the model holds {_counted(born)} before the pass")
+        return _Given("forward", "", "input", f"input {name}{_OF_THE_MODEL}holds {_counted(born)} before the pass")
     table = dict(model.named_parameters()) if kind == "weight" else dict(model.named_buffers())
     broken = values_of(table[name]) if name in table else None
     held = "values that are not finite" if broken is None else _count(broken.nan, broken.inf)

@@ -174,6 +174,33 @@ def test_a_nan_is_followed_back_through_all_passes_that_took_it() -> None:
     assert found is not None and (found.phase, found.operation) == ("forward", "aten.div.Tensor"), births.unknown
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=str)
+def test_what_the_first_of_two_models_was_given_is_said_of_that_one(watcher: Watcher, value: float) -> None:
+    net, head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def loss_of(step: int) -> Tensor:
+        return head(torch.relu(net(torch.full((3, 4), value if step == BROKEN else 1.0)))).sum()
+
+    found = born(trained(watcher, [*net.parameters(), *head.parameters()], loss_of))
+    assert found.operation == "input" and found.cause.startswith("input 0 of net holds 12 ")
+
+
+def test_a_batch_that_went_through_two_models_is_skipped_once(watcher: Watcher) -> None:
+    net, head = nn.Linear(4, 4), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=1e-3)
+    for step in range(6):
+        loss = head(torch.relu(net(torch.full((3, 4), float("nan") if step in (2, 4) else 1.0)))).sum()
+        if torch.isfinite(loss):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and [each.step for each in found.run.events if each.kind == "nan_batch"] == [2, 3]
+    (first, _) = (each.text for each in found.run.events if each.kind == "nan_batch")
+    assert "input 0 of net holds 12 NaN" in first
+
+
 # ---- several optimizers
 
 
