@@ -128,12 +128,12 @@ SOURCES = {
         ["optimizer.lr=1e-4"],
     ),
     "two networks": ("gan-ring", ["model.width=16"], 9, 25, ["optimizer.beta1=0.0"]),
-    "a pole": ("pole-collapse", ["model.width=16"], 5, 12, ["optimizer.lr=0.001"]),
+    "a pole": ("pole-collapse", ["model.width=16", "problem.seq_len=20"], 5, 12, ["optimizer.lr=0.001"]),
     "in micro-batches": (
         "undivided-accumulation",
         ["model.width=8"],
         10,
-        30,
+        16,
         ["accumulation.steps=2", "mistakes.unscaled_accumulation=false"],
     ),
 }
@@ -464,12 +464,12 @@ def test_comparisons_are_made_in_a_branch_too(gradstudio: Callable, small: Path)
     assert [entry["step"] for entry in found["comparisons"]] == [1, 4, 5]
 
 
-# As COMMAND, but each step takes at least 20 ms, so that 1,900 of them are never over before somebody interrupts.
+# As COMMAND, but each step takes at least 0.2 s, so that 190 of them are never over before somebody interrupts.
 SLOWED = """
 import time
 from gradstudio.cli import main
 from gradstudio.session.record.snapshots import Snapshots
-Snapshots.due = lambda self, seconds: bool(time.sleep(0.02))  # asked after each step; none is due
+Snapshots.due = lambda self, seconds: bool(time.sleep(0.2))  # asked after each step; none is due
 main()
 """
 
@@ -510,16 +510,14 @@ def test_ctrl_c_keeps_what_the_branch_has_measured(gradstudio: Callable, small: 
 
 
 @pytest.mark.parametrize("of", ["library", "folder"])
-def test_ctrl_c_on_the_way_back_keeps_nothing(
-    of: str, gradstudio: Callable, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gradstudio("run", small, "--steps", "2000", "-q", "--out", tmp_path / "run")
+def test_ctrl_c_on_the_way_back_keeps_nothing(of: str, gradstudio: Callable, small: Path, tmp_path: Path) -> None:
+    gradstudio("run", small, "--steps", "200", "-q", "--out", tmp_path / "run")
     with sqlite3.connect(files.user_library()) as connection:
         connection.execute("DELETE FROM snapshots")
     connection.close()
     source = "last" if of == "library" else str(tmp_path / "run")
     ready = b"rewinding to step" if of == "library" else b"loss"
-    words = ["branch", source, "--step", "1900", "--out", str(tmp_path / "out")]
+    words = ["branch", source, "--step", "190", "--out", str(tmp_path / "out")]
     code, out, said = interrupted([sys.executable, "-c", SLOWED, *words], ready)
-    assert (code, out) == (130, "") and "interrupted before step 1900 was reached again" in said
+    assert (code, out) == (130, "") and "interrupted before step 190 was reached again" in said
     assert len(kept(gradstudio)) == 1 and list((tmp_path / "out").iterdir()) == []

@@ -24,6 +24,15 @@ from gradstudio.session.library.store import Library
 COMMAND = [sys.executable, "-m", "gradstudio"]
 HOSTILE = "Er\x1b[31mror\n\x07\x9b1m\u202eevil\t<b>"
 FOREVER = ["--steps", "10000000"]
+# As COMMAND, but each step takes at least 5 ms: a run that only has to go on leaves the processor to the others.
+UNHURRIED = """
+import time
+from gradstudio.cli import main
+from gradstudio.session.record.snapshots import Snapshots
+due = Snapshots.due
+Snapshots.due = lambda self, seconds: bool(time.sleep(0.005)) or due(self, seconds)  # asked after each step
+main()
+"""
 
 
 @pytest.fixture
@@ -53,7 +62,8 @@ def listed(gradstudio: Callable, *words: str) -> list[dict]:
 @pytest.fixture
 def endless(gradstudio: Callable, small: Path) -> Iterator[subprocess.Popen[str]]:
     """A `gradstudio run` that is in the library with some steps, and goes on."""
-    process = subprocess.Popen([*COMMAND, "run", str(small), *FOREVER, "--json"], stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, "-c", UNHURRIED, "run", str(small), *FOREVER, "--json"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         until(files.user_library().exists)  # asking for the list costs more
         until(lambda: any(entry["steps"] for entry in listed(gradstudio)))
@@ -317,17 +327,24 @@ def test_on_a_terminal_deleting_asks(answer: str, left: int, gradstudio: Callabl
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_a_run_that_is_going_is_listed_and_not_deleted_and_kept_to_its_last_step_when_told_to_end(
-    gradstudio: Callable, endless: subprocess.Popen[str]
+    gradstudio: Callable, endless: subprocess.Popen[str], small: Path
 ) -> None:
+    """And so is one that another program trains at the same time."""
     assert listed(gradstudio)[0]["outcome"] == "running"
     answer = gradstudio("runs", "delete", "last", "--yes")
     assert answer.code == 2 and "still running" in answer.err
     assert "still training" in gradstudio("runs", "show", "last").out
+    beside = gradstudio("run", small, "--steps", "100", "-q")
+    assert (beside.code, beside.err) == (0, "") and endless.poll() is None
+    until(lambda: listed(gradstudio)[1]["steps"] >= 100)
     endless.send_signal(signal.SIGTERM)
     out, _ = endless.communicate(timeout=PATIENCE)
     assert endless.returncode == 130
-    (entry,) = listed(gradstudio)
+    other, entry = listed(gradstudio)
     assert entry["outcome"] == "stopped" and entry["steps"] == json.loads(out)["steps"]
+    assert (other["outcome"], other["steps"]) == ("finished", 100)
+    compared = json.loads(gradstudio("runs", "compare", entry["run"], other["run"], "--json").out)
+    assert [run["first_different_step"] for run in compared["runs"]] == [None, None]
 
 
 # ---- what can go wrong
@@ -349,17 +366,6 @@ def test_a_killed_run_is_interrupted_and_can_be_reported_and_repeated(
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) == entry["steps"] + 1
     again = json.loads(gradstudio("run", "last", "--steps", str(entry["steps"]), "--json").out)
     assert again["final_loss"] == entry["final_loss"]
-
-
-def test_two_programs_at_once_keep_both_their_runs(gradstudio: Callable, small: Path) -> None:
-    running = [
-        subprocess.Popen([*COMMAND, "run", str(small), "--steps", "300", "-q"], stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    assert [(process.communicate(timeout=PATIENCE)[1], process.returncode) for process in running] == [("", 0), ("", 0)]
-    found = listed(gradstudio)
-    assert [(entry["outcome"], entry["steps"]) for entry in found] == [("finished", 300)] * 2
-    assert found[0]["final_loss"] == found[1]["final_loss"]
 
 
 def test_a_library_that_cannot_be_written_is_one_line_and_changes_nothing_else(
@@ -485,10 +491,24 @@ def test_json_gives_every_text_back_as_it_was(gradstudio: Callable, hostile: str
     assert entry["note"] == entry["title"] == HOSTILE and "\x1b[2J" in entry["run"]
 
 
-def on_a_terminal(*words: str) -> str:
-    """What a terminal without colours, and of 80 columns, is sent."""
+# Commands that end well, one after the other, and a line after each.
+COMMANDS = """
+import json, sys
+from gradstudio.cli import main
+for sys.argv[1:] in json.loads(sys.argv[1]):
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+    print("~" * 9, flush=True)
+"""
+
+
+def on_a_terminal(*commands: list[str]) -> list[str]:
+    """What a terminal without colours, and of 80 columns, is sent by each command."""
     screen, terminal = pty.openpty()
-    process = subprocess.Popen([*COMMAND, *words], stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "dumb"})
+    words = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
+    process = subprocess.Popen(words, stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "dumb"})
     os.close(terminal)
     seen = b""
     try:
@@ -497,18 +517,19 @@ def on_a_terminal(*words: str) -> str:
     except OSError:  # the other side has closed it
         pass
     os.close(screen)
-    assert process.wait(timeout=PATIENCE) == 0
-    return seen.decode().replace("\r\n", "\n")
+    assert process.wait(timeout=PATIENCE) == 0, seen
+    *texts, rest = seen.decode().replace("\r\n", "\n").split("~" * 9 + "\n")
+    assert len(texts) == len(commands) and not rest
+    return texts
 
 
-def test_ids_are_shown_whole_on_a_narrow_terminal(gradstudio: Callable, small: Path) -> None:
+def test_a_drawn_table_and_a_printed_program_are_harmless_too_and_ids_are_shown_whole(
+    gradstudio: Callable, hostile: str, small: Path
+) -> None:
     path = small.rename(small.with_name("a-name-of-many-letters.toml"))
     gradstudio("run", path, "-q")
-    shown = on_a_terminal("runs")
-    assert listed(gradstudio)[0]["run"] in shown and max(map(len, shown.splitlines())) <= 80
-
-
-def test_a_drawn_table_and_a_printed_program_are_harmless_too(hostile: str) -> None:
-    for words in (["runs"], ["runs", "show", hostile], ["script", hostile]):
-        text = on_a_terminal(*words)
+    commands = ["runs"], ["runs", "show", hostile], ["script", hostile]
+    shown = on_a_terminal(*commands)
+    for words, text in zip(commands, shown, strict=True):
         assert "evil" in text and all(letter.isprintable() or letter == "\n" for letter in text), (words, text)
+    assert listed(gradstudio)[0]["run"] in shown[0] and max(map(len, shown[0].splitlines())) <= 80

@@ -8,11 +8,13 @@ from benchmarks import footprint
 
 # What takes long is made shorter; `python -m benchmarks memory` has it whole, and every model in many more ways.
 SHORTER = {
-    "clip-after-step": "problem.seq_len=8", "rnn-explosion": "problem.seq_len=8",
-    "post-norm-transformer": "model.depth=2", "pole-collapse": "problem.seq_len=20", "deep-post-norm": "model.depth=3",
-    "language-model-no-warmup": "model.depth=2", "healthy-transformer": "model.depth=2",
-    "gates-at-zero": "model.depth=6", "gates-hold-no-rate": "problem.seq_len=8", "clip-before-backward": "problem.seq_len=8",
-    "value-or-norm": "problem.seq_len=8", "max-norm-study": "problem.seq_len=8", "a-net-that-forgets": "problem.seq_len=8",
+    "clip-after-step": "problem.seq_len=4", "rnn-explosion": "problem.seq_len=4",
+    "post-norm-transformer": "model.depth=2", "pole-collapse": "problem.seq_len=10", "deep-post-norm": "model.depth=2",
+    "checkpointing-pays": "model.depth=4", "deep-cnn": "model.depth=4", "out-of-memory": "model.depth=3",
+    "deep-residual": "model.depth=6", "deep-sigmoid-vanishing": "model.depth=6", "width-transfer": "model.depth=2",
+    "language-model-no-warmup": "model.depth=2 problem.seq_len=8", "healthy-transformer": "model.depth=2",
+    "gates-at-zero": "model.depth=3", "gates-hold-no-rate": "problem.seq_len=4", "clip-before-backward": "problem.seq_len=4",
+    "value-or-norm": "problem.seq_len=4", "max-norm-study": "problem.seq_len=4", "a-net-that-forgets": "problem.seq_len=4",
 }  # fmt: skip
 CASES = [
     *(

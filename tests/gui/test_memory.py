@@ -19,17 +19,28 @@ from gradstudio.gui.memory import memory_controller
 from gradstudio.gui.theme import theme
 from gradstudio.gui.window import Window
 from gradstudio.session.footprint import estimator, texts
+from gradstudio.session.footprint import process as processes
 from gradstudio.session.footprint.budget import ASKED
 from gradstudio.session.footprint.process import FootprintProcess
 
 OVER = {"problem__batch_size": 512, "model__depth": 6, "model__width": 128, "run__memory_budget": 2}
+# In place of the process that works footprints out: it knows none, and ends with its stdin.
+KNOWS_NOTHING = """import json, sys
+print("ready", flush=True)
+for line in sys.stdin:
+    print(json.dumps({"number": json.loads(line)["number"], "problem": "nobody knows"}), flush=True)"""
+
+
+@pytest.fixture
+def kept() -> FootprintProcess:
+    """The process that the program has. It is started once for all tests, as that takes seconds, and ends with them."""
+    return ASKED._process
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[FootprintProcess]:
-    process = FootprintProcess()
-    yield process
-    process.close()
+def answered() -> list[tuple[Experiment, list[object]]]:
+    """What was asked, and all that was answered: a question that a test asks again is not worked out again."""
+    return []
 
 
 @pytest.fixture
@@ -41,20 +52,31 @@ def may_answer() -> threading.Event:
 
 
 @pytest.fixture(autouse=True)
-def asked(kept: FootprintProcess, may_answer: threading.Event, monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
-    """One process for all tests, as it takes seconds to start; and what it was asked."""
+def asked(
+    kept: FootprintProcess, answered: list[tuple[Experiment, list[object]]], may_answer: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[Experiment]:  # fmt: skip
+    """What the process was asked by the page."""
     heard: list[Experiment] = []
 
     class Heard:
-        def ask(self, experiment: Experiment, *rest: object, **more: object) -> object:
+        def ask(self, experiment: Experiment, stopped: Callable[[], bool]) -> Iterator[object]:
             heard.append(experiment)
             assert may_answer.wait(PATIENCE)
-            return kept.ask(experiment, *rest, **more)  # pyright: ignore[reportArgumentType]
+            known = next((answers for question, answers in answered if question == experiment), None)
+            if known is not None:
+                yield from known
+                return
+            answers = []
+            for answer in kept.ask(experiment, stopped):
+                answers.append(answer)
+                yield answer
+            if not stopped():
+                answered.append((experiment, answers))
 
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(ASKED, "_process", kept)
     monkeypatch.setattr(estimator, "FootprintProcess", Heard)
     return heard
 
@@ -78,7 +100,7 @@ def as_set(window: Window, *names: str) -> list[str]:
     return [format_value(window.simulator.requested[name]) for name in names]
 
 
-def test_the_page_shows_what_the_command_says(
+def test_the_page_shows_what_the_command_says_and_a_cure_is_one_change(
     qtbot: QtBot, make_window: Callable[..., Window], kept: FootprintProcess, gradstudio: Callable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -101,13 +123,7 @@ def test_the_page_shows_what_the_command_says(
     assert len([row for row in panel.rows if row.isVisible()]) == len(said["cures"]) >= 2
     middle = panel.curve.at(panel.curve.width() / 2)
     assert " in the " in middle and ", operation " in middle and panel.curve.at(0.0) == ""
-
-
-def test_a_cure_is_applied_by_a_click_and_undone_as_one_change(
-    qtbot: QtBot, make_window: Callable[..., Window]
-) -> None:
-    window = opened(qtbot, make_window(**OVER))
-    worked_out(qtbot, window)
+    # a cure is applied by a click, and undone as one change
     names = ("problem.batch_size", "accumulation.steps")
     row = window.side.memory.rows[0]
     assert row.text.text().startswith("Batch ") and "same gradient" in row.text.text()
@@ -168,8 +184,15 @@ def test_only_the_last_of_many_values_is_worked_out_and_nothing_out_of_sight(
     assert asked[-1].problem.batch_size == 60
 
 
-def test_the_old_picture_stays_while_a_new_one_is_worked_out(qtbot: QtBot, window: Window) -> None:
-    panel = opened(qtbot, window).side.memory
+def test_why_nothing_is_known_is_said_and_the_old_picture_stays_while_a_new_one_is_worked_out(
+    qtbot: QtBot, window: Window, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(memory_controller.own_model, "needs_agreement", lambda experiment: True)
+        panel = opened(qtbot, window).side.memory
+        window.memory.refresh()
+        assert panel.peak.text.text() == memory_controller.NOT_AGREED and not panel.bars.isVisible()
+    window.memory.refresh()
     assert panel.peak.state.text() == "working it out…" and not panel.bars.isVisible()
     worked_out(qtbot, window)
     drawn, peak = panel.bars.pixmap().toImage(), panel.peak.figure.text()
@@ -179,16 +202,6 @@ def test_the_old_picture_stays_while_a_new_one_is_worked_out(qtbot: QtBot, windo
     assert panel.bars.isVisible() and panel.bars.pixmap().toImage() != drawn  # faint
     worked_out(qtbot, window)
     assert panel.peak.figure.text() != peak
-
-
-def test_why_nothing_is_known_is_said(qtbot: QtBot, window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_controller.own_model, "needs_agreement", lambda experiment: True)
-    panel = opened(qtbot, window).side.memory
-    window.memory.refresh()
-    assert panel.peak.text.text() == memory_controller.NOT_AGREED and not panel.bars.isVisible()
-    monkeypatch.undo()
-    window.memory.refresh()
-    assert panel.peak.state.text() == "working it out…"
 
 
 @pytest.mark.parametrize(("mode", "zoom"), [("light", 1.0), ("dark", 1.5)])
@@ -219,12 +232,17 @@ def is_cut(label: QLabel) -> bool:
 
 
 def test_a_window_that_is_closed_leaves_no_process(
-    qtbot: QtBot, make_window: Callable[..., Window], kept: FootprintProcess, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, make_window: Callable[..., Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimator, "FootprintProcess", lambda: kept)
+    """tests/session/test_footprint.py has the real one end so."""
+    own = FootprintProcess()
+    monkeypatch.setattr(processes, "_CHILD", KNOWS_NOTHING)
+    monkeypatch.setattr(estimator, "FootprintProcess", lambda: own)
     window = opened(qtbot, make_window())
-    worked_out(qtbot, window)
-    child = kept._child
+    qtbot.waitUntil(lambda: not window.memory.busy, timeout=LONG)
+    window.memory.refresh()
+    assert "nobody knows" in window.side.memory.peak.text.text()
+    child = own._child
     assert child is not None and child.poll() is None
     window.close()
-    assert child.poll() is not None and kept._child is None
+    assert child.poll() is not None and own._child is None

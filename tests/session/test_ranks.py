@@ -12,14 +12,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
+import rank_server
 import torch
 from meeting_places import meeting_places
-from waiting import until
+from waiting import PATIENCE, until
 
 from gradstudio.core.experiment import KNOBS, Experiment
 from gradstudio.core.history import Row
@@ -46,6 +46,7 @@ from gradstudio.session.script import script
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ranks are begun by a server, which Windows lacks")
 
 STEPS = 24
+FEW = 8  # where nothing comes later
 SMALL = Experiment().with_values(
     {
         "run.steps": STEPS, "run.device": "cpu", "model.width": 12, "problem.batch_size": 16, "accumulation.steps": 4,
@@ -59,11 +60,8 @@ Rows = list[Row]
 
 @pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[None]:
-    """A server of their own: one that another test has begun knows nothing of ranks, and each would import torch."""
-    forkserver._forkserver._stop()
-    yield
-    forkserver._forkserver._stop()
-    assert not multiprocessing.active_children()
+    with rank_server.shared():
+        yield
 
 
 def trained(*assignments: str, steps: int = STEPS) -> Rows:
@@ -75,10 +73,10 @@ def trained(*assignments: str, steps: int = STEPS) -> Rows:
         trainer.close()
 
 
-def joined(*assignments: str) -> Rows:
+def joined(*assignments: str, steps: int = STEPS) -> Rows:
     """The rows of the same in one process, with the joined batch."""
-    steps = Trainer(SMALL.with_texts([*assignments, "distributed.ranks=1"])).steps()
-    return [next(steps) for _ in range(STEPS)]
+    found = Trainer(SMALL.with_texts([*assignments, "distributed.ranks=1"])).steps()
+    return [next(found) for _ in range(steps)]
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +106,8 @@ def test_equals_one_process_with_the_joined_batch(right: Rows) -> None:
     ],
 )
 def test_what_makes_up_for_shares(given: list[str], wrong: str) -> None:
-    whole = joined(*given)
-    assert_equal(trained(*given), whole)
+    whole = joined(*given, steps=FEW)
+    assert_equal(trained(*given, steps=FEW), whole)
     assert abs(trained(*given, wrong, steps=2)[1].grad_norm / whole[1].grad_norm - 1) > 0.01
 
 
@@ -122,24 +120,24 @@ def test_a_rank_without_batches_gives_zeros_where_the_ranks_join(right: Rows) ->
     assert [row.ranks[:, 5].tolist() for row in rows] == [[left, left] for left in (STEPS - 1, 22, 21, 20)]
 
 
-def test_an_order_of_its_own_and_what_is_unused() -> None:
-    first = [trained(case, steps=1)[0] for case in ("distributed.own_order=true", "distributed.own_order=false")]
-    assert first[0].ranks[0, 0] == first[1].ranks[0, 0] and first[0].ranks[1, 0] != first[1].ranks[1, 0]
+def test_an_order_of_its_own_and_what_is_unused(right: Rows) -> None:
+    [first] = trained("distributed.own_order=true", steps=1)
+    assert first.ranks[0, 0] == right[0].ranks[0, 0] and first.ranks[1, 0] != right[0].ranks[1, 0]
     found = trained("distributed.unused_parameter=true", "distributed.find_unused=true", steps=2)
-    assert found[1].loss == trained(steps=2)[1].loss
+    assert found[1].loss == right[1].loss
 
 
 def test_no_sync_saves_calls_and_changes_no_number(right: Rows) -> None:
     for case in ("distributed.no_sync=false", "distributed.forward_outside_no_sync=true"):
-        rows = trained(case)
+        rows = trained(case, steps=FEW)
         assert {(row.all_reduces, row.reduced_bytes) for row in rows} == {(4, 16 * ENTRIES)}
-        assert_equal(rows, right)
-        for row, other in zip(rows, right, strict=True):
+        assert_equal(rows, right[:FEW])
+        for row, other in zip(rows, right[:FEW], strict=True):
             assert row.ranks[:, 0] == pytest.approx(other.ranks[:, 0], rel=1e-4), "what is a rank's own stays its own"
 
 
 def test_what_the_mistakes_do(right: Rows) -> None:
-    never = trained("distributed.never_synced=true")
+    never = trained("distributed.never_synced=true", steps=21)
     assert {row.all_reduces for row in never} == {0}
     assert never[0].rank_drift == 0 and never[20].rank_drift > 1e-3
     doubled = trained("distributed.divide_by_world_size=true", steps=1)
@@ -197,6 +195,27 @@ if not torch.cuda.is_available():  # where it would print other numbers
     CASES += ("run.device=auto distributed.unused_parameter=true distributed.find_unused=true",)
 
 
+# Both ranks as copies of one process, which has imported what each of them needs. Where one fails, the other would wait.
+BY_TORCHRUN = """import os, runpy, signal, sys
+import torch.distributed
+torch.compile(abs)  # imports the compiler of torch, as DistributedDataParallel does
+helper, *asked = sys.argv[1:]
+ranks = []
+for rank in range(2):
+    ranks.append(os.fork())
+    if not ranks[-1]:
+        sys.argv = [helper, str(rank), "2", *asked]
+        runpy.run_path(helper, run_name="__main__")
+        os._exit(0)
+for _ in range(2):
+    ended, status = os.wait()
+    if status:
+        for rank in {*ranks} - {ended}:
+            os.kill(rank, signal.SIGKILL)
+        sys.exit(1)
+"""
+
+
 def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
     assert all(
         knob.name in " ".join([*CASES, *SMALL.changed()]) for knob in KNOBS.values() if knob.section == "distributed"
@@ -208,15 +227,9 @@ def test_the_programs_print_the_numbers_of_the_ranks(tmp_path: Path) -> None:
         programs[-1].write_text(script(experiment), encoding="utf-8")
     places = meeting_places(len(CASES))
     asked = [word for place, program in zip(places, programs, strict=True) for word in (str(place.port), str(program))]
-    command = [sys.executable, str(Path(__file__).parent / "ranks_by_torchrun.py")]
-    ranks = [
-        subprocess.Popen([*command, str(rank), "2", *asked], stderr=subprocess.PIPE, text=True) for rank in range(2)
-    ]
-    until(lambda: None not in (codes := [rank.poll() for rank in ranks]) or any(codes))
-    for rank in ranks:
-        rank.kill()
-    told = [rank.communicate()[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], told
+    command = [sys.executable, "-c", BY_TORCHRUN, str(Path(__file__).parent / "ranks_by_torchrun.py"), *asked]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
     for case, program in zip(CASES, programs, strict=True):
         if "unused_parameter" in case and "find_unused" not in case:
             with pytest.raises(RankFailure, match="failed in step 1: RuntimeError") as failure:
@@ -412,32 +425,3 @@ def test_one_that_is_stopped_within_a_call_is_named(monkeypatch: pytest.MonkeyPa
             trainer.advance()
     stopper.join()
     assert not multiprocessing.active_children()
-
-
-def test_where_the_server_of_the_ranks_ends_no_rank_is_blamed() -> None:
-    trainer = RankedTrainer(SMALL)
-    trainer.advance()
-    os.kill(forkserver._forkserver._forkserver_pid or 0, signal.SIGKILL)
-    with pytest.raises(RankFailure, match=r"^The server that began the 2 ranks has ended in step "):
-        while True:
-            trainer.advance()
-    forkserver._forkserver._stop()
-
-
-def test_no_rank_outlives_the_program() -> None:
-    """Though one of them is stopped, and so does nothing of its own. The server ends with the program, when its pipe is
-    closed; this is the last test, as the next one would begin another."""
-    trainer = RankedTrainer(SMALL)
-    processes = trainer._crew._processes
-    os.kill(processes[1].pid or 0, signal.SIGSTOP)
-    forkserver._forkserver._stop()
-    until(lambda: not any(_lives(process.pid or 0) for process in processes))
-    trainer.close()
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True

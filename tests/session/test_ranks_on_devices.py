@@ -3,20 +3,22 @@ calls in the same order, all but NCCL's own. What needs a GPU is in tests/engine
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import selectors
 import signal
 import sys
 from collections.abc import Iterator
-from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 import pytest
+import rank_server
 import torch
-from one_rank import one_rank
 from waiting import PATIENCE, until
 
+from gradstudio.core import process_server
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.history import Row
 from gradstudio.core.knobs import KnobError
@@ -46,11 +48,8 @@ TWO_GROUPS = Placement(("cpu", "cpu"), "gloo")
 
 @pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[None]:
-    """A server of their own: one that another test has begun knows nothing of ranks, and each would import torch."""
-    forkserver._forkserver._stop()
-    yield
-    forkserver._forkserver._stop()
-    assert not multiprocessing.active_children()
+    with rank_server.shared():
+        yield
 
 
 # ---- the choice
@@ -277,10 +276,16 @@ def test_with_two_groups_the_folder_of_the_ranks_goes_when_they_end(monkeypatch:
     assert not trainer._crew._folder.exists()
 
 
-def test_a_single_rank_is_one_process() -> None:
+def test_a_single_rank_is_one_process(tmp_path: Path) -> None:
     """The same is asked of NCCL where there is a GPU."""
     given = ["run.steps=4", "run.device=cpu", "model.width=12", "problem.batch_size=16", "problem.nan_every=3"]
-    told = one_rank("cpu", "gloo", *given)
+    context: Any = process_server.context(crew.PRELOADED)
+    words = tmp_path / "told", "one_rank", "cpu", "gloo", *given
+    process = context.Process(target=rank_server.print_into, args=words)
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+    told = json.loads((tmp_path / "told").read_text())
     steps = Trainer(Experiment().with_texts(given)).steps()
     rows = [next(steps) for _ in range(4)]
     assert told["losses"] == pytest.approx([row.loss for row in rows], rel=1e-6, nan_ok=True)
@@ -315,3 +320,29 @@ def test_the_program_syncs_batch_norms_with_torchs_own_on_gpus() -> None:
     assert "def synced" not in on_gpus and "all_reduce(inputs" not in on_gpus
     for choice in ("cpu", "auto"):
         assert "norm.forward = synced(norm)" in script(synced.with_value("run.device", choice))
+
+
+# ---- the end of the server, after which no other test here needs one
+
+
+def test_where_the_server_of_the_ranks_ends_no_rank_is_blamed_and_none_outlives_the_program() -> None:
+    """Though one of them is stopped, and so does nothing of its own. The server ends with the program, when its pipe is
+    closed."""
+    trainer, other = RankedTrainer(SMALL), RankedTrainer(SMALL)
+    processes = [*trainer._crew._processes, *other._crew._processes]
+    trainer.advance()
+    os.kill(processes[-1].pid or 0, signal.SIGSTOP)
+    rank_server.end()
+    with pytest.raises(RankFailure, match=r"^The server that began the 2 ranks has ended in step "):
+        while True:
+            trainer.advance()
+    until(lambda: not any(_lives(process.pid or 0) for process in processes))
+    other.close()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

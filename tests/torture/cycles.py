@@ -16,24 +16,26 @@ sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]  # as pytest has them
 
 from torture import stage  # noqa: E402
 
-FIRST = 5  # cycles before the first census: each shows another page
+FIRST = 5  # cycles before the first census: each shows other pages
 STEPS = 30  # that a run makes at least before its window is closed
 
 
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--cycles", type=int, default=100)
+    asked.add_argument("--first", type=int, default=FIRST, help="cycles before the first census")
     options = asked.parse_args()
     stage.bound_memory()
     home = stage.make_home()
     try:
-        return play(options.cycles)
+        return play(options.cycles, options.first)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def play(cycles: int) -> int:
-    """Open, train and close so many windows, and say what they left; return 1 where that is something."""
+def play(cycles: int, before: int) -> int:
+    """Open, train and close so many windows, and say what those that come after the first few left; return 1 where that
+    is something."""
     from torture import census
     from torture.watch import Watch
 
@@ -44,17 +46,17 @@ def play(cycles: int) -> int:
     watch.begin()
     slowest = 0.0
     try:
-        for number in range(FIRST):
+        for number in range(before):
             cycle(number)
         first = census.take()
-        for number in range(FIRST, cycles):
+        for number in range(before, cycles):
             slowest = max(slowest, cycle(number))
         last = stage.after_a_while(census.take, lambda now: not census.left(first, now))
     finally:
         watch.end()
     grown = census.left(first, last) + census.heavier(first, last)
     print(f"{cycles} cycles; the slowest closing took {slowest:.2f} s")
-    print(f"after {FIRST}: {first.told()}\nat the end: {last.told()}\nfaults: {sum(watch.counts.values())}")
+    print(f"after {before}: {first.told()}\nat the end: {last.told()}\nfaults: {sum(watch.counts.values())}")
     for line in grown:
         print(f"left: {line}")
     if watch.faults:
@@ -63,14 +65,15 @@ def play(cycles: int) -> int:
 
 
 def cycle(number: int) -> float:
-    """Open a window, train in it, use a page of it and close it, each time at another moment; return the seconds that
+    """Open a window, train in it, use two pages of it and close it, each time at another moment; return the seconds that
     closing took."""
     from torture import census
 
     faulthandler.dump_traceback_later(stage.PATIENCE, exit=True)
     window = stage.open_window()
     pages = list(window.side.buttons)
-    window.columns.show_page(pages[number % len(pages)])
+    for page in (number, number + 2):
+        window.columns.show_page(pages[page % len(pages)])
     window.controls.run_or_pause()
     stage.wait(lambda: len(window.simulator.run.history) >= STEPS + number % 7, "the run trains")
     if number % 3 == 1:

@@ -271,7 +271,7 @@ def mutated(draw: st.DrawFn, whole: list[str], pieces: list[str]) -> str:
     return text
 
 
-@many(150, 6000)
+@many(100, 6000)
 @given(mutated(BUNDLED, PIECES))
 def test_any_preset_is_read_whole_or_refused_in_one_line(text: str) -> None:
     try:
@@ -308,7 +308,7 @@ experiments = st.dictionaries(st.sampled_from(sorted(KNOBS)), st.just(None), max
 )
 
 
-@many(80, 1500)
+@many(50, 1500)
 @given(experiments)
 def test_any_experiment_comes_back_from_its_file_and_has_a_program(knobs: dict) -> None:
     base = presets.load("rnn-explosion")
@@ -354,7 +354,7 @@ CELLS = [
 ]
 
 
-@many(150, 3000)
+@many(100, 3000)
 @given(text=mutated(TABLES, CELLS))
 def test_any_table_gives_curves_or_one_line(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "curves.csv"
@@ -413,7 +413,7 @@ def test_a_bit_that_a_disk_has_changed_is_never_read_in_silence(library: Path, t
 
     pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
 
-    @many(45, 1500)
+    @many(30, 1500)
     @given(st.integers(0, len(pages) - 1), flips)
     def check(page: int, bits: list[tuple[float, int]]) -> None:
         place = tmp_path / str(next(numbers))

@@ -11,7 +11,7 @@ import pytest
 from waiting import PATIENCE
 
 SEED = os.environ.get("GRADSTUDIO_MONKEY_SEED", "7")
-ACTIONS = os.environ.get("GRADSTUDIO_MONKEY_ACTIONS", "200")
+ACTIONS = os.environ.get("GRADSTUDIO_MONKEY_ACTIONS", "130")
 HERE = Path(__file__).parent
 BAD_HABITS = """
 import sys

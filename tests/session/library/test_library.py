@@ -47,14 +47,12 @@ def made(steps=5, layers=2, seed=0, title="A run", status="finished", **fields):
     RunWriter(run).begin(tuple(Layer(f"layer.{index}", "weight", 3) for index in range(layers)), {"device": "cpu"})
     source = np.random.default_rng(seed)
     special = [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324]
+    shape = steps, len(COLUMNS) - 1
+    values = np.where(source.random(shape) < 2 / 3, source.choice(special, shape), source.normal(size=shape)).tolist()
+    of_layers = source.choice(np.float32([*special[:5], 1e-38, 3e38, 1]), (steps, len(LAYER_METRICS), layers))
     for step in range(steps):
-        values = [float(value) for value in source.choice([*special, *source.normal(size=3)], len(COLUMNS) - 1)]
-        row = Row(
-            step,
-            **dict(zip(tuple(COLUMNS)[1:], values, strict=True)),
-            layers=source.choice(np.float32([*special[:5], 1e-38, 3e38, 1]), (len(LAYER_METRICS), layers)),
-        )
-        run.history.append(row)
+        row = dict(zip(tuple(COLUMNS)[1:], values[step], strict=True))
+        run.history.append(Row(step, **row, layers=of_layers[step]))
     RunWriter(run).set_status(status)
     return run
 
@@ -259,13 +257,16 @@ def test_a_run_that_is_going_cannot_be_deleted(path):
 
 # ---- what can go wrong
 
+# Its steps take at least 5 ms, so that it does not take the processor from whoever waits for what it writes.
 CHILD = """
-import sys
+import sys, time
 from pathlib import Path
 from gradstudio.core import presets
 from gradstudio.session.running import foreground
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Run
+from gradstudio.session.record.snapshots import Snapshots
+Snapshots.due = lambda self, seconds: bool(time.sleep(0.005))  # asked after each step; none is due
 preset = presets.load("deep-sigmoid-vanishing")
 run = Run(preset, preset.experiment.with_values({"run.steps": int(sys.argv[2]), "model.width": 8, "model.depth": 3}))
 LibraryWriter(Path(sys.argv[1])).follow(run)
@@ -326,11 +327,18 @@ def damage(path: Path, where: int, length: int = 3000) -> None:
         Path(f"{path}{ending}").unlink(missing_ok=True)
 
 
+@pytest.fixture(scope="module")
+def of_four_runs(tmp_path_factory) -> Path:
+    """A library that nobody has open. To be copied."""
+    path = tmp_path_factory.mktemp("four") / "library.sqlite3"
+    write(path, *[made(400, layers=8, seed=index, id=f"run-{index}") for index in range(4)])
+    return path
+
+
 @pytest.mark.parametrize("where", [0, 100, 2500, 4096, 5000, 9000, 20_000, 60_000])
 @pytest.mark.parametrize("length", [4, 3000])
-def test_after_damage_runs_are_listed_and_kept_again_and_what_can_be_saved_is(path, where, length):
-    runs = [made(400, layers=8, seed=index, id=f"run-{index}") for index in range(4)]
-    write(path, *runs)
+def test_after_damage_runs_are_listed_and_kept_again_and_what_can_be_saved_is(path, of_four_runs, where, length):
+    shutil.copytree(of_four_runs.parent, path.parent)
     damage(path, where, length)
     with contextlib.suppress(LibraryError):
         Library(path).entries()
