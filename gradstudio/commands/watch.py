@@ -51,7 +51,7 @@ def watch(
         raise WrongRequest(f"--on-nonfinite {on_nonfinite[:60]} is not allowed; allowed: {', '.join(POLICIES)}")
     if as_json != (out is not None):
         raise WrongRequest("--json and --out FILE go together: stdout belongs to the script")
-    if not module and not Path(arguments[0]).is_file():
+    if not module and not os.path.isfile(arguments[0]):  # also of a name that no file can have
         raise WrongRequest(f"no script {arguments[0][:200]}")
     own = dict(os.environ)  # without what --library sets for this program
     order = {
