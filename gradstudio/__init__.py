@@ -1,6 +1,7 @@
 """GradStudio: a flight simulator for training stability. `gradstudio.watch(model, optimizer)` watches a training of
 your own; torch is imported with its first use.
-Who may import what: gui -> session -> engine -> core, with commands and watching beside gui."""
+Layers: gui -> session -> engine -> core, with commands and watching beside gui. May use commands, watching, gui,
+session and core; never engine."""
 
 from __future__ import annotations
 

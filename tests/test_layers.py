@@ -2,7 +2,7 @@
 which stands beside commands/.
 
 Within a layer, rooms import one way too, and no two modules import each other, not even inside functions or for
-types."""
+types. What the docstring of a folder says that it may use is true."""
 
 from __future__ import annotations
 
@@ -187,6 +187,44 @@ def nearest(name: str, files: dict[str, Path]) -> str:
     return "" if name == "gradstudio" else name
 
 
+def unsaid(package: Path) -> list[str]:
+    """Every import under `package` that the docstring of its folder does not allow, as 'file:line: what'.
+
+    The docstring has a sentence 'May use core, engine/shape.py (why) and session; never session/map.': places below
+    the package, each with all that is in it. A folder may always use itself and what is in it, but for its 'never'."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        folder = next(each for each in path.parents if (each / "__init__.py").exists())
+        allowed, never = said(folder, package)
+        for line, module, _ in imports(path, package):
+            place = module.split(".")[1:]
+            if not module.startswith("gradstudio.") or place[0] == "__version__":
+                continue
+            if within(place, never) or not within(place, [folder.relative_to(package).as_posix(), *allowed]):
+                found.append(f"{path.relative_to(package).as_posix()}:{line}: {module}")
+    return found
+
+
+@cache
+def said(folder: Path, package: Path) -> tuple[list[str], list[str]]:
+    """The places that a folder may use by its docstring, and those that it may never use. An error if there is no such
+    sentence, or a place is not there."""
+    told = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    told = re.sub(r" \([^()]*\)", "", " ".join(told.split()))
+    sentence = re.search(r"May use ([^;]*?)(?:; never (.*?))?[.;](?=\s|$)", told)
+    assert sentence, f"{folder}: no sentence 'May use …'"
+    allowed, never = (re.split(r", | and | or ", each or "") for each in sentence.groups())
+    gone = [place for place in (*allowed, *(each for each in never if "/" in each)) if not (package / place).exists()]
+    assert not gone, f"{folder}: {gone}"
+    return allowed, [place for place in never if place and (package / place).exists()]
+
+
+def within(place: list[str], places: list[str]) -> bool:
+    """Whether a module, as the parts of its name, is one of these places or in one."""
+    around = {".", *("/".join(place[: end + 1]) for end in range(len(place)))}
+    return any(each.removesuffix(".py") in around for each in places)
+
+
 def module_of(path: Path, package: Path) -> str:
     parts = path.relative_to(package).with_suffix("").parts
     return ".".join(["gradstudio", *(parts[:-1] if parts[-1] == "__init__" else parts)])
@@ -245,6 +283,22 @@ def test_every_folder_says_what_lives_there_and_what_it_may_use() -> None:
     for path in PACKAGE.rglob("__init__.py"):
         told = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         assert "\n" in told and re.search(r"\b[Mm]ay\s(use|import)", told), path
+
+
+def test_every_folder_imports_only_what_it_says(tmp_path: Path) -> None:
+    assert unsaid(PACKAGE) == []
+    plant(tmp_path, "core/__init__.py", '"""Data.\nMay use core; never core/rules (odd)."""')
+    plant(tmp_path, "core/rules/__init__.py", '"""Rules. May use\ncore/a.py (for b) and core/c; nothing else."""')
+    plant(tmp_path, "core/a.py", "from gradstudio.core.rules import r\nfrom gradstudio.core import d")
+    plant(tmp_path, "core/c/e.py", "def f():\n    import gradstudio.engine")
+    plant(tmp_path, "core/rules/r.py", "if TYPE_CHECKING:\n    from ..d import D\nfrom gradstudio.core.a import b")
+    plant(tmp_path, "core/rules/deep/s.py", "import numpy\nfrom gradstudio.core import rules, c, ab")
+    assert unsaid(tmp_path) == [
+        "core/a.py:1: gradstudio.core.rules.r",
+        "core/c/e.py:2: gradstudio.engine",
+        "core/rules/deep/s.py:2: gradstudio.core.ab",
+        "core/rules/r.py:2: gradstudio.core.d.D",
+    ]
 
 
 @pytest.mark.parametrize(

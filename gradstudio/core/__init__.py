@@ -1,4 +1,4 @@
 """Plain data: knobs, experiments, presets, the record of a run, and the rules that diagnose it.
 Knows no training. Every other layer uses it.
-May use numpy, numba, pydantic, tomli_w, platformdirs and the standard library; never torch or Qt, or another layer.
+May use core; of packages numpy, numba, pydantic, tomli_w, platformdirs and the standard library, never torch or Qt.
 """

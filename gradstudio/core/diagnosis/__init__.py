@@ -1,4 +1,4 @@
 """Rules and findings: their types, what the rules share, the ranking of findings, and the remedies that fit.
-The rules themselves are in core/rules/, one file a symptom; their thresholds in core/rule_thresholds.py.
-May use the rest of core; never core/rules, which is built on this folder.
+The rules themselves are in core/rules/, one file each; their thresholds in core/rule_thresholds.py.
+May use core; never core/rules, which is built on this folder.
 """

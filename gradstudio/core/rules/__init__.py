@@ -1,6 +1,6 @@
-"""The rules, one file a symptom: each reads a History step by step and says what it found.
+"""The rules, one file each. A rule reads a History step by step and says what it found.
 What rules share is in core/diagnosis/; nothing else lives here.
-May use core/diagnosis and the records of core (history, loop_calls).
+May use core/diagnosis, core/history.py, core/loop_calls.py, core/text.py and core/unknown.py.
 """
 
 from __future__ import annotations

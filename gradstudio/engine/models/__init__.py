@@ -1,6 +1,6 @@
 """Models: the networks, one a file, by the name that model.kind gives them, and how their weights are drawn
 (initialization.py). Data and training are elsewhere.
-May use core and engine/shape.py; never the step, the gauges or the trainer."""
+May use core, engine/shape.py and engine/torch_internals; never engine/step, engine/gauges or engine/trainer.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Tasks: what can be learned, one a file, by the name that problem.task gives it. Here are the data and the rules by
 which they are drawn; losses are in engine/step/losses.py.
-May use core, engine/devices.py, engine/generators.py and engine/shape.py; never a model, the step or the trainer."""
+May use core, engine/devices.py, engine/generators.py and engine/shape.py; never engine/models, engine/step or
+engine/trainer.py."""
 
 from gradstudio.engine.tasks.adding import Adding
 from gradstudio.engine.tasks.characters import Characters

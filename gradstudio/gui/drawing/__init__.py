@@ -1,6 +1,6 @@
 """Canvas, curves, axes, marks, overlays and the heatmap: what plots are drawn with.
 Nothing here knows a plot or which quantity it draws; gui/plots does. How a frame is kept cheap: cheap_frame.py.
-May use core, the theme, pyqtgraph and Qt; of session only the type of a run, which an overlay holds.
+May use core, gui/theme.py and session/record (the type of a run, which an overlay holds).
 """
 
 from __future__ import annotations

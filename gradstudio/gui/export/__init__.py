@@ -1,3 +1,3 @@
 """What a person takes out of the window: file dialogs, and the menu of a plot with its figure and its data.
-May use gui/plots, gui/drawing, gui/widgets and the theme.
+May use core, session, gui/services, gui/plots, gui/drawing, gui/widgets and gui/theme.py.
 """

@@ -1,3 +1,4 @@
 """The page Map: where training holds, over two knobs, drawn from real runs that train in processes of their own. May
-use gui/widgets, gui/services and the theme; of session only map, report and what the simulator tells.
+use core, session/map, session/files/report, session/own_model.py, session/record, gui/services, gui/widgets and
+gui/theme.py.
 """

@@ -1,3 +1,4 @@
 """The page Memory: what one step of the experiment would take, worked out in a process of its own while the page is in
-sight. May use gui/widgets, gui/services and the theme; of session only footprint and what the simulator tells.
+sight. May use core, session/footprint, session/own_model.py, session/record, gui/services, gui/widgets and
+gui/theme.py.
 """

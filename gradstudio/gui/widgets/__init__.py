@@ -1,3 +1,3 @@
 """Small widgets and helpers that any panel may use.
-May use the theme; knows no panel.
+May use core, session/course (its formulas) and gui/theme.py; knows no panel.
 """

@@ -1,4 +1,5 @@
 """What makes a run go: the worker thread, rewinding, trying fixes, finding where a NaN was born, gauges on demand.
 A run is written here and nowhere else.
-May use session/record, session/machine and, inside functions, the engine.
+May use core, session/record, session/library, session/machine, session/own_model.py, session/footprint and engine
+(inside functions).
 """

@@ -5,7 +5,7 @@ The program repeats the operations of the run in their order. On the CPU of one 
 are those of the run to the last bit. The gradient norm is a sum, which the run adds up in another order: it agrees to
 the nine digits that are printed. In fp16 both agree to about five digits.
 
-Each file of this folder writes the part of the program that it is named after. May use core alone."""
+Each file of this folder writes the part of the program that it is named after. May use core."""
 
 from __future__ import annotations
 

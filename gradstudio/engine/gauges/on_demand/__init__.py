@@ -1,5 +1,5 @@
 """Gauges that are measured on demand, one a file, on a trainer between two steps, without a trace in it.
-May use the trainer and everything that it uses; the trainer and the step never use them."""
+May use core and engine; the trainer and the step never use them."""
 
 from __future__ import annotations
 

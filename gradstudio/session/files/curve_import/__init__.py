@@ -1,5 +1,5 @@
 """Curves of other programs, to be compared with a run: table_file.py reads them from CSV, event_file.py from a
-TensorBoard log. May use core and the format in tensorboard/; knows no run."""
+TensorBoard log. May use core and session/files/tensorboard (its format); knows no run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The report of a run or of a comparison of several, and the handbook of the lessons: the same sections as one
 self-contained HTML file or as a PDF. It needs neither Qt nor a screen.
-May use every other room of session but map and the simulator; matplotlib draws its figures."""
+May use core and session; never session/map or session/simulator.py. matplotlib draws its figures."""
 
 from __future__ import annotations
 

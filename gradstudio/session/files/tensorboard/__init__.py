@@ -1,2 +1,2 @@
 """TensorBoard's files: export.py writes one of a run; messages.py and records.py know the format, also for reading.
-May use core, the record of a run and session/words; TensorBoard itself need not be installed."""
+May use core, session/record, session/words and session/files; TensorBoard itself need not be installed."""
