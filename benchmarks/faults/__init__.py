@@ -115,7 +115,7 @@ def figures(asked: Asked = DEFAULT) -> Iterator[Figure]:
     twins = sum(not result.healthy for result in results)
     yield Figure(
         "healthy runs called critical", sum(result.falsely_critical for result in results), most=0,
-        note=f"of {len(looks)} that look ill, and of the twins of {twins} faulty ones",
+        note=f"of {len(looks)} that look ill, and of the baselines of {twins} faulty ones",
     )  # fmt: skip
     yield Figure("took", (time.monotonic() - began) / 60, "min", most=10)
     for lines in (faulty(results, asked.kinds), sound(results, asked.kinds), misses(results)):

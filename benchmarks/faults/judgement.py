@@ -1,5 +1,5 @@
 """One case: the runs it takes, and whether the findings are right. What is right follows from what was done to the run
-and from how its healthy twin ends; nothing here asks a rule how it judges."""
+and from how its baseline ends; nothing here asks a rule how it judges."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gradstudio.session.course.drawn_faults.kinds import Drawn, Kind, Part
 from gradstudio.session.record.ranked_findings import in_order
 from gradstudio.session.record.run import Run
 
-KEPT = 0.8  # of the healthy twin's accuracy: that much is healthy or healed, and less is harm
+KEPT = 0.8  # of the baseline's accuracy: that much is healthy or healed, and less is harm
 NO_BETTER = 0.03  # above the accuracy of guessing: of no use
 # By task: the best that can be had without looking at the input.
 GUESSED = {
@@ -93,7 +93,7 @@ class Result:
     healthy: bool
     seed: int
     drawn: Drawn
-    twin: Outcome  # the same run without its parts
+    twin: Outcome  # the baseline: the same run without its parts
     outcome: Outcome
     counts: bool
     healed: list[bool] = field(default_factory=list)  # by the first and by the second remedy
@@ -184,7 +184,7 @@ def _heal(result: Result) -> None:
 
 
 def _heals(result: Result, remedy: str) -> bool:
-    """Return whether a run with this remedy is as good as its twin. Where something else was done to it too, the first
+    """Return whether a run with this remedy is as good as its baseline. Where something else was done to it too, the first
     remedy of what is found then is added. A knob that a remedy sets is not turned by the timeline any more."""
     texts, at = changed(result.drawn, result.drawn.parts)
     for _ in result.drawn.parts:

@@ -15,7 +15,7 @@ from gradstudio.session.course.drawn_faults.kinds import Kind
 def faulty(results: Sequence[Result], kinds: Sequence[Kind]) -> Iterator[str]:
     """Yield a line for each kind of fault, and one for each group."""
     yield (
-        "| fault | cases | first right | named | missed | wrong exit code | twin falsely critical | steps, median | "
+        "| fault | cases | first right | named | missed | wrong exit code | baseline falsely critical | steps, median | "
         "healed by the first remedy, by one of two | "
         "named first, in all |"
     )
@@ -89,7 +89,7 @@ def misses(results: Sequence[Result]) -> Iterator[str]:
 
 def _why(result: Result) -> str:
     if result.falsely_critical:
-        return "a healthy run is called critical" if result.healthy else "its healthy twin is called critical"
+        return "a healthy run is called critical" if result.healthy else "its baseline is called critical"
     if result.healthy:
         return f"a healthy run ends with exit code {result.outcome.exit_code}"
     said = []

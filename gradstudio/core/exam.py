@@ -22,13 +22,13 @@ from gradstudio.core.exercise import ExerciseError, told
 from gradstudio.core.experiment import KNOBS, TITLES, Experiment, find_knob, parse_assignment
 from gradstudio.core.knobs import KnobError, Value
 from gradstudio.core.lesson import TABLE, Line, Text
-from gradstudio.core.presets import PresetError, read_timeline
+from gradstudio.core.presets import LONGEST_TITLE, PresetError, read_timeline
 from gradstudio.core.strict_toml import TomlError
 
 LARGEST = 100_000  # bytes of the file, and of what is packed in it
 MOST_STEPS = 20_000  # of the run, which a stranger's file may ask for
 MOST_FIXED = 20  # knobs that a fix changes
-LONGEST_TITLE, LONGEST_CHOICE = 60, 300  # characters
+LONGEST_CHOICE = 300  # characters
 SEEDS = 3  # in which a fix must hold
 LETTERS = "ABCDEFGH"
 TASK = (

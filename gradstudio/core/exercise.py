@@ -98,7 +98,7 @@ class Pair(_Part):
 
 class Exercise(_Part):
     schema_: Literal[1] = Field(alias="schema")
-    title: Annotated[str, Field(max_length=60)]
+    title: Annotated[str, Field(max_length=presets.LONGEST_TITLE)]
     text: Text = ""
     minutes: Annotated[int, Field(ge=1, le=600)] = 30
     memory: bool = False  # whether the worksheet says what each run takes of memory

@@ -16,6 +16,8 @@ from gradstudio.core.text import LONGEST_LINE
 
 # Models whose layers take an activation, norms and residuals as the knobs say; the others bring their own.
 LAYERED = ("mlp", "rnn", "cnn", "gan", "policy")
+# Models that model.parametrization acts on.
+WITH_MUP = ("mlp", "rnn", "lstm", "gru", "cnn", "transformer", "policy")
 # Values that had another name in older versions. What was written then means the same.
 RENAMED: Mapping[tuple[str, Value], Value] = {("clipping.kind", "per_layer"): "per_tensor"}
 
@@ -288,14 +290,13 @@ class Model(Section):
         "base_width is right at any width. Adam: the rate of the hidden weights and the head is x base_width / width. "
         "sgd: the head likewise, that of the first layer and the biases x width / base_width. The head is drawn "
         "smaller, and attention divides by the width of a head in place of its root.",
-        live=False, when={"model.kind": ("mlp", "rnn", "lstm", "gru", "cnn", "transformer", "policy")},
+        live=False, when={"model.kind": WITH_MUP},
     )  # fmt: skip
     base_width: int = knob(
         64,
         "Width that the learning rate was found at. There muP and the standard parametrization are the same.",
         live=False, ge=1, le=2048, slider=(8, 512), logarithmic=True, unit="units",
-        when={"model.parametrization": ("mup",),
-              "model.kind": ("mlp", "rnn", "lstm", "gru", "cnn", "transformer", "policy")},
+        when={"model.parametrization": ("mup",), "model.kind": WITH_MUP},
     )  # fmt: skip
     activation: Literal["tanh", "sigmoid", "relu", "leaky_relu", "gelu", "silu"] = knob(
         "relu", "The nonlinearity of the hidden units.", live=False, when={"model.kind": (*LAYERED, "transformer")}

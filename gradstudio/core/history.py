@@ -104,7 +104,7 @@ class Row:
     step_seconds: float
     layers: np.ndarray
     loop: Loop | None = None
-    joined_difference: float | None = None  # only at steps that were asked for it: see engine/step/accumulation.py
+    joined_difference: float | None = None  # only at steps that were asked for it: see engine/step/checks.py
     joined_problem: str = ""  # why it could not be measured
     settings: Settings | None = None
     accumulated: Accumulated | None = None  # this and the next only at steps that were asked for them

@@ -24,7 +24,7 @@ from gradstudio.core.strict_toml import TomlError
 from gradstudio.core.text import clean, one_line
 
 SCHEMA = 2  # of the files that are written; those of schema 1 are read too (older_meanings.py)
-LONGEST_TITLE = 60
+LONGEST_TITLE = 60  # characters, also of an exercise and of an exam
 MOST_CELLS = 1024  # of an axis of a map
 LARGEST_PROMISE = 20  # wrong fixes: each is trained for each seed
 

@@ -68,8 +68,7 @@ class Snapshot:
         trainer.settle()  # rows that nobody read are of steps that are undone
         trainer.experiment = self.experiment
         trainer.step, trainer.taken, trainer.passed = self.step, self.taken, self.passed
-        trainer.compare_next = trainer.check_accumulation_next = False
-        trainer.sample_activations_next = trainer.test_next = False
+        trainer.ask_for_nothing()
         trainer.moved &= torch.equal(trainer.flat.weights.data, self.weights)
         trainer.flat.weights.data.copy_(self.weights)
         for tensor, value in zip(trainer.state, self.buffers, strict=True):

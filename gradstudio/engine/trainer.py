@@ -74,10 +74,8 @@ class Trainer:
         self.taken = 0
         self.passed = 0
         self.before = self.flat.new()  # the weights before the last update
-        self.moved = False  # True once there was an update
-        # Asked for beside the next step: the gradient of its micro-batches joined into one, the mean of their own
-        # gradients, a sample of the activations, the test set.
-        self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
+        self.moved = False  # whether an update led from there to the weights: not at the start, nor after a rewind
+        self.ask_for_nothing()
         self.observer = Observer()
         self._reached: Reached | None = None  # in a step in which somebody looks which parameters are used
         self._at_once: Reading = ReadAtOnce(self.flat) if measured else ReadLoss(self.flat)
@@ -90,6 +88,11 @@ class Trainer:
     def check(self, experiment: Experiment) -> None:
         """Raise KnobError where the device cannot train this model with these live values, though each is allowed."""
         self.subject.check(self.model, experiment)
+
+    def ask_for_nothing(self) -> None:
+        """Ask for nothing beside the next step: no gradient of its micro-batches joined into one, no mean of their own
+        gradients, no sample of the activations, no test set."""
+        self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
 
     def change(self, name: str, value: Value) -> None:
         """Give a live knob a new value, between two steps. Raises KnobError where the knob, the value or the device
@@ -228,12 +231,16 @@ class Trainer:
         checks = self._checks(batches)
         origin = self._climb(batches, reading) if knobs.optimizer.sam_rho > 0 else None
         if checks is not NO_CHECKS:
-            self._measure_gradients(batches, checks)
+            with self.subject.no_chance():
+                self._measure_gradients(batches, checks)
+            self.ask_for_nothing()
 
-        unclipped = self._make_passes(batches, reading, origin)
+        unclipped = self._make_passes(batches, reading, counted=origin is None)
+        if origin is not None:
+            self._come_back(origin)
         scale, scaling = self.scaler.get_scale(), loss_scale.kind(self.scaler)
         checks.compare_sum(self.flat.grads)
-        self._passes_made(reading, scale)
+        self._finish_reduction(reading, scale)
         self._finish_gradient(reading, checks, scaling, scale, unclipped)
         lr, skipped = self._update(reading, scaling)
 
@@ -243,11 +250,9 @@ class Trainer:
         unused = None if self._reached is None else self._reached.unused()
         return reading.rows(Made(number, lr, scale, loop, self._settings_in_force(), checks, judged, unused))
 
-    def _make_passes(
-        self, batches: list[Any], reading: Reading, origin: sharpness_aware.Origin | None
-    ) -> UnclippedSum | None:
-        """Add up the gradients of all micro-batches, times the loss scale, and come back to the `origin`. Return their
-        true sum where each of them was clipped."""
+    def _make_passes(self, batches: list[Any], reading: Reading, *, counted: bool) -> UnclippedSum | None:
+        """Add up the gradients of all micro-batches, times the loss scale. Return their true sum where each of them
+        was clipped. `counted`: the losses are those of the step."""
         mistakes, flat = self.experiment.mistakes, self.flat
         divisor = 1 if mistakes.unscaled_accumulation or mistakes.divide_each_micro_batch else len(batches)
         shares = None if mistakes.normalize_each_micro_batch else self.subject.shares(batches)
@@ -264,7 +269,7 @@ class Trainer:
             if unclipped:
                 unclipped.set_aside()
             figures = self._forward_backward(batch, divisor, None if shares is None else shares[index])
-            if origin is None:  # or those at the origin are read already
+            if counted:
                 reading.passed(figures)
             if unclipped:
                 unclipped.put_back()
@@ -272,8 +277,6 @@ class Trainer:
                 self._divide([flat.gradients, *([unclipped.sum] if unclipped else [])], len(batches))
             if unclipped:
                 self._clip(reading, measured=False)
-        if origin is not None:
-            self._come_back(origin)
         return unclipped
 
     def _finish_gradient(
@@ -379,11 +382,12 @@ class Trainer:
         return origin
 
     def _come_back(self, origin: sharpness_aware.Origin) -> None:
+        """Bring the weights back to where the update begins."""
         self.observer.call("restore")
         origin.restore()
 
-    def _passes_made(self, reading: Reading, scale: float) -> None:
-        """Hear that the gradients of all passes are there, still times the loss scale."""
+    def _finish_reduction(self, reading: Reading, scale: float) -> None:
+        """Make of the rank's gradient, which carries the loss `scale`, that of all ranks. One process has no others."""
 
     def _divide(self, gradients: list[Tensor], count: int) -> None:
         self.observer.call("divide")
@@ -453,12 +457,7 @@ class Trainer:
         return checks
 
     def _measure_gradients(self, batches: list[Any], checks: Checks) -> None:
-        """Measure the gradients that were asked for, where that of the step is taken. Nothing is asked for then."""
-        with self.subject.no_chance():
-            self._compare_gradients(batches, checks)
-        self.compare_next = self.check_accumulation_next = self.sample_activations_next = self.test_next = False
-
-    def _compare_gradients(self, batches: list[Any], checks: Checks) -> None:
+        """Measure the gradients that were asked for, where that of the step is taken."""
         parameters = self.flat.parameters
         if self.compare_next and not memory.fits(self._kept * len(batches)):
             checks.joined_problem = DOES_NOT_FIT

@@ -36,7 +36,7 @@ class MeasuredStep(NamedTuple):
 
     @property
     def went_nonfinite(self) -> bool:
-        """As of a Row."""
+        """Whether a NaN or Inf reached the loss or the weights: `Row.went_nonfinite`, before there is a row."""
         return (self.gradient.nonfinite > 0 and not self.skipped) or loss_broke(self.loss)
 
     @property

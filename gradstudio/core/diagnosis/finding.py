@@ -44,9 +44,8 @@ class Finding:
         )
 
 
-# Every rule by name, in the order in which docs/diagnosis.md lists them. Here and not in core/rules: presets need the
-# names, and not
-# numpy.
+# Every rule by name, in the order of `makers` in core/rules. The names are here because presets need them, but
+# not numpy, which core/rules imports.
 NAMES = (
     "nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loss_not_decreasing",
     "loss_oscillating", "loss_spike",

@@ -12,14 +12,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from gradstudio.core.experiment import Model
+from gradstudio.core.experiment import WITH_MUP, Model
 
 _READS_INPUTS = re.compile(r"(^hidden\.0|^embedding)\.weight$|weight_ih_l0$")  # their inputs do not grow with the width
 
 
 def ratio(knobs: Model) -> float:
     """Return base_width / width under muP, else 1. The two players of a gan have the standard parametrization."""
-    return knobs.base_width / knobs.width if knobs.parametrization == "mup" and knobs.kind != "gan" else 1.0
+    return knobs.base_width / knobs.width if knobs.parametrization == "mup" and knobs.kind in WITH_MUP else 1.0
 
 
 def rate_factor(

@@ -243,7 +243,7 @@ class RankTrainer(Trainer):
 
     # ---- between the passes and the update
 
-    def _passes_made(self, reading: Reading, scale: float) -> None:
+    def _finish_reduction(self, reading: Reading, scale: float) -> None:
         made, gradients = self.experiment.distributed, self.flat.gradients
         if self.alone_with is not None:
             if self.alone_with.gradient is not None:

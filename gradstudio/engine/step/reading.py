@@ -44,7 +44,8 @@ class Made:
 
 
 class Reading(Protocol):
-    """The strategy for the numbers of a step, which calls these methods in this order."""
+    """How the numbers of a step are read. The step calls `begin` first and `rows` last, and between them the others at
+    each place where there is something to measure."""
 
     clipping: Rules
 

@@ -191,7 +191,7 @@ def title(run: Run) -> str:
 
 
 def _auto(run: Run) -> str:
-    """Return what changed at the fork."""
+    """Return what changed where the branch begins."""
     changed = run.what_changed
     return f"standing at step {run.parent_step:,}" if changed == "no change" and _stands(run) else changed
 

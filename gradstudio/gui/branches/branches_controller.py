@@ -151,14 +151,14 @@ class BranchesController(QObject):
         return title(run) if run.id in self._family.members else run.title
 
     def _is_drawn(self, run: Run, drawn: Overlaid) -> bool:
-        """Return whether this curve shows the run from the fork to its end."""
+        """Return whether this curve shows the run from where it branches off to its end."""
         start, end = self._parting(run), len(run.history)
         steps, _ = drawn.columns["loss"]
         as_far = (steps[0], drawn.length) == (start, end) if len(steps) else start >= end
         return drawn.run is run and as_far and drawn.title == self._name(run)
 
     def _draw(self) -> None:
-        """Cut each curve over the plots at the fork with the run that they show, which has no curve over itself."""
+        """Cut each curve over the plots where it leaves the run that they show, which has no curve over itself."""
         shown = self._context.simulator.run
         for place, drawn in list(self._overlays.places.items()):
             if drawn.run is None or place >= MOST:

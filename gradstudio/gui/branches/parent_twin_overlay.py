@@ -1,4 +1,4 @@
-"""The overlays that a run has by itself: its parent from the fork on, and its twin."""
+"""The overlays that a run has by itself: its parent, from where the run branches off, and its twin."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject
 from gradstudio.core import files
 from gradstudio.core.experiment import Experiment
 from gradstudio.core.knobs import KnobError
+from gradstudio.core.presets import LONGEST_TITLE
 from gradstudio.core.text import plural, shortened
 from gradstudio.gui.map.map_panel import MapPanel
 from gradstudio.gui.map.plan_dialog import PlanDialog
@@ -34,7 +35,6 @@ from gradstudio.session.record.run import Run
 NO_RUN = "There is no run to report yet: press Run first, or click a cell."
 FOLDER = "maps"  # beside the library
 LOOK_AGAIN = 0.5  # seconds between two pictures of a map that is made
-LONGEST_TITLE = 60
 GOING = "A map is being made: one is made at a time."
 WATCHED = "This run was watched in another program, which alone has its model: only a run of the studio can be mapped."
 

@@ -11,7 +11,6 @@ import numpy as np
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.exam import (
     LONGEST_CHOICE,
-    LONGEST_TITLE,
     MOST_FIXED,
     MOST_STEPS,
     SEEDS,
@@ -22,7 +21,7 @@ from gradstudio.core.exam import (
 )
 from gradstudio.core.experiment import KNOBS, Experiment, parse_assignment
 from gradstudio.core.knobs import KnobError, Value, format_value
-from gradstudio.core.presets import Preset, read_timeline
+from gradstudio.core.presets import LONGEST_TITLE, Preset, read_timeline
 from gradstudio.core.text import clean
 from gradstudio.session.course import causes
 from gradstudio.session.course.drawn_faults import from_mid_run, one_fault

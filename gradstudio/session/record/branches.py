@@ -57,7 +57,7 @@ def fork(
         ancestors={ancestor: min(end, step) for ancestor, end in parent.ancestors.items()} | {parent.id: step},
         at_fork=start.with_values({change.knob: change.value for change in timeline}),
         asked=asked,
-        forked_from=parent,
+        branched_from=parent,
         environment=parent.environment,
         history=history,
         timeline=timeline,

@@ -15,14 +15,14 @@ from gradstudio.session.record.run import Run
 
 
 def ranked(run: Run) -> list[Finding]:
-    """Return the findings without the symptoms that others explain: causes, the most likely first, then notes."""
+    """Return the findings without those that others explain: causes, the most likely first, then notes."""
     return [
         _with_remedies(finding, run) for finding in cause_ranking.folded(list(run.findings.values()), run.provenance)
     ]
 
 
 def in_order(run: Run) -> list[Finding]:
-    """Return every finding: causes, the most likely first, then their symptoms, then notes."""
+    """Return every finding: causes, the most likely first, then those that they explain, then notes."""
     return [
         _with_remedies(finding, run) for finding in cause_ranking.ordered(list(run.findings.values()), run.provenance)
     ]

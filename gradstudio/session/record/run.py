@@ -65,7 +65,7 @@ class Run:
     ancestors: Mapping[str, int] = field(default_factory=dict)  # by id, the oldest first: up to which step rows are its
     at_fork: Experiment | None = None  # the values in force at parent_step
     asked: tuple[Change, ...] = ()  # changes of the branch's own that come by themselves too
-    forked_from: Run | None = field(default=None, repr=False)  # the parent, until the branch trains
+    branched_from: Run | None = field(default=None, repr=False)  # the parent, until the branch trains
 
     # How it goes
     status: Status = "ready"
@@ -165,9 +165,9 @@ class Run:
         it; a change that had no effect has none, and comes again."""
         step = len(self.history)
         news = [event for event in list(self.events) if event.step == step]
-        forked = max((place for place, event in enumerate(news) if event.kind == "branched"), default=-1)
+        branched = max((place for place, event in enumerate(news) if event.kind == "branched"), default=-1)
         # the parent made the changes whose events come before "branched"
-        heard, of_own = {event.knob for event in news}, {event.knob for event in news[forked + 1 :]}
+        heard, of_own = {event.knob for event in news}, {event.knob for event in news[branched + 1 :]}
         planned = [change for change in self.planned if _still_comes(change, step, heard)]
         asked = [change for change in self.asked if _still_comes(change, step, of_own)]
         return sorted((*planned, *asked), key=_step)

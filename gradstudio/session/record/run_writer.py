@@ -149,7 +149,7 @@ class RunWriter:
     def inherit(self) -> None:
         """Take over the news of the rows that a branch shares with its parent. A parent that still trained when the
         branch was made may not have looked at its latest rows, so this is done again before the branch trains."""
-        run, parent, step = self.run, self.run.forked_from, self.run.parent_step
+        run, parent, step = self.run, self.run.branched_from, self.run.parent_step
         if parent is None:
             return
         self._counts.clear()
@@ -162,7 +162,7 @@ class RunWriter:
 
     def let_go_of_parent(self) -> None:
         """Forget the parent, once the branch has taken over all that it needs."""
-        self._values["forked_from"] = None
+        self._values["branched_from"] = None
 
     def replay(self, step: int | None) -> None:
         """Say which step a rewind has reached; None once it is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradstudio.core.experiment import LAYERED
 from gradstudio.session.script import data_lines, parametrization_lines
 from gradstudio.session.script.layer_lines import factor, has_layers, is_own_rnn, residual_sums
 from gradstudio.session.script.plan import Lines, Plan, literal
@@ -112,9 +113,7 @@ def _scaled(plan: Plan) -> bool:
 
 
 def _has_norms(plan: Plan) -> bool:
-    return plan["model.kind"] == "transformer" or (
-        plan["model.norm"] != "none" and plan["model.kind"] not in ("lstm", "gru")
-    )
+    return plan["model.kind"] == "transformer" or (plan["model.norm"] != "none" and plan["model.kind"] in LAYERED)
 
 
 def _weight(plan: Plan, scheme: str, gain: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradstudio.core.experiment import WITH_MUP
 from gradstudio.session.script.layer_lines import is_own_rnn
 from gradstudio.session.script.plan import Lines, Plan
 
@@ -13,7 +14,7 @@ _READS_INPUTS = {
 def of_width(plan: Plan) -> bool:
     """Return whether the width changes the parametrization."""
     other = plan["model.width"] != plan["model.base_width"]
-    return plan["model.parametrization"] == "mup" and plan["model.kind"] != "gan" and other and not plan.own
+    return plan["model.parametrization"] == "mup" and plan["model.kind"] in WITH_MUP and other and not plan.own
 
 
 def function(plan: Plan, lines: Lines) -> None:

@@ -43,7 +43,7 @@ def when(started: float, now: float) -> str:
 def line(entry: Entry, now: float, *, short: bool = False) -> str:
     """Return the second line of a row. `short`: without the name of a preset or a watched script, which the tooltip
     has."""
-    fork = f"from step {entry.parent_step:,}" if entry.parent else ""
+    branch = f"from step {entry.parent_step:,}" if entry.parent else ""
     loss = "" if entry.final_loss is None else f"loss {number(entry.final_loss)}"
     preset = entry.preset if not entry.parent else ""  # there is no room for both
     if entry.watched:
@@ -51,7 +51,7 @@ def line(entry: Entry, now: float, *, short: bool = False) -> str:
     elif short:
         preset = ""
     return " · ".join(
-        part for part in (when(entry.started, now), fork, plural(entry.steps, "step", "steps"), loss, preset) if part
+        part for part in (when(entry.started, now), branch, plural(entry.steps, "step", "steps"), loss, preset) if part
     )
 
 
@@ -73,10 +73,10 @@ def tip(entry: Entry) -> str:
     accuracy = "" if entry.accuracy is None else f" · accuracy {100 * entry.accuracy:.1f} %"
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
     note = f"<p>{rich(entry.note[:600])}</p>" if entry.note else ""
-    fork = f"<br>a branch, from step {entry.parent_step:,} of {escape(entry.parent)}" if entry.parent else ""
+    branch = f"<br>a branch, from step {entry.parent_step:,} of {escape(entry.parent)}" if entry.parent else ""
     source = f"watched in {escape(entry.preset)}" if entry.watched else f"preset {escape(entry.preset)}"
     return (
-        f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}, {source}{fork}<br>began {began}, "
+        f"<p><b>{escape(entry.title)}</b><br>{escape(entry.id)}, {source}{branch}<br>began {began}, "
         f"{number(entry.seconds)} s in steps{accuracy}</p>{note}"
     )
 
