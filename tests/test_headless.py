@@ -36,19 +36,21 @@ for words in {commands!r}:
         main()
     except SystemExit as end:
         print("code of", words[0], end.code, flush=True)
-import gradstudio
-print("code of watch", 0 if callable(gradstudio.watch) else 1)
+{script}
 """
-SCRIPT = """
-import torch
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+# As an optimizer trains, for which torch imports its compiler, for two seconds.
+TRAINING = """
 for step in range(3):
-    optimizer.zero_grad()
+    model.zero_grad()
     model(torch.ones(4, 2)).square().mean().backward()
-    optimizer.step()
+    with torch.no_grad():
+        for each in model.parameters():
+            each -= 0.1 * each.grad
 print("trained")
 """
+MODEL = "import torch\nmodel = torch.nn.Linear(2, 1)\n"
+SCRIPT = MODEL + TRAINING
+SCRIPT_WITH_A_LINE = f"{MODEL}import gradstudio\ngradstudio.watch(model, name='by a line')\n{TRAINING}"
 
 
 def without_qt(folder: Path, raising: str = GONE) -> dict[str, str]:
@@ -70,8 +72,10 @@ def test_the_commands_work(tmp_path: Path) -> None:
         ["report", "last", "--format", "html,csv", "--out", str(tmp_path / "of_report")],
         ["script", "last"],
     ]
-    done = run(without_qt(tmp_path), "-c", SEVERAL.format(commands=commands))
-    assert re.findall(r"code of (\w+ \d)", done.stdout) == ["run 0", "runs 0", "report 0", "script 0", "watch 0"], done
+    done = run(without_qt(tmp_path), "-c", SEVERAL.format(commands=commands, script=SCRIPT_WITH_A_LINE))
+    assert re.findall(r"code of (\w+ \d)", done.stdout) == ["run 0", "runs 0", "report 0", "script 0"], done
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "trained"), done
+    assert ": by a line, 3 rows, finished\n" in done.stderr  # told as the program ends
     assert {path.suffix for path in (tmp_path / "of_report").iterdir()} == {".html", ".csv"}
 
 

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import runpy
 import subprocess
 import sys
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from waiting import PATIENCE
 
 from gradstudio.session.library.store import Library
+from gradstudio.watching import guard, launcher
+from gradstudio.watching.watched import current
 
 TRAINING = """
-import sys, torch
-print(sys.argv, __name__, sys.stdin is not None, "OMP" in str([k for k in __import__("os").environ]))
+import os, sys
+print(__name__, sys.stdin is not None, sorted(os.environ.items()))
+if sys.argv[1:] == ["no further"]:
+    sys.exit(5)
+print(sys.argv)
+import torch
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -50,23 +63,39 @@ def run(arguments: list[str], folder: Path, library: str = "runs.db") -> subproc
     )
 
 
-def test_a_script_prints_the_same_and_its_run_is_kept(tmp_path: Path) -> None:
+def names_the_library(watched: subprocess.CompletedProcess[str], library: Path, gradstudio: Callable[..., Any]) -> None:
+    """Check that the last line is a command that shows the run in this library."""
+    (command,) = re.findall("`gradstudio (.*)` has the rest", watched.stderr)
+    assert command.endswith(f" --library {library}")
+    assert gradstudio(*command.split()).code == 0
+
+
+def test_a_script_prints_the_same_and_its_run_is_in_the_library_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gradstudio: Callable[..., Any]
+) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
-    plain = run(["train.py", "--lr", "3"], tmp_path)
-    command = ["-m", "gradstudio", "watch", "--name", "mine", "--json", "--out", "out.json", "train.py", "--lr", "3"]
-    watched = run(command, tmp_path)
-    assert (watched.stdout, watched.returncode) == (plain.stdout, plain.returncode) and plain.returncode == 5
+    # without the watch: what it prints of its training in this process, and what it sees in one of its own
+    monkeypatch.setattr(sys, "argv", ["train.py", "--lr", "3"])
+    with pytest.raises(SystemExit):
+        exec(TRAINING, {"__name__": "__main__"})
+    plain = run(["train.py", "no further"], tmp_path, "own.db")
+    printed = plain.stdout.splitlines() + capsys.readouterr().out.splitlines()[1:]
+    command = ["-m", "gradstudio", "watch", "--name", "mine", "--json", "--out", "out.json", "--library", "other.db"]
+    watched = run([*command, "train.py", "--lr", "3"], tmp_path, "own.db")
+    assert watched.stdout.splitlines() == printed and watched.returncode == plain.returncode == 5
     (told,) = json.loads((tmp_path / "out.json").read_text())
-    losses = [float(line.split()[0]) for line in plain.stdout.splitlines()[1:]]
+    losses = [float(line.split()[0]) for line in printed[2:]]
     assert (told["steps"], told["initial_loss"], told["final_loss"]) == (30, losses[0], losses[-1])
     assert told["watched"]["script"] == "train.py" and told["watched"]["arguments"] == ["--lr", "3"]
     assert f"gradstudio: {told['run']}: mine, 30 rows, finished" in watched.stderr
-    library = Library(tmp_path / "runs.db")
+    library = Library(tmp_path / "other.db")
     kept: Any = library.load(told["run"])
     library.close()
     assert kept.history.column("loss").tolist() == losses and kept.title == "mine"
     assert kept.watched is not None and len(kept.watched.sha256) == 64
     assert kept.history.settings[0][1].clipping == "norm"
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "own.db"))
+    names_the_library(watched, tmp_path / "other.db", gradstudio)
 
 
 COMPILER = 'import logging\nlogging.disable()\n@torch.compile(backend="eager")\n'
@@ -87,22 +116,11 @@ for _ in range(4):
 """
 
 
-@pytest.mark.parametrize("begun_by", ["the command", "a line behind what is compiled"])
-def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_compiled(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], begun_by: str
-) -> None:
-    # what it prints without the watch, and without the compiler, whose backend here changes no number
-    exec(COMPILED.replace(COMPILER, ""), {})
-    printed_alone = capsys.readouterr().out
-    (tmp_path / "train.py").write_text(COMPILED)
-    (tmp_path / "line.py").write_text(
-        COMPILED.replace("for _ in", "import gradstudio\ngradstudio.watch(net, optimizer)\nfor _ in")
-    )
-    command = ["-m", "gradstudio", "watch", "train.py"] if begun_by == "the command" else ["line.py"]
-    watched = run(command, tmp_path)
-    assert (watched.stdout, watched.returncode) == (printed_alone, 0)
-    assert all(line.startswith("gradstudio: ") for line in watched.stderr.splitlines())  # torch warned of our code
-    library = Library(tmp_path / "runs.db")
+def is_seen_as_compiled(folder: Path, printed: str, told: str, printed_alone: str) -> None:
+    """Check what a compiled training printed and what was told on stderr, and its run in the library."""
+    assert printed == printed_alone
+    assert all(line.startswith("gradstudio: ") for line in told.splitlines())  # torch warned of our code
+    library = Library(folder / "runs.db")
     (entry,) = library.entries()
     history = library.load(entry.id).history
     losses, norms = zip(*(map(float, line.split()) for line in printed_alone.splitlines()), strict=True)
@@ -112,23 +130,47 @@ def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_
     library.close()
 
 
-def test_a_script_that_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAINING)
-    watched = run(["-m", "gradstudio", "watch", "train.py", "fail"], tmp_path)
-    assert watched.returncode == 1 and len(watched.stdout.splitlines()) == 31
-    assert "watching" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
-    assert watched.stderr.startswith(f'Traceback (most recent call last):\n  File "{tmp_path / "train.py"}", line ')
-    library = Library(tmp_path / "runs.db")
-    (entry,) = library.entries()
-    run_ = library.load(entry.id)
-    library.close()
-    assert (entry.outcome, entry.steps) == ("failed", 30) and "RuntimeError: of the script" in run_.message
+@pytest.fixture
+def printed_alone(capsys: pytest.CaptureFixture[str]) -> str:
+    """What COMPILED prints without the watch, and without the compiler, whose backend here changes no number."""
+    exec(COMPILED.replace(COMPILER, ""), {})
+    return capsys.readouterr().out
+
+
+def test_a_step_that_is_compiled_as_a_whole_is_seen_and_nothing_of_the_watch_is_compiled(
+    tmp_path: Path, printed_alone: str
+) -> None:
+    (tmp_path / "train.py").write_text(COMPILED)
+    watched = run(["-m", "gradstudio", "watch", "train.py"], tmp_path)
+    assert watched.returncode == 0
+    is_seen_as_compiled(tmp_path, watched.stdout, watched.stderr, printed_alone)
+
+
+@pytest.mark.usefixtures("watch")  # ends it, if this fails
+def test_a_line_behind_a_compiled_step_sees_it_and_nothing_of_the_watch_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], printed_alone: str
+) -> None:
+    monkeypatch.setenv("GRADSTUDIO_LIBRARY", str(tmp_path / "runs.db"))
+    monkeypatch.setattr(logging.root.manager, "disable", logging.root.manager.disable)  # put back after the script's
+    monkeypatch.setattr(guard, "_compiler", None)  # as in a new process,
+    torch.compiler.reset()  # where nothing is compiled, and nothing is known of what cannot be
+    line = "import gradstudio\ngradstudio.watch(net, optimizer)\n"
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")  # torch hides some of its own, which it cannot where they are errors
+        exec(COMPILED.replace("for _ in", f"{line}for _ in"), {})
+    assert not [each for each in warned if issubclass(each.category, UserWarning)]
+    watcher = current()
+    assert watcher is not None
+    watcher.close()  # the end of a program does that: test_headless.py
+    told = capsys.readouterr()
+    is_seen_as_compiled(tmp_path, told.out, told.err, printed_alone)
 
 
 SEES_ALL = """
-import os, signal, sys, threading, traceback
+import importlib.util, os, signal, sys, threading, traceback
 signal.signal(signal.SIGCHLD, lambda *_: print("a program that the script has not started ended"))
-print("torch" in sys.modules, sys.orig_argv[1:], sys.path, sorted(os.environ), sorted(globals()), __spec__)
+print("torch" in sys.modules, sys.orig_argv[1:], sys.path, sorted(os.environ.items()), sorted(globals()), __spec__)
+assert importlib.util.find_spec("torch")  # as a library asks whether it is there
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported
 import torch
 traceback.print_stack()
@@ -140,13 +182,17 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return self.inner(x)
 net = Net()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 def step(width):
     output = net(torch.randn(3, width))
     torch.save(output, "output.pt")
-    output.square().mean().backward()
-    optimizer.step()
+    loss = output.square().mean()
+    loss.backward()
+    with torch.no_grad():  # as an optimizer would, for which torch imports its compiler
+        for each in net.parameters():
+            each -= 0.1 * each.grad
+    return loss
 step(4)
+loss = step(4)
 thread = threading.Thread(target=step, args=(5,), name="of the script")
 thread.start()
 for each in threading.enumerate():  # a script may wait for all threads
@@ -154,49 +200,55 @@ for each in threading.enumerate():  # a script may wait for all threads
         each.join()
 print(torch.get_num_threads(), torch.load("output.pt", weights_only=True).sum().item(), sys.excepthook.__name__ != "")
 os.chdir("/")
-step(6)
+try:
+    step(6)
+except RuntimeError:
+    try:
+        loss.backward()  # a second time
+    except RuntimeError as fault:
+        raise RuntimeError("of the script") from fault
 """
 
 
-def test_a_script_sees_and_prints_what_it_would_without_the_watch(tmp_path: Path) -> None:
+def test_a_script_that_fails_sees_and_prints_what_it_would_without_the_watch_and_keeps_its_rows(
+    tmp_path: Path, gradstudio: Callable[..., Any]
+) -> None:
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "train.py").write_text(SEES_ALL)
-    plain = run(["part/train.py"], tmp_path)
-    watched = run(["-m", "gradstudio", "watch", "--json", "--out", "out.json", "part/train.py"], tmp_path)
+    plain = run(["part/train.py"], tmp_path, library="")
+    command = ["-m", "gradstudio", "watch", "--json", "--out", "out.json", "--library", "other.db", "part/train.py"]
+    watched = run(command, tmp_path, library="")
     own = [line for line in watched.stderr.splitlines() if not line.startswith("gradstudio: ")]
     assert (watched.stdout, own) == (plain.stdout, plain.stderr.splitlines())
     assert watched.returncode == plain.returncode == 1 and plain.stdout.startswith("False") and "inner" in plain.stderr
+    assert own[-1] == "RuntimeError: of the script" and "loss.backward()  # a second time" in plain.stderr
     (told,) = json.loads((tmp_path / "out.json").read_text())
-    assert (told["steps"], told["outcome"]) == (1, "failed")
+    assert (told["steps"], told["outcome"]) == (2, "failed")
+    library = Library(tmp_path / "other.db")
+    (entry,) = library.entries()
+    kept = library.load(entry.id)
+    library.close()
+    assert (entry.outcome, entry.steps) == ("failed", 2) and "RuntimeError: of the script" in kept.message
+    names_the_library(watched, tmp_path / "other.db", gradstudio)
 
 
-@pytest.mark.parametrize("own", ["", "own.db"])
-def test_the_library_that_was_asked_for_is_named_at_the_end_and_no_variable_of_the_script(
-    tmp_path: Path, own: str
-) -> None:
-    # without the watch it goes no further than that: what its training prints is compared in the first test
-    first = "import os, sys\nprint(sorted(os.environ.items()))\nif sys.argv[1:] == ['no further']:\n    sys.exit(5)\n"
-    (tmp_path / "train.py").write_text(first + TRAINING)
-    plain = run(["train.py", "no further"], tmp_path, own)
-    watched = run(["-m", "gradstudio", "watch", "--library", "other.db", "train.py"], tmp_path, own)
-    assert watched.stdout.splitlines()[:1] == plain.stdout.splitlines() and len(watched.stdout.splitlines()) == 32
-    assert watched.returncode == plain.returncode == 5
-    (command,) = re.findall("`gradstudio (.*)` has the rest", watched.stderr)
-    assert command.endswith(f" --library {tmp_path / 'other.db'}")
-    assert run(["-m", "gradstudio", *command.split()], tmp_path, own).returncode == 0
-
-
-def test_a_module_of_a_package_that_imports_torch(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").write_text("import torch")
-    (tmp_path / "package" / "train.py").write_text(f"from . import torch\nprint(__name__, __package__)\n{TRAINING}")
+def test_a_module_of_a_package_that_imports_torch_and_fails_keeps_its_traceback_and_its_rows(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import torch")
+    (package / "train.py").write_text(f"from . import torch\nprint(__name__, __package__)\n{TRAINING}")
     watched = run(["-m", "gradstudio", "watch", "-m", "package.train", "fail"], tmp_path)
     assert watched.returncode == 1 and watched.stdout.splitlines()[0] == "__main__ package"
-    assert '  File "<frozen runpy>", line ' in watched.stderr and "watching" not in watched.stderr
+    assert len(watched.stdout.splitlines()) == 33
+    assert watched.stderr.startswith(f'Traceback (most recent call last):\n  File "{package / "train.py"}", line ')
+    assert '\n  File "<frozen runpy>", line ' in watched.stderr
+    assert "watching" not in watched.stderr and "RuntimeError: of the script" in watched.stderr
     library = Library(tmp_path / "runs.db")
     (entry,) = library.entries()
+    kept = library.load(entry.id)
     library.close()
     assert (entry.outcome, entry.steps, entry.title) == ("failed", 30, "train.py: Sequential net")
+    assert "RuntimeError: of the script" in kept.message
 
 
 @pytest.mark.parametrize(
@@ -204,6 +256,7 @@ def test_a_module_of_a_package_that_imports_torch(tmp_path: Path) -> None:
     [
         ([], "nothing to watch"),
         (["no-such.py"], "no script no-such.py"),
+        (["a" * 300], "no script aaa"),  # a name that no file can have
         (["--on-nonfinite", "stop", "train.py"], "allowed: explain, raise, ignore"),
         (["--json", "train.py"], "--json and --out FILE go together"),
     ],
@@ -214,8 +267,6 @@ def test_a_wrong_request_is_one_line(gradstudio: Any, arguments: list[str], said
 
 
 GAN = """
-import importlib.util, math
-assert importlib.util.find_spec("torch")  # as a library asks whether it is there
 import torch
 torch.manual_seed(0)
 class Half(torch.nn.Module):
@@ -236,12 +287,21 @@ train(Half(), Half())
 """
 
 
-def test_runs_of_one_script_have_titles_of_their_own_and_its_variables(tmp_path: Path) -> None:
-    (tmp_path / "gan.py").write_text(GAN)
-    watched = run(["-m", "gradstudio", "watch", "gan.py"], tmp_path)
-    said = [line.partition(": ")[2] for line in watched.stderr.splitlines()]
-    assert watched.returncode == 0, watched.stderr
-    assert any("gan.py: Half netD, 3 rows, diverged" in line for line in said), watched.stderr
+@pytest.mark.usefixtures("watch")
+def test_runs_of_one_script_have_titles_of_their_own_and_its_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "gan.py"
+    script.write_text(GAN)
+    for hook in (sys, threading):  # which the watch replaces
+        monkeypatch.setattr(hook, "excepthook", hook.excepthook)
+    order = launcher.Order(str(script), (), False, "", str(tmp_path / "runs.db"), "explain", 1, "", False)
+    end = launcher.begin(json.dumps(asdict(order)))  # as the first line of a process: the tests above
+    runpy.run_path(str(script), run_name="__main__")
+    end()
+    told = capsys.readouterr().err
+    said = [line.partition(": ")[2] for line in told.splitlines()]
+    assert any("gan.py: Half netD, 3 rows, diverged" in line for line in said), told
     assert any("gan.py: Half netG, 3 rows, diverged" in line for line in said)
     assert "  born in  the script, loss code: log" in said
-    assert "  try: `torch.log(x.clamp_min(1e-8))` in place" in watched.stderr and "clip_grad" not in watched.stderr
+    assert "  try: `torch.log(x.clamp_min(1e-8))` in place" in told and "clip_grad" not in told
