@@ -117,9 +117,16 @@ def broken_losses(kept: KeptPass, mark: str) -> list[Tensor]:
     for tensor in gc.get_objects():
         if not issubclass(type(tensor), Tensor) or tensor.grad_fn is None or tensor.numel() != 1:
             continue
-        if not values_of(tensor).finite and comes_from(tensor, kept, mark):
+        if _is_broken(tensor) and comes_from(tensor, kept, mark):
             found.append((len(_nodes([tensor.grad_fn], mark)), tensor))
     return [tensor for _, tensor in sorted(found, key=lambda each: each[0])]
+
+
+def _is_broken(tensor: Tensor) -> bool:
+    try:
+        return not values_of(tensor).finite
+    except RuntimeError:  # it has no numbers, as those with which torch's compiler looks ahead
+        return False
 
 
 def comes_from(tensor: Tensor, kept: KeptPass, mark: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from watching.conftest import columns, runs_of, small_net, square_loss
 
 from gradstudio.session.files.summary import summarize
@@ -93,6 +94,22 @@ def test_a_skipped_batch_is_an_event_and_no_row(
     assert [each["step"] for each in summarize(run)["skipped_batches"]] == [0, 2, 4]
     lines = [line for line in capsys.readouterr().err.splitlines() if "skipped a batch" in line]
     assert len(lines) == 1 and "before step 0 the script skipped a batch, without an update" in lines[0]
+
+
+def test_a_tensor_without_numbers_is_no_loss(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As torch's compiler holds them."""
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.randn((), requires_grad=True)) * 2
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    one = watch(model, optimizer)
+    held: list[Any] = []
+    for step in range(5):
+        in_a_variable(model, optimizer, *batch(step, broken="inputs"), held)
+    one.close()
+    (run,) = runs_of(one)
+    assert skipped_before(run) == [0, 2] and fake.grad_fn is not None
+    assert "watching ended" not in capsys.readouterr().err
 
 
 def test_a_closure_that_makes_no_backward_pass_is_no_step(watch: Watch) -> None:
