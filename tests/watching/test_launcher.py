@@ -158,6 +158,7 @@ def test_a_line_behind_a_compiled_step_sees_it_and_nothing_of_the_watch_is_compi
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("default")  # torch hides some of its own, which it cannot where they are errors
         exec(COMPILED.replace("for _ in", f"{line}for _ in"), {})
+    torch.compiler.reset()  # no other test has its tensors to do with
     assert not [each for each in warned if issubclass(each.category, UserWarning)]
     watcher = current()
     assert watcher is not None
