@@ -3,6 +3,7 @@ bit for bit."""
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -179,10 +180,16 @@ STEPS = (0, 1, 4, 11, 12)  # beside 7: the first, some overflow, the last, and b
 
 
 @pytest.mark.parametrize("name", LIVE)
-def test_a_branch_is_a_run_with_the_change_in_its_timeline(parent: tuple[Preset, Run, Snapshots], name: str) -> None:
+def test_a_branch_is_a_run_with_the_change_in_its_timeline(
+    monkeypatch: pytest.MonkeyPatch, parent: tuple[Preset, Run, Snapshots], name: str
+) -> None:
+    """At step 7 with its first value, amid recorded passes; at one of the other steps with each, and at all of them with
+    the learning rate."""
     of, run, snapshots = parent
-    for number, value in enumerate(others(name), LIVE.index(name)):
-        for step in {7, *(STEPS if name == "optimizer.lr" else STEPS[number % 5 :][:1])}:
+    for number, value in enumerate(others(name)):
+        chosen = STEPS if name == "optimizer.lr" else STEPS[(LIVE.index(name) + number) % 5 :][:1]
+        for step in (*[7][number:], *chosen):
+            monkeypatch.setattr(forward_backward, "PATIENCE", 2 if step == 7 else math.inf)
             straight = trained(of, Change(step, name, value))
             same(branched(run, step, (name, value), snapshots=snapshots), straight)
             if step == 7 and name == "optimizer.lr":
@@ -194,14 +201,18 @@ def test_a_branch_is_a_run_with_the_change_in_its_timeline(parent: tuple[Preset,
     ("digits", "cnn", "adam"), ("characters", "transformer", "adamw"), ("ring", "gan", "sgd"),
     ("pole", "policy", "rmsprop"), ("spirals", "mlp", "adam"), ("sequential_digits", "rnn", "adamw"),
 ])  # fmt: skip
-def test_every_model_and_task_branches(task: str, model: str, optimizer: str) -> None:
+def test_every_model_and_task_branches(monkeypatch: pytest.MonkeyPatch, task: str, model: str, optimizer: str) -> None:
+    """From a snapshot, with recorded passes; and from where a run without any is repeated up to the step."""
     dtype = {"sgd": "fp32", "adam": "bf16", "adamw": "fp16", "rmsprop": "fp32"}[optimizer]
     knobs = ACTING | {
         "problem.task": task,
         "model.kind": model,
         "optimizer.kind": optimizer,
         "precision.dtype": dtype,
-        "problem.seq_len": 8,
+        "problem.seq_len": 4,
+        "schedule.warmup_steps": 4,
+        "schedule.total_steps": 8,
+        "run.steps": 9,
     }
     of = preset(
         **{name.replace(".", "__"): value for name, value in knobs.items()},
@@ -211,7 +222,8 @@ def test_every_model_and_task_branches(task: str, model: str, optimizer: str) ->
     snapshots = Often(4)
     run = trained(of, snapshots=snapshots)
     assert run.status == "finished"
-    for step in (3, 6):
+    for step, patience in ((6, 2), (3, math.inf)):
+        monkeypatch.setattr(forward_backward, "PATIENCE", patience)
         same(
             branched(run, step, ("optimizer.lr", 0.01), snapshots=snapshots),
             trained(of, Change(step, "optimizer.lr", 0.01)),
@@ -220,7 +232,7 @@ def test_every_model_and_task_branches(task: str, model: str, optimizer: str) ->
 
 def kinds_of_presets() -> list[Preset]:
     """The first bundled preset of each kind of model, task, number format and way of clipping, of those that train in
-    one process."""
+    one process; its model and its batches are made small."""
     found = {}
     for of in map(presets.read, presets.available()):
         knobs = of.experiment
@@ -228,13 +240,21 @@ def kinds_of_presets() -> list[Preset]:
             continue
         kind = (knobs.model.kind, knobs.problem.task, knobs.precision, knobs.clipping.kind != "none")
         found.setdefault(tuple(map(str, kind)), of)
-    return list(found.values())
+    return list(map(made_small, found.values()))
+
+
+MOST = {"model.width": 16, "model.depth": 4, "problem.batch_size": 8, "problem.seq_len": 16}
+
+
+def made_small(of: Preset) -> Preset:
+    knobs = of.experiment
+    small = {name: min(knobs[name], most) for name, most in MOST.items()}
+    small |= {"run.device": "cpu", "run.steps": 9, "run.memory_budget": 0}
+    return of.model_copy(update={"experiment": knobs.with_values(small)})
 
 
 @pytest.mark.parametrize("of", kinds_of_presets(), ids=lambda of: of.id)
 def test_every_kind_of_preset_branches(of: Preset) -> None:
-    small = {"run.device": "cpu", "run.steps": 9, "run.memory_budget": 0}
-    of = of.model_copy(update={"experiment": of.experiment.with_values(small)})
     fix = of.promise.fix if of.promise else []
     values = [
         (name, of.experiment.with_texts([text])[name]) for text in fix if KNOBS[name := text.partition("=")[0]].live
@@ -256,14 +276,15 @@ def test_changes_that_the_parent_made_at_the_very_step_are_made_first() -> None:
     of, snapshots = preset(*timeline, schedule__warmup_steps=9), Often(3)
     run = trained(of, snapshots=snapshots)
     assert tuple(run.timeline) == timeline
-    for step in (4, 5, 6, 8, 12):
-        for name, value in (
-            ("optimizer.lr", 0.7),
-            ("optimizer.lr", 0.1),
-            ("optimizer.lr", 0.3),
-            ("accumulation.steps", 1),
-            ("loss.weight", 2.0),
-        ):
+    changes = [
+        ("optimizer.lr", 0.7),
+        ("optimizer.lr", 0.1),
+        ("optimizer.lr", 0.3),
+        ("accumulation.steps", 1),
+        ("loss.weight", 2.0),
+    ]
+    for step, tried in {4: changes[2:4], 5: changes, 6: changes[1:4], 8: changes[3:], 12: changes[:1]}.items():
+        for name, value in tried:
             same(branched(run, step, (name, value), snapshots=snapshots), trained(of, Change(step, name, value)))
 
 
@@ -295,6 +316,7 @@ def test_a_branch_of_a_branch_of_a_branch() -> None:
 
 @pytest.mark.parametrize("skipping", [(0, 0), (2, 5), (0, 3)])
 def test_past_an_outlier_and_past_it_again(skipping: tuple[int, int]) -> None:
+    """To `late`, and to one batch more: in turns, so that with the three of them each step has both."""
     early, late = skipping
     of, snapshots = (
         preset(
@@ -303,22 +325,22 @@ def test_past_an_outlier_and_past_it_again(skipping: tuple[int, int]) -> None:
         Often(3),
     )
     run = trained(of, snapshots=snapshots)
-    for step in (3, 4, 5, 8):
-        for value in (late, late + 1):
-            branch = branched(run, step, ("problem.skip_batches", value), snapshots=snapshots)
-            same(branch, trained(of, Change(step, "problem.skip_batches", value)))
-            again = branched(
-                branch, step + 2, ("problem.skip_batches", value + 1), ("accumulation.steps", 1), snapshots=snapshots
-            )
-            same(
-                again,
-                trained(
-                    of,
-                    *branch.timeline,
-                    Change(step + 2, "problem.skip_batches", value + 1),
-                    Change(step + 2, "accumulation.steps", 1),
-                ),
-            )
+    for number, step in enumerate((3, 4, 5, 8), late // 2):
+        value = late + number % 2
+        branch = branched(run, step, ("problem.skip_batches", value), snapshots=snapshots)
+        same(branch, trained(of, Change(step, "problem.skip_batches", value)))
+        again = branched(
+            branch, step + 2, ("problem.skip_batches", value + 1), ("accumulation.steps", 1), snapshots=snapshots
+        )
+        same(
+            again,
+            trained(
+                of,
+                *branch.timeline,
+                Change(step + 2, "problem.skip_batches", value + 1),
+                Change(step + 2, "accumulation.steps", 1),
+            ),
+        )
 
 
 def test_what_was_passed_over_cannot_come_back_in_a_branch_either() -> None:
@@ -342,10 +364,13 @@ def test_the_scaler_goes_on_in_a_branch(scaling: str) -> None:
     )
     snapshots = Often(4)
     run = trained(of, snapshots=snapshots)
-    for step in range(0, 12, 2):
-        for changes in ([("precision.dtype", "fp32")], [("precision.growth_interval", 1)], [("clipping.kind", "norm")]):
-            branch = branched(run, step, *changes, snapshots=snapshots)
-            same(branch, trained(of, *(Change(step, *change) for change in changes)))
+    changes = [("precision.dtype", "fp32"), ("clipping.kind", "norm")]
+    if scaling == "dynamic":  # the others have no state that differs from step to step
+        changes.insert(1, ("precision.growth_interval", 1))
+    for step in range(0, 12, 2 if scaling == "dynamic" else 5):
+        for name, value in changes:
+            branch = branched(run, step, (name, value), snapshots=snapshots)
+            same(branch, trained(of, Change(step, name, value)))
         back = branched(branch, min(step + 3, 12), ("precision.dtype", "bf16"), snapshots=snapshots)
         again = branched(back, min(step + 5, 12), ("precision.dtype", "fp16"), snapshots=snapshots)
         same(again, trained(of, *again.timeline))
@@ -809,9 +834,9 @@ def test_a_branch_of_a_history_whose_blocks_are_on_disk(
     monkeypatch: pytest.MonkeyPatch, simulator: Callable[..., Simulator]
 ) -> None:
     monkeypatch.setattr(histories, "BLOCK", 8)
-    of = preset(Change(30, "optimizer.lr", 0.02), run__steps=60, accumulation__steps=2, problem__outlier_every=9)
-    changed = {step: trained(of, Change(step, "clipping.kind", "norm")) for step in (0, 7, 8, 9, 31, 40, 59)}
-    twice = trained(of, Change(31, "clipping.kind", "norm"), Change(48, "optimizer.momentum", 0.5))
+    of = preset(Change(22, "optimizer.lr", 0.02), run__steps=40, accumulation__steps=2, problem__outlier_every=9)
+    changed = {step: trained(of, Change(step, "clipping.kind", "norm")) for step in (0, 7, 8, 9, 23, 32, 39)}
+    twice = trained(of, Change(23, "clipping.kind", "norm"), Change(34, "optimizer.momentum", 0.5))
     one = simulator(of)
     root = finish(one)
     for step, wanted in changed.items():
@@ -819,8 +844,8 @@ def test_a_branch_of_a_history_whose_blocks_are_on_disk(
         go_back(one, step)
         change(one, "clipping.kind", "norm")
         same(finish(one), wanted)
-        if step == 31:
-            go_back(one, 48)
+        if step == 23:
+            go_back(one, 34)
             change(one, "optimizer.momentum", 0.5)
             same(finish(one), twice)
 
@@ -872,7 +897,7 @@ def test_whatever_a_person_does_the_timeline_tells_all_of_it(simulator: Callable
         changing = {
             "model__kind": model,
             "problem__task": task,
-            "problem__seq_len": 8,
+            "problem__seq_len": 4,
             "optimizer__kind": kind,
             "run__steps": 10_000,
         }

@@ -24,7 +24,7 @@ from gradstudio.session.course.worksheet import WorksheetError
 from gradstudio.session.record.run import Run
 from gradstudio.session.running.worker import Worker
 
-SEED = 1  # a rate that is raised at step 114
+SEED = 40  # the second draw: a rate that falls at step 3; the first makes no exam
 
 
 def train(run: Run) -> None:
@@ -32,9 +32,20 @@ def train(run: Run) -> None:
 
 
 @pytest.fixture(scope="module")
+def drawn() -> Exam:
+    return exam_making.drawn(SEED, train, lambda _: None)
+
+
+@pytest.fixture(scope="module")
 def exam(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Exam]:
+    """An exam as one that is drawn, and shorter: a rate that is raised at step 10."""
+    texts = ["optimizer.lr=0.137", "model.width=32", "run.steps=40", "run.device=cpu", "run.seed=5"]
+    preset = Preset(
+        id="x", title="x", experiment=Experiment().with_texts(texts), timeline=(Change(10, "optimizer.lr", 60.0),)
+    )
+    made = exam_making.of(preset, 1, train, str, cause=causes.CAUSES["rate too high"], fix=["optimizer.lr=0.137"])
     path = tmp_path_factory.mktemp("exam") / "one.exam"
-    path.write_text(exam_making.drawn(SEED, train, lambda _: None).to_toml())
+    path.write_text(made.to_toml())
     return path, exams.read(path)
 
 
@@ -53,19 +64,21 @@ def taken(exam: tuple[Path, Exam], tmp_path_factory: pytest.TempPathFactory) -> 
     return sheet, done.stdout
 
 
-def test_the_file_tells_nothing_of_the_run(exam: tuple[Path, Exam]) -> None:
-    text, hidden = exam[0].read_text(), exam[1].hidden
-    for name, value in hidden.knobs.items():
-        if not exam[1].is_shown(name):
+def test_the_file_tells_nothing_of_the_run(drawn: Exam, tmp_path: Path) -> None:
+    text, path = drawn.to_toml(), tmp_path / "one.exam"
+    path.write_text(text)
+    found = exams.read(path)
+    for name, value in found.hidden.knobs.items():
+        if not found.is_shown(name):
             assert name not in text and (not isinstance(value, float) or repr(value) not in text)
-    assert not exam[1].is_shown("optimizer.lr") and "optimizer.lr" in hidden.knobs
+    assert not found.is_shown("optimizer.lr") and "optimizer.lr" in found.hidden.knobs
     assert exam_making.drawn(SEED, train, lambda _: None).to_toml() == text  # the same seed is the same exam
 
 
-def test_the_known_fix_holds_and_the_run_as_it_stands_does_not(exam: tuple[Path, Exam]) -> None:
-    for texts, heals in (([], False), (exam[1].hidden.fix, True)):
-        for seed, aim in exam[1].hidden.aims.items():
-            run = exam_making.of_seed(exam[1], exam[1].allowed(texts), int(seed))
+def test_the_known_fix_holds_and_the_run_as_it_stands_does_not(drawn: Exam) -> None:
+    for texts, heals in (([], False), (drawn.hidden.fix, True)):
+        for seed, aim in drawn.hidden.aims.items():
+            run = exam_making.of_seed(drawn, drawn.allowed(texts), int(seed))
             train(run)
             assert exam_making.holds(run, aim) is heals
 
@@ -221,7 +234,7 @@ def test_an_exam_of_a_preset_and_of_a_run_that_is_fine(tmp_path: Path) -> None:
     small = ["--cause", "The rate is too high.", "--fix", "optimizer.lr=0.05", "--tries", "3"]
     source = tmp_path / "broken.toml"
     source.write_text(
-        "[optimizer]\nlr = 60.0\n[model]\nwidth = 32\n[run]\nsteps = 150\ndevice = 'cpu'\n[problem]\ntask = 'digits'\n"
+        "[optimizer]\nlr = 60.0\n[model]\nwidth = 32\n[run]\nsteps = 100\ndevice = 'cpu'\n[problem]\ntask = 'digits'\n"
     )
     done = CliRunner().invoke(app, ["exam", "new", str(source), "--out", str(out), *small])
     assert done.exit_code == 0, (done.output, done.exception)

@@ -167,7 +167,7 @@ def test_a_run_that_breaks_at_once_is_tried_from_its_start() -> None:
 
 def test_a_critical_finding_of_a_run_that_stayed_finite() -> None:
     snapshots = Snapshots()
-    run = trained(presets.load("deep-sigmoid-vanishing"), snapshots=snapshots, run__steps=130)
+    run = trained(presets.load("deep-sigmoid-vanishing"), snapshots=snapshots, run__steps=60, model__depth=12)
     trials = tried(run, snapshots)
     finding = run.findings["vanishing_gradient"]
     assert run.status == "finished" and trials.step == 0 == finding.first_step
@@ -240,7 +240,8 @@ def test_a_loss_with_another_weight_is_ranked_without_it() -> None:
 def test_where_the_loss_need_not_fall_another_measure_ranks() -> None:
     """What a policy's loss is says nothing: it grows with the time that the pole stays up."""
     snapshots = Snapshots()
-    run = trained(presets.load("pole-collapse"), snapshots=snapshots, clipping__kind="norm", run__steps=60)
+    knobs = {"clipping__kind": "norm", "run__steps": 30, "problem__seq_len": 100}
+    run = trained(presets.load("pole-collapse"), snapshots=snapshots, **knobs)
     trials = tried(run, snapshots, "clipping.max_norm=0.4", "optimizer.lr=0", "clipping.max_norm=2")
     held = [trial for trial in trials.ranked if trial.outcome == "held"]
     shares = [trial.accuracy for trial in held]
@@ -291,7 +292,7 @@ def test_trials_and_a_run_at_the_same_time_do_not_disturb_each_other(outlier: tu
 
 def test_it_stops_at_once_and_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fix_trials, "HORIZON", ENDLESS)
-    run = trained(presets.load("rnn-explosion"), run__steps=ENDLESS)
+    run = trained(presets.load("log-of-zero"), run__steps=ENDLESS)
     trials = Trials(run, Snapshots())
     trials.start()
     until(lambda: trials.trials[0].outcome is not None and trials.now is not None and trials.now.steps > 3)
