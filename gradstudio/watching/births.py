@@ -49,7 +49,7 @@ class Births:
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
-        self._usual = 1  # roots of the step before
+        self._usual = 1  # micro-batches of the step before
         # Gradients that have come back, with the pass and the place of the output, until `_hear_back` looks at them:
         # each line of Python takes longest within a backward pass.
         self._heard: list[tuple[KeptPass, int, Tensor]] = []
@@ -127,8 +127,16 @@ class Births:
         if self._told or self.has_told or not any(broken):
             return None
         found = self._search(lambda: self._of_the_loss(roots))
-        place = self._finite[1] + self._before[0]
-        return found and replace(found, micro_batch=place, micro_batches=max(self._usual, place + 1))
+        return found and self._with_micro_batch(found, roots)
+
+    def _with_micro_batch(self, found: Provenance, roots: Sequence[Tensor]) -> Provenance:
+        """Tell which micro-batch of the step the loss is of, where so far each backward pass was that of one forward
+        pass, and this one is of a pass that none has gone through yet."""
+        passes, place = self._finite[0] + len(self._back), self._finite[1] + self._before[0]
+        again = any(_has_gradient(kept) for kept in loss_code.passes_before(roots, self.mark))
+        if passes != place or again:
+            return found
+        return replace(found, micro_batch=place, micro_batches=max(self._usual, place + 1))
 
     def explain(self) -> Provenance | None:
         """Return where the first value of this step's gradients was born that is not finite; None where that is
@@ -247,7 +255,8 @@ class Births:
 
     def clear(self) -> None:
         """Begin with a new step."""
-        self._usual = max(1, self._finite[1] + len(self._roots))
+        passes, roots = self._finite[0] + len(self._back), self._finite[1] + len(self._roots)
+        self._usual = roots if passes == roots > 0 else 1
         self._heard.clear()
         self._back.clear()
         self._roots.clear()
@@ -257,7 +266,7 @@ class Births:
         self._told, self.unknown = False, ""
 
     def remove(self) -> None:
-        """Take the hooks off the model."""
+        """Take the hooks off the models, and forget the step."""
         self.detach()
         self.clear()
 
@@ -415,9 +424,10 @@ class Births:
         if made.sink is None:
             return None
         found = model_code.provenance(model, kept, made.watcher, made.sink, number, of)
-        if len(models := self.models) == 1:
+        if len(self._models) == 1:
             return found
-        return model_code.within(found, model_layers.names_of(models)[[each is model for each in models].index(True)])
+        place = next(place for place, either in enumerate(self._models) if either is kept.of.either)
+        return model_code.within(found, model_layers.names_of(self.models)[place])
 
     def _all(self) -> ModelLike:
         """Return all models as one."""
@@ -426,6 +436,10 @@ class Births:
 
 def _either(model: nn.Module | Sequence[nn.Module]) -> Sequence[nn.Module]:
     return [model] if isinstance(model, nn.Module) else model
+
+
+def _has_gradient(kept: KeptPass) -> bool:
+    return any(gradient is not None for gradient in kept.gradients)
 
 
 def _broken_inputs(kept: KeptPass) -> list[Tensor]:

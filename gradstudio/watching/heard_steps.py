@@ -143,7 +143,10 @@ class Observer:
             return
         if models and {id(tensor) for tensor in held} <= {id(each) for model in models for each in model.parameters()}:
             return
-        found = model_layers.models_of(held) or model_layers.models_of([each for each in held if each.requires_grad])
+        trained = [tensor for tensor in held if tensor.requires_grad]
+        found = model_layers.models_of(held)
+        if not found and len(trained) < len(held):
+            found = model_layers.models_of(trained)
         if [id(either[0]) for either in found] != list(map(id, models)):
             self.births.remove()
             self._models = [weakref.ref(either[0], self._on_gone) for either in found]

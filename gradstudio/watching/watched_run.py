@@ -85,6 +85,7 @@ class WatchedRun:
         self.unknown = ""  # why it is not known, a sentence
         self.remote = Remote()
         self.passed_over = 0  # batches that were not finite and that the script went on without
+        self._plays = False  # whether it was told that another training plays against it
         self._waiting: list[PassedOver] = []  # those before the first row
         self.has_begun = False
         self.diverges_now = False  # whether its latest row is the first that is not finite
@@ -277,11 +278,16 @@ class WatchedRun:
                 self._writer.explain(provenance)
 
     def plays_against(self) -> None:
-        """Hear that a backward pass of another optimizer went through what is trained here, or one of this optimizer
-        through what another trains, and that the gradients were thrown away there."""
+        """Hear that this training and another one play against each other, as in a GAN."""
+        if self._plays:
+            return
+        self._plays = True
         with self._recording:
             self.gather()
-            self._writer.need_not_fall("its loss need not fall: two optimizers play against each other, as in a GAN")
+            self._writer.need_not_fall(
+                "its loss need not fall: of two optimizers, one throws away what the other's backward pass leaves in "
+                "its gradients, as in a GAN"
+            )
 
     def end(self, status: Status, message: str) -> None:
         """Say how the run ended."""

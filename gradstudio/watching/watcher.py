@@ -58,7 +58,6 @@ class Watcher:
         self._making = False  # whether an optimizer has just been made, of which no scheduler can be there
         self._passes = 0  # backward passes
         self._unclaimed = False  # whether nobody observes what the latest backward pass reached
-        self._playing = weakref.WeakSet[Observer]()  # observers of whose runs it was told that they play each other
         self._tried: list[weakref.ref[Observer]] = []  # observers of what searches have found
         self._process = os.getpid()
         self._naming = threading.Lock()  # two threads may begin their runs at once, with titles of their own
@@ -312,11 +311,11 @@ class Watcher:
                 say(line)
 
     def play(self, one: Observer, other: Observer) -> None:
-        """Hear that the gradients which a backward pass of one optimizer has left for another one were thrown away."""
-        for each in (one, other):
-            if each not in self._playing and (found := self._running.get(each)) is not None and found.has_begun:
-                self._playing.add(each)
-                found.plays_against()
+        """Hear that one optimizer threw away what a backward pass of the other one had left in its gradients. Only of
+        two that both make steps it follows that they play against each other: one may be frozen for a while."""
+        runs = [found for each in (one, other) if (found := self._running.get(each)) is not None and found.has_begun]
+        for found in runs if len(runs) == 2 else ():
+            found.plays_against()
 
     def _record(self, observer: Observer, made: MeasuredStep | Row) -> WatchedRun:
         found = self._running[observer]

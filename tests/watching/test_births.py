@@ -689,6 +689,26 @@ def test_the_micro_batch_of_a_loss_is_told(watch: Callable[..., Watched], broken
     assert found is not None and (found.step, found.micro_batch, found.micro_batches) == (2, broken, 3)
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_two_losses_of_one_pass_are_no_micro_batches(watch: Callable[..., Watched], together: bool) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    one = watch(model, optimizer)
+    for step in range(3):
+        optimizer.zero_grad()
+        outputs = model(torch.ones(3, 4))
+        losses = [outputs.square().mean(), (outputs.abs() * (step != 2)).log().mean()]
+        if together:
+            torch.autograd.backward(losses)
+        else:
+            losses[0].backward(retain_graph=True)
+            losses[1].backward()
+        optimizer.step()
+    found = one.watched_runs[0].provenance
+    assert found is not None and (found.step, found.operation) == (2, "LogBackward0")
+    assert (found.micro_batch, found.micro_batches) == (0, 1)
+
+
 def test_weights_that_are_not_those_of_the_pass_are_noticed() -> None:
     model = Odd(lambda hidden: root(hidden) + hidden)
     births = Births(model)

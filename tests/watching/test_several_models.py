@@ -231,6 +231,19 @@ def test_the_losses_of_a_gan_need_not_fall(watcher: Watcher) -> None:
     assert len([text for text in events if "need not fall" in text]) == 2
 
 
+def test_the_loss_of_a_head_is_to_fall_though_the_gradients_below_it_are_thrown_away(watcher: Watcher) -> None:
+    body, head = nn.Linear(2, 2), nn.Linear(2, 1)
+    of_body, of_head = (torch.optim.SGD(each.parameters(), lr=1e-6) for each in (body, head))
+    for _ in range(160):  # the body is not trained yet
+        of_body.zero_grad()
+        of_head.zero_grad()
+        head(body(torch.randn(4, 2))).square().sum().backward()
+        of_head.step()
+    watcher.close("finished", "")
+    (found,) = watcher.runs
+    assert found.run is not None and "loss_not_decreasing" in found.run.findings
+
+
 def test_two_optimizers_that_share_a_loss_are_to_bring_it_down(watcher: Watcher) -> None:
     both = losses_that_do_not_fall(watcher, apart=False)
     assert len(both) == 2 and all("loss_not_decreasing" in found for found in both)
