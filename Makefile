@@ -7,7 +7,7 @@
 # make portable builds a folder that runs where no Python is, in build/portable/gradstudio, and uses it once
 # make docs     builds the documentation site into build/site; make pictures takes its pictures anew
 # make test-under-load  runs the tests ten times beside four busy loops, and says which run failed first; with WORKERS=16
-#     the tests get four fifths of the processors, and a run takes half the time
+#     the tests get four fifths of the processors' time
 # make test-perturbed  runs them with threads that are early or late on purpose, and says in which mode one failed (docs/reliability.md)
 
 SHELL := /bin/bash
