@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,10 @@ LESSON = [LessonStep(text="Run", outcome="finished"), LessonStep(text="Clip", kn
 @pytest.fixture(scope="session")
 def qapp() -> QApplication:
     """The application as the program makes it, in place of pytest-qt's plain one."""
-    return app.application()
+    with pytest.MonkeyPatch.context() as patches:
+        # pytest's own tells of a crash where it can be read; this one would tell the captured stderr
+        patches.setattr(faulthandler, "enable", lambda: None)
+        return app.application()
 
 
 @pytest.fixture(autouse=True)
