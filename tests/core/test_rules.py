@@ -1199,6 +1199,29 @@ def test_an_infinite_loss_in_the_first_steps_of_fp16_is_an_overflow(since: int, 
         assert f"fp16 since step {since}" in overflow.evidence and overflow.remedies[0] == "precision.dtype=bf16"
 
 
+@pytest.mark.parametrize("rule", FIRES)
+def test_a_look_reads_no_more_of_a_long_run_than_of_a_short_one(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, short, long = FIRES[rule][0], 600, 1200
+    again = made[-100:]
+    made = [*made, *(replace(again[step % len(again)], step=len(made) + step) for step in range(long - len(made)))]
+    read: list[int] = []  # rows, of each step
+    stretches = History._stretches
+
+    def counted(history: History, start: int, stop: int | None) -> list[tuple[int, int, int]]:
+        found = stretches(history, start, stop)
+        read[-1] += sum(last - first for _, first, last in found)
+        return found
+
+    monkeypatch.setattr(History, "_stretches", counted)
+    history, diagnosis = History(LAYERS), Diagnosis(all_rules())
+    for each in made:
+        history.append(each)
+        read.append(0)
+        for _ in diagnosis.look(history):
+            pass
+    assert 0 < max(read[long - 100 :]) <= max(read[short - 100 : short])
+
+
 def test_every_rule_has_its_place() -> None:
     assert sorted(cause_ranking.ORDER) == sorted(NAMES)
 

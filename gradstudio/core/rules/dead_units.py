@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.streak import streak
+from gradstudio.core.diagnosis.streak import Streak
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import LOOK_EVERY, History, up_to
@@ -42,6 +42,7 @@ class DeadUnits(Looking):
     _tensors: tuple[tuple[int, ...], tuple[int, ...]] | None = (
         None  # weights behind the first, and the output layer's bias
     )
+    _streak: Streak = Streak()
 
     def look(self, history: History, state: Progress) -> None:
         if not state.struggling:
@@ -104,8 +105,10 @@ class DeadUnits(Looking):
         """Return the first step from which the gradient entries of a layer that was found have all been 0; the step of
         the sample where no gradient shows it."""
         names = {name for name, _ in found}
-        which = [index for index, layer in enumerate(history.layers) if layer.name in names]
-        start = streak(history, "zero_share", lambda zeros: zeros[:, which].max(1) > np.float32(self.zeros))
+        which = tuple(index for index, layer in enumerate(history.layers) if layer.name in names)
+        share = np.float32(self.zeros)
+        self._streak = self._streak.at(history, "zero_share", which, lambda zeros: zeros.max(1) > share)
+        start = self._streak.first
         sampled = history.activations[-1].step if history.activations else len(history) - 1
         return start if start < len(history) else min(sampled, len(history) - 1)
 

@@ -31,7 +31,8 @@ class LossNotDecreasing(Looking):
         self.tell(
             history, "warning", "The loss does not fall",
             state.course(), "The updates do not bring the loss down. Other findings may say why.",
-            self._remedies(history, state), first=self._since(history, state),
+            self._remedies(history, state),
+            first=None if self._finding else self._since(history, state),
         )  # fmt: skip
 
     def _since(self, history: History, state: Progress) -> int:

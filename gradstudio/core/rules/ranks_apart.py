@@ -20,6 +20,8 @@ class RanksApart(Looking):
     share: float = 1e-4
 
     _seen: int = 0
+    _until: int = 0  # the row after those that were asked for reductions
+    _reduced: bool = False
 
     def look(self, history: History, state: Progress) -> None:
         if not len(history.ranks):
@@ -29,8 +31,9 @@ class RanksApart(Looking):
         if not len(steps) or not (math.isfinite(drifts[-1]) and drifts[-1] > self.share):
             return
         step = int(steps[-1])
-        reduced = history.column("all_reduces", 0, step + 1).any()
-        why = "" if reduced else " No gradient was reduced up to there: every backward pass stood within no_sync()."
+        self._reduced |= bool(history.column("all_reduces", self._until, step + 1).any())
+        self._until = step + 1
+        why = "" if self._reduced else " No gradient was reduced up to there: every backward pass stood within no_sync()."
         self.tell(
             history, "critical", "Ranks drift apart",
             f"Before step {step:,} the weights of a rank were {number(drifts[-1])} of their norm away from those of "

@@ -3,6 +3,7 @@ there."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,23 +29,24 @@ class SignalLost(Looking):
     cosine: float = 0.99
     moved: float = 0.01  # of their norm: until all updates could have moved the weights so far, nothing was tried
 
+    _seen: int = 0  # rows whose cosine was looked at
+    _latest: tuple[int, float] = (-1, 0.0)  # step and cosine of the latest sample
+    _above: int = -1  # step of the first of the latest samples in a row above `cosine`
+    _added: int = 0  # rows whose updates are in the sum
+    _sum: float = math.nan  # of all updates, in norms of the weights; NaN where none is known
+
     def look(self, history: History, state: Progress) -> None:
         if state.all_zero or not state.stuck or self._untried(history):
             self.soften(not state.well)
             return
-        steps, cosines = history.measured("head_cosine", max(len(history) - 2000, 0))
-        if not len(steps):
-            steps, cosines = history.measured("head_cosine")
+        self._take(history)
+        step, cosine = self._latest
         normed = any(layer.role == "norm" for layer in history.layers)
-        if not len(steps) or not cosines[-1] > self.cosine or (normed and not steps[-1]):
+        if self._above < 0 or (normed and not step):
             return  # before its first step, a batch norm in evaluation does not normalize
-        step, cosine = int(steps[-1]), float(cosines[-1])
         apart = (1 - cosine) / cosine
         share = f"about {number(apart, 2)}" if apart > _LEAST else f"less than {number(_LEAST)}"
         norm = history.value("grad_norm", len(history) - 1)
-        above = len(cosines) - 1
-        while above and cosines[above - 1] > self.cosine:
-            above -= 1
         self.tell(
             history, "critical", "The signal forgets its input",
             f"At step {step:,} the output layer saw nearly the same for every test example: the mean cosine between "
@@ -57,11 +59,23 @@ class SignalLost(Looking):
                 "model.residual=true model.norm=layer",
                 "model.init=orthogonal model.init_gain=1",
             ),
-            first=int(steps[above]),
+            first=self._above,
         )  # fmt: skip
 
     def _untried(self, history: History) -> bool:
         """Return whether all updates together were too small to tell what the weights could learn."""
-        ratios = history.column("update_ratio")
-        ratios = ratios[np.isfinite(ratios)]
-        return len(ratios) > 0 and float(ratios.sum()) < self.moved
+        if not self._sum >= self.moved:
+            ratios = history.column("update_ratio", self._added)
+            ratios = ratios[np.isfinite(ratios)]
+            if len(ratios):
+                self._sum = float(np.nansum([self._sum, ratios.sum()]))
+            self._added = len(history)
+        return self._sum < self.moved
+
+    def _take(self, history: History) -> None:
+        """Look at the samples since the last time."""
+        steps, cosines = history.measured("head_cosine", self._seen)
+        for step, cosine in zip(steps.tolist(), cosines.tolist(), strict=True):
+            self._latest = step, cosine
+            self._above = -1 if not cosine > self.cosine else step if self._above < 0 else self._above
+        self._seen = len(history)

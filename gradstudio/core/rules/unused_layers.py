@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.streak import streak
+from gradstudio.core.diagnosis.streak import Streak
 from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import plural
@@ -23,14 +21,17 @@ class UnusedLayers(Looking):
 
     rule = "unused_layers"
 
+    _streak: Streak = Streak()
+
     def look(self, history: History, state: Progress) -> None:
-        found = sorted(unused(history))
+        found = tuple(sorted(unused(history)))
         if not found:
             if self._finding is not None:  # they have come to be used
                 self._finding = replace(self._finding, severity="info")
             return
         names = tuple(history.layers[index].name for index in found)
-        first = streak(history, "grad_norm", lambda norms: ~np.any(norms[:, found], axis=1))
+        self._streak = self._streak.at(history, "grad_norm", found, lambda norms: ~norms.any(1))
+        first = self._streak.first
         told, more = " and ".join(names[:_NAMED]), len(names) - _NAMED
         if more > 0:
             told = f"{', '.join(names[:_NAMED])} and {plural(more, 'other', 'others')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,10 +31,10 @@ class UpdateRatioLow(Looking):
     usual: float = 1e-2  # an update of that size before shows that the rate is not to blame
     window: int = 50
 
-    def _since(self, history: History) -> int:
-        """Return the first of the latest updates in a row that were below the ratio."""
-        large = np.flatnonzero(~(history.column("update_ratio") < self.ratio))
-        return min(int(large[-1]) + 1 if len(large) else 0, len(history) - 1)
+    _seen: int = 0  # rows
+    _since: int = 0  # the first of the latest updates in a row that were below the ratio
+    _usual_step: int = -1  # the first one above the usual size
+    _highest: float = -math.inf  # learning rate
 
     def look(self, history: History, state: Progress) -> None:
         if len(history) < self.after or not (state.stuck or state.halted):
@@ -53,9 +54,9 @@ class UpdateRatioLow(Looking):
         ratio = median(latest)
         if not ratio < self.ratio:
             return
-        since, lr = self._since(history), history.value("lr", len(history) - 1)
-        before = history.column("update_ratio", 0, since)
-        if (before > self.usual).any() and lr > 0.5 * history.value("lr", since - 1):
+        self._take(history)
+        since, lr = min(self._since, len(history) - 1), history.value("lr", len(history) - 1)
+        if 0 <= self._usual_step < since and lr > 0.5 * history.value("lr", since - 1):
             return  # the rate was high enough while there was a gradient
         norms = history.column("clipped_norm", len(history) - self.window)
         if median(norms) == 0 and lr > 0:
@@ -63,9 +64,8 @@ class UpdateRatioLow(Looking):
         if weight_decay.outweighs(history, len(history) - len(latest), len(history)):
             return  # what is left of the update is not the rate's
         fit = fitting_rate(history)
-        highest = float(history.column("lr").max())
         remedies = (
-            *(("schedule.kind=constant",) if lr < 0.5 * highest else ()),  # a higher rate falls as far
+            *(("schedule.kind=constant",) if lr < 0.5 * self._highest else ()),  # a higher rate falls as far
             *((f"schedule.warmup_steps={len(history) // 10}",) if state.warming else ()),
             *((f"optimizer.lr={fit:.2g}",) if fit is not None and fit > lr and not state.warming else ()),
         )  # offered_remedies.py adds the usual one
@@ -77,3 +77,13 @@ class UpdateRatioLow(Looking):
             f"Together they moved the weights by at most {number(float(np.nansum(latest)))} times "
                 "their norm in all.", remedies, first=since,
         )  # fmt: skip
+
+    def _take(self, history: History) -> None:
+        """Look at the rows since the last time."""
+        ratios, start = history.column("update_ratio", self._seen), self._seen
+        large, usual = np.flatnonzero(~(ratios < self.ratio)), np.flatnonzero(ratios > self.usual)
+        self._since = start + int(large[-1]) + 1 if len(large) else self._since
+        self._usual_step = start + int(usual[0]) if self._usual_step < 0 and len(usual) else self._usual_step
+        if len(ratios):
+            self._highest = float(np.maximum(self._highest, history.column("lr", start).max()))
+        self._seen = len(history)
