@@ -26,6 +26,7 @@ from gradstudio.gui.drawing import axes, pyqtgraph_internals
 from gradstudio.gui.drawing.envelope import INF, NAN, ZERO, Envelope
 from gradstudio.gui.drawing.heatmap_colors import NONFINITE, TOP, indices, lookup_table
 from gradstudio.gui.drawing.heatmap_image import LayerBins
+from gradstudio.gui.drawing.marks import Marks
 from gradstudio.gui.drawing.series import PART
 from gradstudio.gui.drawing.shared_cursor import StepRange
 from gradstudio.gui.drawing.smoothing import Smoother
@@ -271,6 +272,19 @@ def test_nan_inf_and_zero_are_marks_on_the_norm_plot(shown: tuple[PlotStack, Sim
     assert gaps.tolist() == [1, 3, 4]
     assert np.isfinite(drawn).sum() == 6  # three lone points, each a dash of two ends, so that they can be seen
     assert "× NaN" in stack.gradient_norm.legend() and "▲ Inf" in stack.gradient_norm.legend()
+
+
+def test_a_mark_that_comes_into_view_is_drawn_where_none_was(shown: tuple[PlotStack, Simulator]) -> None:
+    stack, simulator = shown
+    simulator.run = run_of([{}] * 100)
+    stack.refresh(simulator)
+    canvas = stack.loss.canvas
+    marks = Marks(canvas, "cross", 9, z=30)
+    marks.dress(None, QColor("red"))
+    for steps in ([1e9], [1e9, 50.0]):
+        marks.show_at(np.array(steps))
+    drawn = marks.pixmap().toImage()
+    assert drawn.pixelColor(round(canvas.across(50.0)), drawn.height() // 2) == QColor("red")
 
 
 def test_the_norm_after_clipping_is_drawn_from_the_first_clipped_step_s_coming_on(

@@ -143,6 +143,7 @@ class Marks(QGraphicsPixmapItem):
             strip = QPixmap(max(round(width * scale), 1), self._symbol.height())
             strip.setDevicePixelRatio(scale)
             strip.fill(Qt.GlobalColor.transparent)
+            self.setPixmap(strip)  # also where none of them is in view
             self.setOffset(QPointF(0, round(height * self._height - half_high)))
         new = np.setdiff1d(across, self._there, assume_unique=True)
         if len(new):
