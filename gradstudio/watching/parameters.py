@@ -151,7 +151,7 @@ class Parameters:
         layers = self._layers.take()
         norm, broken = self._measure(self._gradients(self._look(GRADIENTS)), self.sizes, layers)
         if scale != 1:
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            with np.errstate(all="ignore"):
                 norm = float(np.divide(norm, scale))
                 layers[0] /= scale
                 layers[3] = layers[3].astype(np.float32) / scale

@@ -101,7 +101,7 @@ class WatchedRun:
 
     def gather(self) -> None:
         """Record the rows that wait, and those that another thread records by now. Any thread may call this."""
-        with self._recording:
+        with self._recording, np.errstate(all="ignore"):  # a script may have asked numpy to raise
             while self._rows:
                 if plain := self._without_news():
                     columns = np.array([made.figures() for made in plain])

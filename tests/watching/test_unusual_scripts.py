@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -71,6 +73,23 @@ def of_generator(losses: list[Tensor]) -> None:
 
 
 SCALER = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**16])
+def test_a_script_may_have_numpy_raise_at_what_is_too_small_or_too_large(scale: float, watch: Watch) -> None:
+    torch.manual_seed(0)
+    model = small_net()
+    optimizer, scaler = SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=scale)
+    one = watch(model, optimizer, on_nonfinite="ignore")
+    with np.errstate(all="raise"):
+        for factor in (1.0, 1e-30, 1e-41, 0.0, 1e30, math.inf):
+            optimizer.zero_grad()
+            scaler.scale(square_loss(model) * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        one.close()
+    [run] = runs_of(one)
+    assert len(run.history) == 6 and run.first_nonfinite_step is not None
 
 
 @pytest.mark.parametrize("backward", [of_generator, of_gradients, of_scaled, of_list])
