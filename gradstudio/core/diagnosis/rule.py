@@ -15,7 +15,7 @@ class Rule(Protocol):
     """Reads the rows since its last call and returns its finding as it now stands, or None. It may be asked at every
     step. It must be asked at every step where `every_row` is set, and otherwise where the history says that a look is
     due or that its latest row is not finite. What it knows is in values that are replaced and never changed, so that a
-    shallow copy goes on by itself."""
+    shallow copy goes on by itself. It never reads the whole of a long history again at every look."""
 
     rule: ClassVar[str]
     every_row: ClassVar[bool]

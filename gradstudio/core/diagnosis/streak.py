@@ -33,3 +33,6 @@ class Streak(NamedTuple):
                 return Streak(layers, start + int(broken[-1]) + 1, len(history))
             stop = start
         return Streak(layers, self.first if seen else 0, len(history))
+
+
+NO_STREAK = Streak()  # before the first look

@@ -9,7 +9,7 @@ import numpy as np
 from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.streak import Streak
+from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
 from gradstudio.core.diagnosis.suggested_rate import lower
 from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import LOOK_EVERY, History, up_to
@@ -42,7 +42,7 @@ class DeadUnits(Looking):
     _tensors: tuple[tuple[int, ...], tuple[int, ...]] | None = (
         None  # weights behind the first, and the output layer's bias
     )
-    _streak: Streak = Streak()
+    _streak: Streak = NO_STREAK
 
     def look(self, history: History, state: Progress) -> None:
         if not state.struggling:

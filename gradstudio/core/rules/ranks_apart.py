@@ -33,7 +33,8 @@ class RanksApart(Looking):
         step = int(steps[-1])
         self._reduced |= bool(history.column("all_reduces", self._until, step + 1).any())
         self._until = step + 1
-        why = "" if self._reduced else " No gradient was reduced up to there: every backward pass stood within no_sync()."
+        alone = " No gradient was reduced up to there: every backward pass stood within no_sync()."
+        why = "" if self._reduced else alone
         self.tell(
             history, "critical", "Ranks drift apart",
             f"Before step {step:,} the weights of a rank were {number(drifts[-1])} of their norm away from those of "

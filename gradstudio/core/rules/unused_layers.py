@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.streak import Streak
+from gradstudio.core.diagnosis.streak import NO_STREAK, Streak
 from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import plural
@@ -21,7 +23,7 @@ class UnusedLayers(Looking):
 
     rule = "unused_layers"
 
-    _streak: Streak = Streak()
+    _streak: Streak = NO_STREAK
 
     def look(self, history: History, state: Progress) -> None:
         found = tuple(sorted(unused(history)))
@@ -30,7 +32,7 @@ class UnusedLayers(Looking):
                 self._finding = replace(self._finding, severity="info")
             return
         names = tuple(history.layers[index].name for index in found)
-        self._streak = self._streak.at(history, "grad_norm", found, lambda norms: ~norms.any(1))
+        self._streak = self._streak.at(history, "grad_norm", found, lambda norms: ~np.any(norms, axis=1))
         first = self._streak.first
         told, more = " and ".join(names[:_NAMED]), len(names) - _NAMED
         if more > 0:

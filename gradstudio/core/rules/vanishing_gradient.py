@@ -10,7 +10,7 @@ from gradstudio.core.diagnosis import weight_decay
 from gradstudio.core.diagnosis.median import median
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Looking
-from gradstudio.core.diagnosis.streak import Streak
+from gradstudio.core.diagnosis.streak import NO_STREAK
 from gradstudio.core.diagnosis.unused import unused
 from gradstudio.core.history import History, up_to
 from gradstudio.core.text import number
@@ -74,7 +74,7 @@ class VanishingGradient(Looking):
     def _since(self, history: History) -> int:
         """Return the first step of the streak; where single rows do not hold, the latest row that was compared."""
         ends = self._weights[0], self._weights[-1]
-        found = Streak().at(history, "grad_norm", ends, lambda norms: norms[:, 1] > self.ratio * norms[:, 0])
+        found = NO_STREAK.at(history, "grad_norm", ends, lambda norms: norms[:, 1] > self.ratio * norms[:, 0])
         return min(found.first, max(len(history) - self.rows, 0))
 
 
