@@ -118,11 +118,12 @@ class Row:
     rank_drift: float = UNKNOWN
     ranks: np.ndarray | None = None  # (ranks, 6): see RankRows
     unused: tuple[str, ...] | None = None  # layers to which no backward pass brought a gradient; None: nobody looked
+    harmless: bool = False  # a loss that is not finite, after which the training was seen to go on with sound weights
 
     @property
     def went_nonfinite(self) -> bool:
         """True where a NaN or Inf reached the loss or the weights. An overflow that the scaler skipped did not."""
-        return loss_broke(self.loss) or (self.nonfinite > 0 and not self.skipped)
+        return not self.harmless and (loss_broke(self.loss) or (self.nonfinite > 0 and not self.skipped))
 
 
 def loss_broke(loss: float) -> bool:
@@ -142,6 +143,7 @@ class History:
         self._layers: list[np.ndarray | Spilled] = []  # each (metrics, BLOCK, layers), float32: 1e-38 to 1e38
         self._filling = np.empty((0, 0, 0), np.float32)  # the last of them
         self._spill = SpillFile()
+        self.harmless: set[int] = set()  # steps of such rows; not kept in the library
         self.ranks = RankRows()
         self.loops: list[
             tuple[int, Loop]
@@ -180,6 +182,8 @@ class History:
             self.activations.append(row.activations)
         if row.unused is not None and row.unused != (self.unused[-1][1] if self.unused else ()):
             self.unused.append((row.step, row.unused))
+        if row.harmless:
+            self.harmless.add(self._count)
         broke = row.went_nonfinite
         self.due = (self._count + 1) % LOOK_EVERY == 0 or (broke and not self.broken)
         self.broken = broke
@@ -264,16 +268,20 @@ class History:
 
     def went_nonfinite_at(self, step: int) -> bool:
         """Return the same as `Row.went_nonfinite`, for a recorded step."""
-        return step >= 0 and (
-            loss_broke(self.value("loss", step))
-            or (self.value("nonfinite", step) > 0 and not self.value("skipped", step))
+        return (
+            step >= 0
+            and step not in self.harmless
+            and (
+                loss_broke(self.value("loss", step))
+                or (self.value("nonfinite", step) > 0 and not self.value("skipped", step))
+            )
         )
 
     def _reader(self, step: int) -> History:
         """Return a history of the same layers with the notes from before a step."""
         reader = History(self.layers)
         reader._take_notes(self, step)
-        reader.ranks = self.ranks
+        reader.ranks, reader.harmless = self.ranks, self.harmless
         reader.broken = self.went_nonfinite_at(min(step, self._count) - 1)
         return reader
 

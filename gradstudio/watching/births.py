@@ -31,6 +31,7 @@ MOST_PASSES = 1024  # of a step that are kept
 MOST_BETWEEN = 64  # operations between two passes that are looked at
 MOST_SUSPECTS = 64  # of a step
 MOST_SEARCHES = 8  # for the birth of what a script passes over: one that skips half of its batches is not to be slow
+_ENOUGH = f"after {MOST_SEARCHES} batches that were not finite it is not searched for any more"
 
 
 class Births:
@@ -124,8 +125,9 @@ class Births:
             not is_finite(loss) if loss is not None else _is_nan(root) if scaled else not is_finite(root)
             for root, loss in zip(roots, given, strict=False)
         )
-        if self._told or self.has_told or not any(broken):
+        if self._told or self.has_told or not any(broken) or self._searches >= MOST_SEARCHES:
             return None
+        self._searches += 1
         found = self._search(lambda: self._of_the_loss(roots))
         return found and self._with_micro_batch(found, roots)
 
@@ -137,6 +139,11 @@ class Births:
         if passes != place or again:
             return found
         return replace(found, micro_batch=place, micro_batches=max(self._usual, place + 1))
+
+    @property
+    def why_unknown(self) -> str:
+        """Why it is not known where the loss of this step was born, a sentence."""
+        return self.unknown or _ENOUGH * (self._searches >= MOST_SEARCHES)
 
     def explain(self) -> Provenance | None:
         """Return where the first value of this step's gradients was born that is not finite; None where that is
@@ -239,7 +246,7 @@ class Births:
     def _aside(self, search: Callable[[], Provenance | None]) -> tuple[Provenance | None, str]:
         """Search beside the step that is being made, of which is known what was known before."""
         if self._searches >= MOST_SEARCHES:
-            return None, f"after {MOST_SEARCHES} skipped batches it is not searched for any more"
+            return None, _ENOUGH
         self._searches += 1
         told, unknown, self.unknown = self._told, self.unknown, ""
         found = _without_line_at_work(self._search(search))

@@ -53,6 +53,8 @@ def _tell_of(found: WatchedRun) -> None:
     say(f"{found.id}: {one_line(found.run.title)}, {rows}, {OUTCOMES[found.run.status][0]}")
     if found.passed_over:
         say(f"  {plural(found.passed_over, 'batch', 'batches')} not finite, skipped by the script without an update")
+    if found.spared:
+        say(f"  {plural(found.spared, 'batch', 'batches')} not finite, skipped by the loss scaler without an update")
     for finding in ranked(found.run)[:1]:
         say(f"  {finding.severity}: {finding.title}, {finding.when}. {finding.evidence}")
         if finding.remedies and OF_ANOTHER not in found.unknown:  # whose run says what heals that one

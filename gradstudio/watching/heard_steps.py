@@ -32,7 +32,7 @@ from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.number_format import AutocastHeard
 from gradstudio.watching.parameters import NOT_MEASURED, Gradient, NotMeasurable, Parameters, asked_in_loops
 from gradstudio.watching.passed_over import PassedOver
-from gradstudio.watching.script_facts import SettingsReader, loss_of
+from gradstudio.watching.script_facts import SettingsReader, loss_of, rate_of
 from gradstudio.watching.source_lines import is_own
 
 
@@ -41,7 +41,7 @@ class Sink(Protocol):
 
     def begin(self, observer: Observer, known: tuple[Layer, ...]) -> None: ...
     def refuse(self, observer: Observer, why: str) -> None: ...
-    def take(self, observer: Observer, made: MeasuredStep) -> None: ...
+    def take(self, observer: Observer, made: MeasuredStep) -> bool: ...
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None: ...
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None: ...
     def pass_over(self, observer: Observer, skipped: PassedOver) -> None: ...
@@ -363,8 +363,10 @@ class Observer:
         return broken or loss_broke(self._losses)
 
     def _thrown_away(self) -> PassedOver:
-        found, unknown = self.births.thrown_away()
-        return PassedOver(self._losses, self._born or found, unknown, after_backward=True)
+        if self._born is not None:
+            self.births.begin_anew()
+            return PassedOver(self._losses, self._born, "", after_backward=True)
+        return PassedOver(self._losses, *self.births.thrown_away(), after_backward=True)
 
     def used_elsewhere(self, by: Observer) -> None:
         """Hear that the optimizer of another observer makes a step: the gradients here may be no more than what its
@@ -569,20 +571,21 @@ class Observer:
             skipped=skipped,
             left=self.parameters.marks() if self._loop.wants_marks else None,
         )  # fmt: skip
+        rate = UNKNOWN if optimizer is None else rate_of(optimizer.param_groups[0])
         made = MeasuredStep(
             self._rows, self._losses, gradient, change, self._clipped_norm, self._heard[0],
-            UNKNOWN if optimizer is None else _rate(optimizer), self.scale, skipped, seconds, optimizer is None, loop,
+            rate, self.scale, skipped, seconds, optimizer is None, loop,
             self._settings.read(optimizer, self.clipping, self.autocast.dtype, self.parameters.tensors),
             None if self._untouched is None else tuple(self._layer_names[place] for place in sorted(self._untouched)),
         )  # fmt: skip
         if self._passed or self.births.suspects:
             self._tell_passed_over(finite=not made.went_nonfinite)
         self._rows += 1
-        if self._born is not None:
-            self._sink.explain(self, self._born, "")
-        self._sink.take(self, made)
+        if self._born is not None or loss_broke(self._losses):
+            self._sink.explain(self, self._born, self.births.why_unknown)
+        has_diverged = self._sink.take(self, made)
         self.births.clear()
-        self.births.has_told |= made.went_nonfinite
+        self.births.has_told = has_diverged
         self._ready, self._gradient, self._untouched, self._is_evaluated_again = False, None, None, False
         self._losses, self.micro_batches, self._heard, self._born = 0.0, 0, ("none", 0.0), None
         self._norm_by_hand, self._is_empty, self._is_passed_by = UNKNOWN, False, False
@@ -606,11 +609,3 @@ class Observer:
 
 def _nobody() -> None:
     """Stands for the reference to an optimizer where there is none."""
-
-
-def _rate(optimizer: Optimizer) -> float:
-    """Return the learning rate of the first group; UNKNOWN where that is no number, as of one that finds its own."""
-    rate = optimizer.param_groups[0].get("lr")
-    if isinstance(rate, Tensor) and rate.numel() != 1:
-        return UNKNOWN
-    return float(rate) if isinstance(rate, (int, float, Tensor)) else UNKNOWN

@@ -3,6 +3,7 @@ steps: a row that is made alone, with caches full of somebody's training, takes 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from gradstudio.core.columns import COLUMNS
@@ -38,6 +39,11 @@ class MeasuredStep(NamedTuple):
     def went_nonfinite(self) -> bool:
         """Whether a NaN or Inf reached the loss or the weights: `Row.went_nonfinite`, before there is a row."""
         return (self.gradient.nonfinite > 0 and not self.skipped) or loss_broke(self.loss)
+
+    @property
+    def spares_weights(self) -> bool:
+        """Whether a loss scaler has kept sound weights from a loss that is not finite."""
+        return self.skipped and math.isfinite(self.change.weight_norm)
 
     @property
     def brings_news(self) -> bool:

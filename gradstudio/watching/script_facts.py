@@ -37,6 +37,15 @@ def loss_of(roots: Roots) -> float:
     return total
 
 
+def rate_of(group: Mapping[str, Any]) -> float:
+    """Return the learning rate of a group of parameters; UNKNOWN where that is no number, as where an optimizer finds
+    its own."""
+    rate = group.get("lr")
+    if isinstance(rate, Tensor) and rate.numel() != 1:
+        return UNKNOWN
+    return float(rate) if isinstance(rate, (int, float, Tensor)) else UNKNOWN
+
+
 def settings_of(
     optimizer: Optimizer | None, clipping: tuple[str, float], autocast: torch.dtype | None, tensors: Sequence[Tensor]
 ) -> Settings:

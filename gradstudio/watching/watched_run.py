@@ -23,15 +23,17 @@ import gradstudio
 from gradstudio.core.history import Layer, Row
 from gradstudio.core.presets import Preset
 from gradstudio.core.provenance import Provenance
-from gradstudio.core.text import LONGEST_TITLE, clean, number, plural, shortened
+from gradstudio.core.text import LONGEST_TITLE, brief, clean, number, plural, shortened
+from gradstudio.core.unknown import is_known
+from gradstudio.engine.operation_watcher import values_of
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.birth_lines import place_and_cause
 from gradstudio.watching.measured_step import MeasuredStep
-from gradstudio.watching.passed_over import PassedOver
+from gradstudio.watching.passed_over import LONGEST, PassedOver
 from gradstudio.watching.remote import Remote
-from gradstudio.watching.script_facts import experiment_of
+from gradstudio.watching.script_facts import experiment_of, rate_of
 from gradstudio.watching.script_names import module_called, name_of
 from gradstudio.watching.waiting_rows import most_waiting
 
@@ -70,6 +72,11 @@ def running_script() -> Script:
     return Script(Path(file) if file else None, tuple(sys.argv[1:]))
 
 
+Birth = tuple[Provenance | None, str]  # where the first value was born that is not finite, or why that is unknown
+_NO_BIRTH: Birth = None, ""
+MOST_HELD = 20  # rows: a loss that is not finite for so long has diverged
+
+
 class WatchedRun:
     """Makes the run with its first row: only then is known what can be read off."""
 
@@ -85,10 +92,13 @@ class WatchedRun:
         self.unknown = ""  # why it is not known, a sentence
         self.remote = Remote()
         self.passed_over = 0  # batches that were not finite and that the script went on without
+        self.spared = 0  # steps whose loss was not finite, and from which a loss scaler kept the weights
+        self.birth = self._birth = self._held_birth = _NO_BIRTH  # of the latest row, of the next one, of what is held
+        self._held: list[MeasuredStep] = []
+        self.news: MeasuredStep | Row | None = None  # row of which a birth is to be told now
         self._plays = False  # whether it was told that another training plays against it
         self._waiting: list[PassedOver] = []  # those before the first row
         self.has_begun = False
-        self.diverges_now = False  # whether its latest row is the first that is not finite
         self._steps = 0
         self._at_once = False  # whether the next row is recorded without the ones behind it
         self._factor = 1.0  # on the learning rate, by request
@@ -189,6 +199,10 @@ class WatchedRun:
         facts += [
             (f"{what} variable", name) for what, name in zip(("model", "optimizer"), self._called, strict=True) if name
         ]
+        rates = [rate_of(each) for each in optimizer.param_groups] if optimizer else []
+        if len(set(rates)) > 1 and all(map(is_known, rates)):
+            told = f"{number(min(rates))} to {number(max(rates))} in {len(rates)} groups of parameters"
+            facts.append(("learning rates", f"{told}; the curve shows the rate of the first"))
         if observer.micro_batches > 1:
             facts.append(("accumulation", f"{observer.micro_batches} backward passes a step"))
         return facts
@@ -229,19 +243,84 @@ class WatchedRun:
 
     def take(self, made: MeasuredStep | Row) -> None:
         """Record the row of a step, one of each `every`: at once where it has news, else with the next ones, or when
-        the library's thread looks."""
+        the library's thread looks. A row whose loss is not finite is held while a loss scaler keeps the weights from
+        it: whether it is the beginning of a divergence is seen by the rows behind it."""
         assert self._run is not None
         index, self._steps = self._steps, self._steps + 1
         broke = made.went_nonfinite
+        self.news, self.birth, self._birth = None, self._birth, _NO_BIRTH
+        if broke and not self.has_diverged and isinstance(made, MeasuredStep) and self._may_be_harmless(made):
+            self._hold(made)
+            return
+        if self._held:
+            self._let_pass()
         if index % self._script.every and not broke:
             return
+        if broke:
+            self._keep(self.birth)
         self._rows.append(made)
-        self.diverges_now = False
         if broke or made.skipped or self._at_once or len(self._rows) >= self._most_waiting:
-            before = self._run.first_nonfinite_step
+            before = self.has_diverged
             self._at_once = False
             self.gather()
-            self.diverges_now = before is None and self._run.first_nonfinite_step is not None
+            self.news = made if self.has_diverged and not before else None
+
+    @property
+    def has_diverged(self) -> bool:
+        return self._run is not None and self._run.first_nonfinite_step is not None
+
+    def _may_be_harmless(self, made: MeasuredStep) -> bool:
+        born, _ = self.birth
+        return made.spares_weights and (born is None or born.phase != "update")
+
+    def _hold(self, made: MeasuredStep) -> None:
+        """Wait with this row for what comes after it."""
+        if not self._held:
+            self._held_birth, self.news = self.birth, made
+        self._held.append(made)
+        if len(self._held) >= MOST_HELD:
+            self._diverge()
+
+    def _diverge(self) -> None:
+        """Record the rows that are held as those of a run that has diverged at the first of them."""
+        held, self._held = self._held, []
+        self.birth, self.news = self._held_birth, held[0]
+        self._keep(self.birth)
+        self._rows.extend(held)
+        self.gather()
+
+    def _let_pass(self) -> None:
+        """Record the rows that are held as harmless: the training goes on."""
+        assert self._run is not None
+        held, self._held = self._held, []
+        self.spared += len(held)
+        with self._recording:
+            self.gather()
+            step = len(self._run.history)
+            self._rows.extend(replace(made.row(), harmless=True) for made in held)
+            self.gather()
+            self._writer.note("nan_batch", self._of_the_held(held, self._spoiled_buffer()), step)
+
+    def _of_the_held(self, held: list[MeasuredStep], spoiled: str) -> str:
+        """Return what is said of these steps, and of a buffer that they have spoiled."""
+        provenance, unknown = self._held_birth
+        told = f"loss {number(held[0].loss)}" + f", {len(held)} steps" * (len(held) > 1)
+        born = (
+            f"born in {place_and_cause(provenance)}"
+            if provenance is not None
+            else f"where it was born is not known: {unknown or 'nobody searched for it'}"
+        )
+        spoils = f"; its buffer {spoiled} holds NaN" * bool(spoiled)
+        return brief(f"a batch was skipped by the loss scaler: {told}; no update was made{spoils}; {born}", LONGEST)
+
+    def _spoiled_buffer(self) -> str:
+        """Return the name of a buffer of the model that holds NaN, as a running mean does after a batch with one; ""
+        without any. -Inf may be a mask."""
+        for model in self.observer.models:
+            for name, buffer in model.named_buffers():
+                if buffer.is_floating_point() and values_of(buffer).nan:
+                    return name
+        return ""
 
     def pass_over(self, skipped: PassedOver) -> None:
         """Note a batch that the script went on without. It is no step, and the run has not diverged by it, unless its
@@ -262,15 +341,25 @@ class WatchedRun:
             and len(self.run.history)
             and self.run.first_nonfinite_step is None
         ):
-            self.explain(found, "")
+            self._keep((found, ""))
             self._writer.diverge_in_weights()
 
     def explain(self, provenance: Provenance | None, unknown: str) -> None:
-        """Keep where the first value was born that is not finite, or why that is unknown. What a later step says is no
-        birth."""
-        if self.run is not None and self.run.first_nonfinite_step is not None:
+        """Hear where the first value was born that is not finite in the step that is being made, or why that is
+        unknown."""
+        known, why = self._birth
+        self._birth = known or provenance, why or unknown
+
+    def keep_birth(self) -> None:
+        """Keep what was heard of a step that becomes no row."""
+        self.birth, self._birth = self._birth, _NO_BIRTH
+        self._keep(self.birth)
+
+    def _keep(self, birth: Birth) -> None:
+        """Keep the birth of a divergence. What a later step says is no birth."""
+        if self.has_diverged:
             return
-        self.unknown = unknown
+        provenance, self.unknown = birth
         if self.provenance is None and provenance is not None:
             step = len(self.run.history) if self.run is not None else 0
             self.provenance = provenance = replace(provenance, step=step)
@@ -293,6 +382,10 @@ class WatchedRun:
         """Say how the run ended."""
         if self.run is None or self.run.over:
             return
+        if self._held:
+            self._diverge()
+        elif self._birth[0] is not None:
+            self.keep_birth()
         if status == "finished" and self.run.first_nonfinite_step is not None:
             status = "nonfinite"
         elif status == "finished" and self.remote.stopped:  # the script took the interruption, and tidied up

@@ -287,17 +287,32 @@ class Watcher:
         names = " and ".join(type(model).__name__ for model in observer.models) or "a model"
         say(f"{names} {'are' if len(observer.models) > 1 else 'is'} not watched: {why}")
 
-    def take(self, observer: Observer, made: MeasuredStep) -> None:
+    def take(self, observer: Observer, made: MeasuredStep) -> bool:
+        """Record a step. Return whether the run has diverged. Of the steps that a loss scaler skips, the first is told
+        in full."""
+        spared = self._running[observer].spared
         found = self._record(observer, made)
-        if found.diverges_now and made.went_nonfinite and self.on_nonfinite != "ignore":
+        if self.on_nonfinite == "ignore":
+            return found.has_diverged
+        if found.spared and not spared:
+            say("the loss scaler skipped that update, and the training goes on; later such steps are events of the run")
+        if (row := found.news) is None:
+            return found.has_diverged
+        was_held = row is not made  # and told then, if it was the first of its kind
+        if self.on_nonfinite == "raise" or (found.has_diverged and not was_held) or bool(found.spared) is was_held:
             try:
-                act(self._lines(found, made.step, made.row()), self.on_nonfinite, say)
+                act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), self.on_nonfinite, say)
             except FloatingPointError as fault:
                 raise Stop(fault) from None
+        return found.has_diverged
 
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None:
         """Hear that the script ended after a forward pass that is not finite. It cannot be stopped any more."""
-        found = self._running[observer] if row is None else self._record(observer, row)
+        if row is None:
+            found = self._running[observer]
+            found.keep_birth()
+        else:
+            found = self._record(observer, row)
         before = found.run.first_nonfinite_step if found.run is not None else None
         if self.on_nonfinite != "ignore" and before in (None, step):
             act(self._lines(found, step, row), "explain", say)
@@ -333,10 +348,11 @@ class Watcher:
 
     def _lines(self, found: WatchedRun, step: int, row: Row | None) -> list[str]:
         """Return what is said of a run that has diverged."""
-        if found.provenance is not None:
-            lines = birth_lines(found.provenance, step, row)
+        provenance, unknown = found.birth
+        if provenance is not None:
+            lines = birth_lines(provenance, step, row)
         else:
-            lines = unknown_lines(found.unknown or "no pass of a model was seen", step, row)
+            lines = unknown_lines(unknown or "no pass of a model was seen", step, row)
         if self.script.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
             lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
         return lines

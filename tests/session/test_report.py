@@ -417,15 +417,15 @@ def test_many_alike_events_are_counted_only_as_far_as_they_are_kept(monkeypatch:
     for module in (run_writer, sections):
         monkeypatch.setattr(module, "MOST_ALIKE", 7)
     for skipped, told in (
-        (6, "6 updates skipped after an overflow, the last at step 5"),
-        (9, "7 updates skipped after an overflow up to step 6; later ones are not listed"),
+        (6, "6 updates that the loss scaler skipped, the last at step 5"),
+        (9, "7 updates that the loss scaler skipped up to step 6; later ones are not listed"),
     ):
         run = made([2.0, 1.0])
         writer = RunWriter(run)
         for step in range(skipped):
             writer.note("step_skipped", "overflow", step)
         rows = [row[-1] for block in timeline(run).blocks for row in block.rows]
-        assert [row for row in rows if "overflow" in row] == [told]
+        assert [row for row in rows if "skipped" in row] == [told]
         writer.resume(Diagnosis([]), {})  # which counts them anew
         writer.note("step_skipped", "overflow", 9)
         assert sum(event.kind == "step_skipped" for event in run.events) == 7

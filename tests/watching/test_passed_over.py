@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from watching.conftest import columns, runs_of, small_net, square_loss
 from gradstudio.session.files.summary import summarize
 from gradstudio.session.record.run import Run
 from gradstudio.session.words.story import in_words
+from gradstudio.watching.closing_lines import tell
 from gradstudio.watching.watched import Watched
+from gradstudio.watching.watched_run import Script
+from gradstudio.watching.watcher import Watcher
 
 Watch = Callable[..., Watched]
 
@@ -169,6 +173,152 @@ def test_passes_that_are_answered_later_and_gradients_of_another_optimizer_are_n
     assert skipped_before(run) == [3], "of the maker's step 2, which was not made"
     (run,) = runs_of(one)
     assert skipped_before(run) == [2] and run.first_nonfinite_step is None and len(run.history) == 3
+
+
+class Scaled:
+    """A training through a loss scaler."""
+
+    def __init__(self, watch: Watch | None = None, model: nn.Module | None = None, **named: Any) -> None:
+        self.model, self.scaler = model or small_net(), torch.amp.GradScaler("cpu", init_scale=2.0**16)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.one = watch(self.model, self.optimizer, **named) if watch else None
+
+    def step(self, *, broken: bool) -> None:
+        inputs, targets = batch(0 if broken else 1, broken="inputs")
+        self.optimizer.zero_grad()
+        self.scaler.scale(loss_of(self.model, inputs, targets)).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def plain_step(self) -> None:
+        self.optimizer.zero_grad()
+        loss_of(self.model, *batch(0, broken="targets")).backward()
+        self.optimizer.step()
+
+    def run(self) -> Run:
+        assert self.one is not None
+        self.one.close()
+        return runs_of(self.one)[0]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_nan_that_a_loss_scaler_keeps_from_the_weights_is_no_divergence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int
+) -> None:
+    one = Watcher(tmp_path / "runs.db", Script(None, every=every), every_optimizer=True)
+    made = Scaled()
+    for step in range(40):
+        made.step(broken=step in (0, 5, 6, 30))
+    one.close("finished", "")
+    (found,) = one.runs
+    tell(one.runs, one.library)
+    run = found.run
+    assert run is not None and len(run.history) == (40 if every == 1 else 15)
+    losses, skipped = (run.history.column(name).tolist() for name in ("loss", "skipped"))
+    assert list(map(math.isnan, losses)) == skipped and sum(skipped) == 4
+    assert run.status == "finished" and run.first_nonfinite_step is None and run.provenance is None
+    assert not [rule for rule in run.findings if rule.startswith("nonfinite")]
+    texts = [event.text for event in run.events if event.kind == "nan_batch"]
+    assert [losses[step] != losses[step] for step in skipped_before(run)] == [True] * 3 == [True] * len(texts)
+    assert texts[0].startswith(
+        "a batch was skipped by the loss scaler: loss NaN; no update was made; born in what the "
+    )
+    assert texts[1].startswith(
+        "a batch was skipped by the loss scaler: loss NaN, 2 steps; no update was made; born in "
+    )
+    told = capsys.readouterr().err
+    assert told.count("born in  ") == told.count("the training goes on") == 1
+    assert "4 batches not finite, skipped by the loss scaler without an update" in told
+
+
+def test_what_a_loss_scaler_skips_is_no_overflow_of_fp16(watch: Watch) -> None:
+    made = Scaled(watch)
+    for step in range(30):
+        with torch.autocast("cpu", dtype=torch.float16):
+            made.step(broken=step < 2)
+    run = made.run()
+    assert run.history.settings[0][1].dtype == "fp16" and not run.findings
+
+
+def test_a_nan_that_reaches_the_weights_right_after_has_its_own_birth(
+    watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Scaled(watch)
+    for broken in (False, True):
+        made.step(broken=broken)
+    made.plain_step()
+    run = made.run()
+    assert run.status == "nonfinite" and run.first_nonfinite_step == 2 and skipped_before(run) == [1]
+    assert run.findings["nonfinite_loss"].first_step == 2
+    assert run.provenance is not None and (run.provenance.step, run.provenance.phase) == (2, "loss")
+    assert capsys.readouterr().err.count("born in  ") == 2
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_loss_that_stays_nan_has_diverged_at_the_first_one(
+    watch: Watch, capsys: pytest.CaptureFixture[str], earlier: bool
+) -> None:
+    made = Scaled(watch)
+    for broken in (earlier, False, *[True] * 25):
+        made.step(broken=broken)
+    assert made.one is not None
+    (found,) = made.one.watched_runs
+    assert found.has_diverged  # before the end, too
+    run = made.run()
+    assert run.status == "nonfinite" and run.first_nonfinite_step == 2 and len(run.history) == 27
+    assert run.provenance is not None and run.provenance.step == 2
+    assert capsys.readouterr().err.count("born in  ") == 1 + earlier
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_last_step_that_a_loss_scaler_skips_is_the_end_of_a_run_that_diverged(watch: Watch, steps: int) -> None:
+    made = Scaled(watch)
+    for step in range(steps):
+        made.step(broken=step == steps - 1)
+    run = made.run()
+    assert run.status == "nonfinite" and run.first_nonfinite_step == steps - 1
+    assert run.provenance is not None and run.provenance.step == steps - 1
+
+
+def test_weights_of_nan_are_not_kept_sound_by_a_loss_scaler(watch: Watch) -> None:
+    made = Scaled(watch)
+    made.step(broken=False)
+    with torch.no_grad():
+        made.model[0].weight[0, 0] = math.nan  # type: ignore[index]
+    made.step(broken=False)
+    made.step(broken=False)
+    assert made.run().first_nonfinite_step == 1
+
+
+def test_a_running_mean_that_a_skipped_batch_has_spoiled_is_named(watch: Watch) -> None:
+    made = Scaled(watch, nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)))
+    for broken in (False, True, False):
+        made.step(broken=broken)
+    run = made.run()
+    assert run.first_nonfinite_step is None
+    (text,) = [event.text for event in run.events if event.kind == "nan_batch"]
+    assert "no update was made; its buffer 1.running_mean holds NaN; born in" in text
+
+
+def test_after_eight_births_of_skipped_batches_that_of_a_gradient_is_found_still(watch: Watch) -> None:
+    made = Scaled(watch)
+    for step in range(20):
+        made.step(broken=step % 2 == 0)
+    made.optimizer.zero_grad()
+    made.model(torch.randn(4, 6)).mul(0).sqrt().sum().backward()  # the derivative of a root at 0
+    made.optimizer.step()
+    run = made.run()
+    assert run.first_nonfinite_step == 20 and run.provenance is not None and "Sqrt" in run.provenance.operation
+    texts = [event.text for event in run.events if event.kind == "nan_batch"]
+    assert ["it is not searched for any more" in text for text in texts] == [False] * 8 + [True] * 2
+
+
+def test_a_batch_that_a_loss_scaler_would_skip_ends_a_script_that_asked_for_it(watch: Watch) -> None:
+    made = Scaled(watch, on_nonfinite="raise")
+    made.step(broken=False)
+    with pytest.raises(FloatingPointError, match="step 1 is not finite"):
+        made.step(broken=True)
+    assert made.run().first_nonfinite_step == 1
 
 
 def test_weights_that_are_broken_make_it_a_run_that_diverged(watch: Watch) -> None:

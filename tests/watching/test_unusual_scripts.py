@@ -292,6 +292,19 @@ def test_an_optimizer_that_finds_its_own_rate_has_none_that_is_known(watch: Watc
     assert len(run.history) == 1 and not is_known(column(run, "lr")[0])
 
 
+@pytest.mark.parametrize(("second", "told"), [(0.1, "0.001 to 0.1 in 2 groups of parameters"), (0.001, None)])
+def test_groups_with_rates_of_their_own_are_said_to_be(second: float, told: str | None, watch: Watch) -> None:
+    model = small_net()
+    head, *others = reversed(list(model.parameters()))
+    optimizer = SGD([{"params": others, "lr": 0.001}, {"params": [head], "lr": second}])
+    one = watch(model, optimizer)
+    square_loss(model).backward()
+    optimizer.step()
+    (run,) = runs_of(one)
+    found = dict(run.watched.facts if run.watched else ()).get("learning rates")
+    assert column(run, "lr") == [0.001] and (found and found.split(";")[0]) == told
+
+
 def test_nothing_is_called_in_a_process_that_was_forked_off(monkeypatch: pytest.MonkeyPatch) -> None:
     called = guard.guarded(pytest.fail)(lambda: "here")
     assert called() == "here"

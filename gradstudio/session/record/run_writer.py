@@ -15,13 +15,12 @@ from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.events import Change, Event, Kind
 from gradstudio.core.experiment import Experiment, find_knob
 from gradstudio.core.gauge_samples import Sample, kept
-from gradstudio.core.history import ALIKE, History, Layer, Row
+from gradstudio.core.history import ALIKE, History, Layer, Row, loss_broke
 from gradstudio.core.knobs import Value, format_value
 from gradstudio.core.loop_calls import in_words
 from gradstudio.core.older_meanings import differences
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import number
-from gradstudio.core.unknown import is_known
 from gradstudio.session.record.rule_watch import RuleWatch
 from gradstudio.session.record.run import MOST_ALIKE, JoinedBatch, Run, Status
 
@@ -301,8 +300,8 @@ class RunWriter:
     def _diverge(self, row: Row, step: int) -> None:
         """Note the first row that is not finite."""
         self._values["first_nonfinite_step"] = step
-        loss_broke = row.loss - row.loss != 0 and is_known(row.loss)
-        what = f"loss is {number(row.loss)}" if loss_broke else f"{row.nonfinite} gradient entries are NaN or Inf"
+        entries = f"{row.nonfinite} gradient entries are NaN or Inf"
+        what = f"loss is {number(row.loss)}" if loss_broke(row.loss) else entries
         self.note("nonfinite", what, step)
 
     def _tell(self, row: Row) -> None:
@@ -317,7 +316,8 @@ class RunWriter:
             text = f"accumulated gradient and large batch differ by {number(row.joined_difference, 2)} (relative norm)"
             self.note("compared", text, row.step)
         if row.skipped:
-            self.note("step_skipped", f"overflow at scale {row.scale:g}: update skipped", row.step)
+            why = f"loss is {number(row.loss)}" if loss_broke(row.loss) else f"overflow at scale {row.scale:g}"
+            self.note("step_skipped", f"{why}: update skipped", row.step)
 
 
 def _with_checked(knobs: Experiment, name: str, value: Value) -> Experiment:

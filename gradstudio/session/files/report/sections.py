@@ -128,7 +128,7 @@ def _told(run: Run) -> list[Event]:
 
 
 _ALIKE: dict[Kind, str] = {
-    "step_skipped": "updates skipped after an overflow",
+    "step_skipped": "updates that the loss scaler skipped",
     "outlier": "batches replaced by noise",
     "nan_batch": "batches that gave a NaN or Inf",
 }
