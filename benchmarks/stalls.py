@@ -83,6 +83,7 @@ class Turns:
 def _measure() -> list[tuple[str, str, float]]:
     from gradstudio.core import files, presets
     from gradstudio.gui.app import application
+    from gradstudio.gui.pyside_internals import made_classes
     from gradstudio.gui.shell.first_paint import after_first_paint
     from gradstudio.gui.shell.furnishing import Furnishing
     from gradstudio.gui.window import Window
@@ -112,7 +113,8 @@ def _measure() -> list[tuple[str, str, float]]:
             window.machine.look()
 
         def furnish() -> None:
-            Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), window.furnishing(), furnished)
+            second = window.furnishing()
+            Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), second, furnished, made_classes())
 
         after_first_paint(window, furnish)
         window.show()

@@ -33,7 +33,7 @@ def launch(source: str | None = None) -> int:
     try:
         preset = presets.load(source or FIRST_PRESET)
         check()
-        from gradstudio.gui.pyside_internals import leave_sources_unread  # Qt is loaded here
+        from gradstudio.gui.pyside_internals import leave_sources_unread, made_classes  # Qt is loaded here
 
         leave_sources_unread()
         from gradstudio.gui.gallery.gallery_controller import wanted_at_start
@@ -68,7 +68,8 @@ def launch(source: str | None = None) -> int:
         window.machine.look()
 
     def furnish() -> None:
-        Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), window.furnishing(), furnished)
+        second = window.furnishing()
+        Furnishing(window, lambda: import_module("gradstudio.gui.second_part"), second, furnished, made_classes())
 
     after_first_paint(window, furnish)
     signals = ClosingSignals(window)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +93,33 @@ def test_what_is_typed_and_clicked_meanwhile_comes_behind_it(qtbot: QtBot, field
     qtbot.waitUntil(lambda: field.text() != "", timeout=LONG)
     assert told == ["", "", "whole"]
     qtbot.waitUntil(lambda: field.text() == "d", timeout=LONG)  # the double click has chosen the word
+
+
+def test_what_comes_ahead_is_done_in_this_thread_and_before_the_other_begins(qtbot: QtBot, field: QLineEdit) -> None:
+    told: list[tuple[str, bool]] = []
+
+    def tell(what: str) -> None:
+        told.append((what, threading.current_thread() is threading.main_thread()))
+
+    def ahead() -> Iterator[None]:
+        for part in "abc":
+            tell(part)
+            yield
+
+    Furnishing(field, lambda: tell("load"), iter(()), lambda: tell("done"), ahead())
+    qtbot.waitUntil(lambda: ("done", True) in told, timeout=LONG)
+    assert told == [("a", True), ("b", True), ("c", True), ("load", False), ("done", True)]
+
+
+def test_nothing_is_loaded_for_a_window_that_is_closed_before(qtbot: QtBot, field: QLineEdit) -> None:
+    def ahead() -> Iterator[None]:
+        field.hide()
+        while True:
+            yield
+
+    furnishing = Furnishing(field, pytest.fail, iter(()), pytest.fail, ahead())
+    with qtbot.waitSignal(furnishing.destroyed, timeout=LONG):
+        pass
 
 
 def test_a_window_that_is_closed_meanwhile_is_left_as_it_is(qtbot: QtBot, field: QLineEdit) -> None:

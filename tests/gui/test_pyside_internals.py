@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,3 +43,24 @@ def test_another_hook_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert getattr(HOOK, internals.ASKED) is another
     monkeypatch.delitem(sys.modules, internals.HOOK)
     assert "PySide6" in internals.leave_sources_unread()
+
+
+MADE = """
+import sys
+from importlib import import_module
+from gradstudio.gui.pyside_internals import PARTS, made_classes
+lacking = lambda: [name for part in map(parts.get, PARTS) for name in dir(part) if name not in vars(part)]
+parts = {part: import_module(f"PySide6.{part}") for part in PARTS}
+assert len(lacking()) > 500, "PySide6 makes its classes at once, and nothing is to be done"
+for _ in made_classes():
+    pass
+assert not lacking(), lacking()
+modules = set(sys.modules)
+import gradstudio.gui.second_part
+print([name for name in sys.modules if name.startswith("PySide6.Qt") and name not in modules])
+"""
+
+
+def test_all_classes_that_the_second_part_of_the_window_can_ask_for_are_made() -> None:
+    told = subprocess.run([sys.executable, "-c", MADE], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout) == (0, "[]\n"), told.stderr

@@ -1,5 +1,5 @@
-"""How a window is made whole behind its first paint: what it needs is imported in a thread, and then it is put together
-part by part, each in a turn of the event loop of its own, so that no turn takes long.
+"""How a window is made whole behind its first paint: what it needs is imported in a thread, after what no thread may
+do, and then it is put together part by part, each in a turn of the event loop of its own, so that no turn takes long.
 
 Keys and clicks that come meanwhile are kept, and carried out once the window is whole."""
 
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, QTimer
 from PySide6.QtWidgets import QWidget
@@ -15,20 +16,27 @@ from PySide6.QtWidgets import QWidget
 from gradstudio.gui.shell.first_paint import INPUT
 
 LOOK = 5  # ms between two looks whether everything is imported
+TURN = 0.004  # s of a turn of the event loop for what comes before that
 
 # Not kept: data that is dragged can be gone by then, and Qt asks for overrides again.
 _LOST = {QEvent.Type.ShortcutOverride, QEvent.Type.DragEnter, QEvent.Type.Drop}
 
 
 class Furnishing(QObject):
-    """Calls `load` in a thread, then goes on with `parts` once in each turn of the event loop, and at the end calls
-    `done`. It ends early when the window is closed."""
+    """Goes through `ahead`, calls `load` in a thread, then goes on with `parts` once in each turn of the event loop. At
+    the end it calls `done`. It ends early when the window is closed."""
 
     def __init__(
-        self, window: QWidget, load: Callable[[], object], parts: Iterator[object], done: Callable[[], object]
+        self,
+        window: QWidget,
+        load: Callable[[], object],
+        parts: Iterator[object],
+        done: Callable[[], object],
+        ahead: Iterable[object] = (),
     ) -> None:
         super().__init__(window)
         self._window, self._load, self._parts, self._done = window, load, parts, done
+        self._ahead = iter(ahead)
         self._fault: Exception | None = None
         self._kept: list[tuple[QObject, QEvent]] = []
         self._timer = QTimer(self)
@@ -39,9 +47,8 @@ class Furnishing(QObject):
         self._app = app
         app.installEventFilter(self)
         gc.disable()  # a collection in the thread would destroy Qt objects there; at the end the heartbeat takes over
-        self._thread = threading.Thread(target=self._import, name="loading the plots", daemon=True)
-        self._thread.start()
-        self._timer.start(LOOK)
+        self._thread: threading.Thread | None = None
+        self._timer.start(0)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() not in INPUT:
@@ -56,8 +63,20 @@ class Furnishing(QObject):
         except Exception as fault:  # it is raised where a fault of the window is
             self._fault = fault
 
+    def _go_ahead(self) -> None:
+        """Go on with what comes before the thread, and then begin that."""
+        until = time.perf_counter() + TURN
+        while time.perf_counter() < until:
+            if next(self._ahead, self) is self:
+                self._thread = threading.Thread(target=self._import, name="loading the plots", daemon=True)
+                self._thread.start()
+                break
+        self._timer.start(0 if self._thread is None else LOOK)
+
     def _go_on(self) -> None:
-        if self._thread.is_alive():
+        if self._thread is None and self._window.isVisible():
+            self._go_ahead()
+        elif self._thread is not None and self._thread.is_alive():
             self._timer.start(LOOK)
         elif self._fault is not None:
             self._end()
