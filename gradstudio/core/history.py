@@ -32,6 +32,9 @@ _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
 _COLUMNS_OF = attrgetter(*COLUMNS)
 
 
+_NO_STEPS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)
+
+
 class Layer(NamedTuple):
     """One parameter tensor: its name in the model, what it is, how many entries it has. In forward order."""
 
@@ -310,7 +313,9 @@ class History:
         """Return the steps among start to stop at which a column was measured, and its values there, which may be
         NaN."""
         values = self.column(name, start, stop)
-        rows = np.flatnonzero(known(values))
+        if not (there := known(values)).any():  # as of most columns nearly always
+            return _NO_STEPS, _NO_VALUES
+        rows = np.flatnonzero(there)
         return rows + min(max(start, 0), self._count), values[rows]
 
     def layer_metric(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:

@@ -33,6 +33,9 @@ class RateRaised(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         rates = history.column("lr", max(self._seen - 1, 0))
+        if self._since < 0 and rates.max() <= self.times * rates.min():  # as nearly always
+            self._seen = len(history)
+            return
         with np.errstate(divide="ignore", invalid="ignore"):
             raised = np.flatnonzero(rates[1:] > self.times * rates[:-1]) + 1 + max(self._seen - 1, 0)
         raised = raised[raised >= self.least]
