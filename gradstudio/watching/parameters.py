@@ -41,7 +41,7 @@ def prepare() -> None:
 
 
 class Gradient(NamedTuple):
-    """The true gradient of a step. `layers`: (metrics, layers), float64, in the order of LAYER_METRICS; the rows of the
+    """The true gradient of a step. `layers`: (metrics, layers), float32, in the order of LAYER_METRICS; the rows of the
     weights are written by `measure_change`."""
 
     norm: float
@@ -62,7 +62,8 @@ class Change(NamedTuple):
         return self.norm / self.weight_norm if self.weight_norm else float(ratio(self.norm, self.weight_norm))
 
 
-_NO_LAYERS = np.empty((len(LAYER_METRICS), 0))
+_made = tuple.__new__  # of a NamedTuple, whose own way is a function of Python's
+_NO_LAYERS = np.empty((len(LAYER_METRICS), 0), np.float32)
 NOT_MEASURED = Change(UNKNOWN, UNKNOWN, UNKNOWN)
 
 
@@ -89,8 +90,8 @@ class Parameters:
         self._starts = layout.starts
         self._before = np.zeros(layout.length, np.float32)  # the weights before the update
         # loops, as the machine runs them: a look at each of them costs a step
-        self._measure, self._copy = scattered.measure.compile(), scattered.copy.compile()
-        self._copy_and_norm, self._change = scattered.copy_and_norm.compile(), scattered.change.compile()
+        self._measure, self._copy = scattered.measure.unchecked(), scattered.copy.unchecked()
+        self._copy_and_norm, self._change = scattered.copy_and_norm.unchecked(), scattered.change.unchecked()
         self._at: dict[str, tuple[list[int], np.ndarray]] = dict.fromkeys(("weight", "gradient"), ([], np.empty(0)))
         self._has_kept = False  # whether the weights could be read before the update
         self._room = {what: np.zeros(len(self.sizes), np.int64) for what in self._at}
@@ -129,8 +130,8 @@ class Parameters:
 
     def have_moved(self, marks: list[int]) -> bool:
         """Return whether torch has written to any gradient since these marks were read."""
-        if marks is self._no_marks and self.tensors[0].grad is not None:
-            return True
+        if marks is self._no_marks and self._asked is not None:
+            return not self._asked.have_no_gradients()
         return any(
             (-1 if (grad := tensor.grad) is None else version_of(grad)) != mark
             for tensor, mark in zip(self.tensors, marks, strict=True)
@@ -149,13 +150,8 @@ class Parameters:
     def measure_gradient(self, scale: float = 1.0) -> Gradient:
         """Measure the gradients, which carry the factor `scale`, as if they did not."""
         layers = self._layers.take()
-        norm, broken = self._measure(self._gradients(self._look(GRADIENTS)), self.sizes, layers)
-        if scale != 1:
-            with np.errstate(all="ignore"):
-                norm = float(np.divide(norm, scale))
-                layers[0] /= scale
-                layers[3] = layers[3].astype(np.float32) / scale
-        return Gradient(norm, broken, layers)
+        norm, broken = self._measure(self._gradients(self._look(GRADIENTS)), self.sizes, scale, layers)
+        return _made(Gradient, (norm, broken, layers))
 
     def glance_at_gradient(self) -> Gradient:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
@@ -192,7 +188,7 @@ class Parameters:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
         if self._are_there(seen):
-            found = Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
+            found = _made(Change, self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
             if found.along_gradient or not found.norm or not scattered.all_zero(gradients, self.sizes):
                 return found  # else the script has set the gradients to 0 within the update
         else:

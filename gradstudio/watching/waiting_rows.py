@@ -16,11 +16,11 @@ MOST_BYTES = 4 << 20  # of their layers
 
 def most_waiting(layers: int) -> int:
     """Return how many rows of so many layers may wait."""
-    return max(1, min(MOST_ROWS, MOST_BYTES // (8 * len(LAYER_METRICS) * max(1, layers))))
+    return max(1, min(MOST_ROWS, MOST_BYTES // (4 * len(LAYER_METRICS) * max(1, layers))))
 
 
 class Spare:
-    """Arrays (metrics, layers), float64, each given out again once nobody holds it. To get fresh memory at every step
+    """Arrays (metrics, layers), float32, each given out again once nobody holds it. To get fresh memory at every step
     takes ten times as long."""
 
     def __init__(self, layers: int) -> None:
@@ -34,11 +34,11 @@ class Spare:
         arrays, place = self._arrays, self._next % self._most
         self._next = place + 1
         if fresh := place == len(arrays):
-            arrays.append(np.empty(self._shape))
+            arrays.append(np.empty(self._shape, np.float32))
         found = arrays[place]
         references = getrefcount(found)
         if fresh:
             self._references = references
         elif references > self._references:
-            found = arrays[place] = np.empty(self._shape)
+            found = arrays[place] = np.empty(self._shape, np.float32)
         return found

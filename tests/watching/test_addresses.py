@@ -132,7 +132,7 @@ def test_a_gradient_that_is_negated_as_it_is_read_is_copied() -> None:
     assert parameters.keep_weights_and_norm() == 3
     with torch.no_grad():
         weight -= 0.5
-    layers = np.zeros((len(LAYER_METRICS), 1))
+    layers = np.zeros((len(LAYER_METRICS), 1), np.float32)
     assert parameters.measure_change(layers).along_gradient == -1.5
 
 
@@ -145,7 +145,7 @@ def test_a_weight_that_is_negated_as_it_is_read_is_copied() -> None:
     parameters.keep_weights_and_norm()
     with torch.no_grad():
         weight -= 0.5
-    assert parameters.measure_change(np.zeros((len(LAYER_METRICS), 1))).along_gradient == -1.5
+    assert parameters.measure_change(np.zeros((len(LAYER_METRICS), 1), np.float32)).along_gradient == -1.5
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])

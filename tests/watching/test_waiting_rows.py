@@ -27,8 +27,8 @@ def test_an_array_is_given_again_only_when_nobody_holds_it() -> None:
 def test_as_many_rows_wait_as_their_layers_leave_room_for() -> None:
     assert most_waiting(0) == most_waiting(1) == most_waiting(42) == MOST_ROWS
     for layers in (500, 10_000):
-        room = most_waiting(layers) * layers * len(LAYER_METRICS) * 8
-        assert MOST_BYTES - layers * len(LAYER_METRICS) * 8 < room <= MOST_BYTES
+        room = most_waiting(layers) * layers * len(LAYER_METRICS) * 4
+        assert MOST_BYTES - layers * len(LAYER_METRICS) * 4 < room <= MOST_BYTES
     assert most_waiting(10**6) == 1
 
 

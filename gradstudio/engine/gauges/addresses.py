@@ -218,6 +218,6 @@ class Addresses:
         self.at, self.gradients_at = table[_Row.FOUND], table[_Row.FOUND_GRADIENT]
         room: int = self._room.ctypes.data
         # Called without a frame of Python's:
-        self.look: Callable[[int], int] = partial(look.compile(), room)
-        self.are_as_at_first: Callable[[], bool] = partial(are_alike.compile(), room)
-        self.have_no_gradients: Callable[[], bool] = partial(have_no_gradients.compile(), room)
+        self.look: Callable[[int], int] = partial(look.unchecked(), room)
+        self.are_as_at_first: Callable[[], bool] = partial(are_alike.unchecked(), room)
+        self.have_no_gradients: Callable[[], bool] = partial(have_no_gradients.unchecked(), room)

@@ -33,11 +33,11 @@ def pointer_to(kind: Any) -> Any:
 _float32_at, _int32_at = pointer_to(types.float32), pointer_to(types.int32)
 
 
-@compiled("Tuple((float64, int64))(int64[::1], int64[::1], float64[:, ::1])", nogil=True, any_order=True)
-def measure(addresses: np.ndarray, sizes: np.ndarray, layers: np.ndarray) -> tuple[float, int]:
-    """Write the L2 norm of each tensor, its largest absolute entry, and which share of its entries is 0, and NaN or
-    Inf, into the rows 0, 3, 4 and 5 (history.LAYER_METRICS). Return the norm of all, and how many entries are NaN or
-    Inf."""
+@compiled("Tuple((float64, int64))(int64[::1], int64[::1], float64, float32[:, ::1])", nogil=True, any_order=True)
+def measure(addresses: np.ndarray, sizes: np.ndarray, scale: float, layers: np.ndarray) -> tuple[float, int]:
+    """Write the L2 norm of each tensor / `scale`, its largest absolute entry / `scale`, and which share of its entries
+    is 0, and NaN or Inf, into the rows 0, 3, 4 and 5 (history.LAYER_METRICS). Return the norm of all / `scale`, and how
+    many entries are NaN or Inf."""
     whole, broken_in_all = 0.0, 0
     most_of = np.empty(1, np.int32)  # the largest entry as its bits, which are in the order of the numbers (kernels.py)
     for tensor in range(addresses.size):
@@ -64,11 +64,11 @@ def measure(addresses: np.ndarray, sizes: np.ndarray, layers: np.ndarray) -> tup
             for index in range(size):
                 bad += (all_bits[index] & np.int32(0x7FFFFFFF)) >= np.int32(0x7F800000)
         most_of[0] = most
-        layers[0, tensor], layers[3, tensor] = np.sqrt(squares), most_of.view(np.float32)[0]
+        layers[0, tensor], layers[3, tensor] = np.sqrt(squares) / scale, most_of.view(np.float32)[0] / scale
         layers[4, tensor], layers[5, tensor] = none / size, bad / size
         whole += squares
         broken_in_all += bad
-    return np.sqrt(whole), broken_in_all
+    return np.sqrt(whole) / scale, broken_in_all
 
 
 @compiled("boolean(int64[::1], int64[::1])", nogil=True)
@@ -123,7 +123,7 @@ def copy_and_norm(
 
 
 @compiled(
-    "UniTuple(float64, 3)(float32[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[:, ::1])",
+    "UniTuple(float64, 3)(float32[::1], int64[::1], int64[::1], int64[::1], int64[::1], float32[:, ::1])",
     nogil=True,
     any_order=True,
 )
