@@ -8,6 +8,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from torch.utils.hooks import unserializable_hook
 from gradstudio.core.provenance import Provenance, ProvenanceUnknown
 from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.operation_watcher import is_finite, values_of
-from gradstudio.engine.torch_internals import autograd_nodes, seen_operations
+from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, seen_operations
 from gradstudio.watching import loss_code, model_code, model_layers
 from gradstudio.watching.hooked_module import HookedModule
-from gradstudio.watching.kept_pass import KeptPass, version
+from gradstudio.watching.kept_pass import NO_AUTOCAST, KeptPass, autocast_now, version
 from gradstudio.watching.model_layers import ModelLike
 from gradstudio.watching.pass_state import PLAIN_STATE
 from gradstudio.watching.passed_over import Losses, PassedOver
@@ -47,6 +48,7 @@ class Births:
         self.unknown = ""
         self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of a model
         self._begun: list[KeptPass] = []  # of forward passes within forward passes
+        self._nests = False  # whether there were such
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
@@ -64,6 +66,7 @@ class Births:
         self._told = self._busy = False
         self._before = 0, False, ""  # number of roots, `_told` and `unknown` before the latest backward pass
         self._node_at_work, self._hear_gradient = autograd_nodes.node_at_work(), autograd_nodes.gradient_hearer()
+        self._may_be_cast = heard_clipping.autocast_asker()
         self._models = [
             [HookedModule(each, self._begin, self._end, guard) for each in _either(model)] for model in models
         ]
@@ -282,38 +285,60 @@ class Births:
     def _begin(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return  # a replay, an evaluation, or a checkpoint that is computed again
-        if self._heard:
-            self._hear_back()
-        kept = KeptPass(of, inputs, named_inputs, module.training, of.states.before(module))
-        if self._latest is not None:
-            if not self._begun and not self._is_given(kept, self._latest[0]):
-                self._look_back()
-            self._latest = None
+        autocast = autocast_now() if self._may_be_cast() else NO_AUTOCAST
+        kept = KeptPass(of, inputs, named_inputs, module.training, of.states.before(module), autocast)
+        self._follow(kept)
+        self._nests = self._nests or bool(self._begun)
         self._begun.append(kept)
 
-    def _end(self, of: HookedModule, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        if self._busy or not self._begun or not torch.is_grad_enabled() or self._node_at_work() is not None:
+    def _end(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any, outputs: Any) -> None:
+        if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return
-        kept = self._begun.pop()
-        while kept.of is not of:  # of a pass that ended with an exception
-            if not self._begun:
+        states = of.states
+        if of.tells_of_beginnings:
+            kept = self._begun_of(of)
+            if kept is None:
                 return
-            kept = self._begun.pop()
-        if len(of.either) > 1 and not any(each.of in of.either for each in self._begun):
-            self._choose(of)
-        if kept.state is not PLAIN_STATE:
-            of.states.after(module, kept.state)
+            if kept.state is not PLAIN_STATE:
+                states.after(module, kept.state)
+            look = states.look_at_next or self._nests or len(self._models) > 1 or kept.inputs_changed
+        else:
+            autocast = autocast_now() if self._may_be_cast() else NO_AUTOCAST
+            kept = KeptPass(of, inputs, named_inputs, module.training, PLAIN_STATE, autocast)
+            self._follow(kept)
+            look = states.passed(kept.training)
+        if look is not of.tells_of_beginnings:
+            of.tell_of_beginnings(look)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
             node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
             if node is not None:  # a parameter that is given as it is has none, and would keep every hook
-                keep = _Keeper(self._heard, kept, len(kept.given))
+                keep = _Keeper(_hear, self._heard, kept, len(kept.given))
                 kept.given.append((tensor.detach(), version(tensor)))
                 kept.gradients.append(None)
                 kept.held_by.append(weakref.ref(keep))
                 self._hear_gradient(tensor, keep)
                 node.metadata[self.mark] = kept
         self._latest = kept, module
+
+    def _begun_of(self, of: HookedModule) -> KeptPass | None:
+        """Return the pass of a module that has begun last; None where its beginning was not heard."""
+        while self._begun:
+            kept = self._begun.pop()
+            if kept.of is of:  # else one that ended with an exception
+                if len(of.either) > 1 and not any(each.of in of.either for each in self._begun):
+                    self._choose(of)
+                return kept
+        return None
+
+    def _follow(self, kept: KeptPass) -> None:
+        """Hear of a pass that follows the latest one."""
+        if self._heard:
+            self._hear_back()
+        if self._latest is not None:
+            if not self._begun and not self._is_given(kept, self._latest[0]):
+                self._look_back()
+            self._latest = None
 
     def _choose(self, called: HookedModule) -> None:
         """Hear the passes of this module alone, of those of which one is called as the whole."""
@@ -336,9 +361,7 @@ class Births:
 
     def _hear_back(self) -> None:
         """Look at the gradients that have come back to outputs of passes since this was done last."""
-        heard = self._heard.copy()
-        self._heard.clear()
-        for kept, place, gradient in heard:
+        for kept, place, gradient in self._heard:
             if gradient.requires_grad or kept.gradients[place] is not None:
                 self.unknown = "more than one backward pass went through the same forward pass"
                 gradient = gradient.detach()
@@ -348,8 +371,9 @@ class Births:
             if len(self._back) >= MOST_PASSES:
                 self._back.clear()
                 self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
-            elif not self.unknown.startswith("the step has"):
+            elif not self.unknown or not self.unknown.startswith("the step has"):
                 self._back[kept] = None
+        self._heard.clear()
 
     # ---- the search
 
@@ -476,13 +500,11 @@ def _all_finite(tensors: Sequence[Tensor | None]) -> bool:
 
 
 @unserializable_hook  # else torch warns where an output is saved
-class _Keeper:
+class _Keeper(partial):  # pyright: ignore[reportMissingTypeArgument]
     """The hook of an output. The graph holds it, so a pass without a backward pass is forgotten."""
 
-    __slots__ = ("__weakref__", "_heard", "_kept", "_place")
+    __slots__ = ()
 
-    def __init__(self, heard: list[tuple[KeptPass, int, Tensor]], kept: KeptPass, place: int) -> None:
-        self._heard, self._kept, self._place = heard, kept, place
 
-    def __call__(self, gradient: Tensor) -> None:
-        self._heard.append((self._kept, self._place, gradient))
+def _hear(heard: list[tuple[KeptPass, int, Tensor]], kept: KeptPass, place: int, gradient: Tensor) -> None:
+    heard.append((kept, place, gradient))

@@ -34,12 +34,18 @@ class KeptPass:
     )  # fmt: skip
 
     def __init__(
-        self, of: HookedModule, inputs: tuple[Any, ...], named_inputs: dict[str, Any], training: bool, state: PassState
+        self,
+        of: HookedModule,
+        inputs: tuple[Any, ...],
+        named_inputs: dict[str, Any],
+        training: bool,
+        state: PassState,
+        autocast: tuple[Autocast, ...],
     ) -> None:
-        """Keep a pass that is about to be made `of` a module."""
+        """Keep a pass `of` a module that is about to be made, or was made and has not changed what it began with."""
         self.of = of
         self.inputs, self.named_inputs = inputs, named_inputs
-        self.training, self.state, self.autocast = training, state, _autocast()
+        self.training, self.state, self.autocast = training, state, autocast
         if len(inputs) == 1 and not named_inputs and isinstance(tensor := inputs[0], Tensor):  # mostly
             self.taken = [(tensor, version(tensor))]
         else:
@@ -80,18 +86,21 @@ def _is_broken(result: Tensor) -> bool:
 
 def version(tensor: Tensor) -> int:
     """Return a number that changes with every change in place; always 0 for a tensor that torch does not count."""
-    return 0 if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:  # one of inference mode
+        return 0
 
 
-def _autocast() -> tuple[Autocast, ...]:
+NO_AUTOCAST = Autocast("cpu", False, None), Autocast("cuda", False, None)
+
+
+def autocast_now() -> tuple[Autocast, ...]:
     """Return what autocast is set to."""
     on_host, on_gpu = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
     if not (on_host or on_gpu):
-        return _OFF
+        return NO_AUTOCAST
     return (
         Autocast("cpu", on_host, torch.get_autocast_dtype("cpu")),
         Autocast("cuda", on_gpu, torch.get_autocast_dtype("cuda")),
     )
-
-
-_OFF = Autocast("cpu", False, None), Autocast("cuda", False, None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gradstudio.engine.torch_internals.heard_clipping import autocast_asker
 from gradstudio.watching.leaves import nodes_before
 
 
@@ -17,6 +18,7 @@ class AutocastHeard:
     def __init__(self) -> None:
         self.dtype: torch.dtype | None = None
         self._entered: torch.dtype | None = None  # since the latest pass
+        self._may_be_on = autocast_asker()
 
     @property
     def of_next_pass(self) -> torch.dtype | None:
@@ -30,7 +32,7 @@ class AutocastHeard:
     def passed(self, roots: Sequence[Tensor], device: str, *, first: bool) -> None:
         """Hear of a backward pass from these tensors, the first one of a step or a further one. Its graph is looked at
         where the format seems to have changed."""
-        found, self._entered = self._entered or _autocast_now(device), None
+        found, self._entered = self._entered or (_autocast_now(device) if self._may_be_on() else None), None
         if found is self.dtype:
             return
         if may_be_cast(roots):

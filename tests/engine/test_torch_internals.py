@@ -103,6 +103,13 @@ def exported_as(point: EntryPoint, name: str) -> Take:
     return put
 
 
+class Forgetful(OrderedDict):
+    """A dict that keeps nothing."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
 class HiddenHooks:
     """The hooks of a tensor, which torch alone finds."""
 
@@ -180,7 +187,7 @@ WAYS: dict[str, list[Take]] = {
     "torch.Tensor._backward_hooks": [
         lambda monkeypatch: monkeypatch.setattr(torch.Tensor, "_backward_hooks", HiddenHooks(), raising=False),
         # dropped without a word
-        lambda monkeypatch: monkeypatch.setattr(autograd_nodes, "OrderedDict", lambda hooks: OrderedDict()),
+        lambda monkeypatch: monkeypatch.setattr(autograd_nodes, "OrderedDict", Forgetful),
     ],
     "torch.FloatTensor": [gone(torch, "FloatTensor"), gives(torch, "FloatTensor", list)],
     "libtorch's aoti_torch_get_data_ptr": [
@@ -188,6 +195,10 @@ WAYS: dict[str, list[Take]] = {
         exported_as(EntryPoint.DATA, "gone"),
         exported_as(EntryPoint.LENGTH, "aoti_torch_get_dim"),
         exported_as(EntryPoint.CONTIGUOUS, "aoti_torch_get_layout"),
+    ],
+    "torch._C._is_any_autocast_enabled": [
+        gone(torch._C, "_is_any_autocast_enabled"),
+        gives(torch._C, "_is_any_autocast_enabled", lambda: False),
     ],
     "torch._C._dynamo.eval_frame.get_eval_frame_callback": [
         gone(torch._C._dynamo.eval_frame, "get_eval_frame_callback"),

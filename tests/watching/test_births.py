@@ -245,6 +245,91 @@ def test_random_numbers_are_looked_at_where_the_mode_changes() -> None:
     assert kept == [True] * 3 + [False] * 3 + [True] * 3
 
 
+class Turning(nn.Module):
+    """An operation and two layers; once it is broken, the square root of what may be below 0 too."""
+
+    def __init__(self, operation: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+        super().__init__()
+        self.first, self.last, self.operation, self.broken = nn.Linear(4, 4), nn.Linear(4, 2), operation, False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = self.last(self.first(self.operation(inputs)))
+        return outputs.sqrt() if self.broken else outputs
+
+
+def told_of_beginnings(births: Births, model: nn.Module, passes: int) -> list[bool]:
+    """Make passes that are finite, and return after which of them the beginning of the next one is heard."""
+    heard = []
+    for _ in range(passes):
+        loss = model(torch.randn(3, 4)).sum()
+        assert births.before_backward([loss]) is None
+        loss.backward()
+        births.clear()
+        heard.append(any(type(hook).__module__.startswith("gradstudio") for hook in model._forward_pre_hooks.values()))
+    return heard
+
+
+def found_in_the_next(births: Births, model: Turning) -> Provenance | None:
+    model.broken = True
+    return births.before_backward([model(torch.randn(30, 4)).sum()])
+
+
+def test_of_passes_that_change_nothing_the_ends_alone_are_heard() -> None:
+    model = Turning()
+    births = Births(model)
+    heard = told_of_beginnings(births, model, 40)
+    assert [number for number, each in enumerate(heard, 1) if each] == [1, 2, 31]
+    found = found_in_the_next(births, model)
+    assert found is not None and found.operation == "aten.sqrt.default", births.unknown
+
+
+def test_a_pass_that_changes_its_input_is_heard_from_its_beginning() -> None:
+    model = Turning(lambda inputs: inputs.sub_(1))
+    births = Births(model)
+    assert all(told_of_beginnings(births, model, 40))
+    assert found_in_the_next(births, model) is None and "changed in place" in births.unknown
+
+
+def test_a_hook_of_the_script_before_each_pass_is_called_once_when_it_is_made_again() -> None:
+    model = Turning()
+    births = Births(model)
+    assert not told_of_beginnings(births, model, 10)[-1]
+    model.register_forward_pre_hook(lambda _, inputs: (inputs[0] + 3,))
+    assert all(told_of_beginnings(births, model, 60)[32:])
+    found = found_in_the_next(births, model)
+    assert found is not None and found.operation == "aten.sqrt.default", births.unknown
+
+
+def test_a_model_that_calls_itself_is_heard_from_the_beginning_of_each_pass() -> None:
+    class Calling(Turning):
+        def forward(self, inputs: Tensor, again: bool = True) -> Tensor:
+            return self(-inputs, again=False) if again else super().forward(inputs)
+
+    model = Calling()
+    births = Births(model)
+    assert all(told_of_beginnings(births, model, 40))
+    assert found_in_the_next(births, model) is not None, births.unknown
+
+
+def test_the_first_pass_in_training_mode_is_heard_from_its_beginning() -> None:
+    model = Turning(nn.Dropout(0.5)).eval()
+    births = Births(model)
+    assert all(told_of_beginnings(births, model, 10))
+    found = found_in_the_next(births, model.train())
+    assert found is not None and found.operation == "aten.sqrt.default", births.unknown
+
+
+def test_a_model_is_heard_on_once_it_is_compiled_in_place() -> None:
+    model = Turning()
+    births = Births(model)
+    assert not told_of_beginnings(births, model, 10)[-1]
+    model.compile(backend="eager")
+    births.attach()
+    told_of_beginnings(births, model, 40)
+    found = found_in_the_next(births, model)
+    assert found is not None and found.operation == "aten.sqrt.default", births.unknown
+
+
 @pytest.mark.parametrize("told_by", ["an attribute", "a buffer", "random", "numpy"])
 def test_a_pass_is_made_again_with_what_it_has_changed_itself(told_by: str) -> None:
     model = Counting(told_by)

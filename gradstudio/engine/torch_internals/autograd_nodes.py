@@ -36,7 +36,8 @@ def _find_hook_dict() -> Callable[[Tensor, Callable[[Tensor], None]], None]:
         if tensor._backward_hooks is not None or node is None or type(tensor) is not Tensor:
             tensor.register_hook(hook)  # the script may have hooks of its own
             return
-        hooks: Any = OrderedDict({hook: hook})  # those of torch have numbers for keys
+        hooks: Any = OrderedDict()
+        hooks[hook] = hook  # those of torch have numbers for keys
         tensor._backward_hooks = hooks
         node._register_hook_dict(tensor)
 

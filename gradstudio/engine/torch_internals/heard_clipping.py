@@ -37,6 +37,25 @@ CLIPPING = Internal(
 )  # fmt: skip
 
 
+def _find_any_autocast() -> Callable[[], bool]:
+    any_enabled = torch._C._is_any_autocast_enabled
+    check(not any_enabled())
+    for device in ("cpu", "cuda"):
+        before = torch.is_autocast_enabled(device)
+        torch.set_autocast_enabled(device, True)
+        try:
+            check(any_enabled())
+        finally:
+            torch.set_autocast_enabled(device, before)
+    check(not any_enabled())
+    return any_enabled
+
+
+ANY_AUTOCAST = Internal(
+    "torch._C._is_any_autocast_enabled", "A watched step takes longer", "the figures are the same", _find_any_autocast
+)
+
+
 def hear_clipping(
     hear: Callable[[str, float, Sequence[Tensor], Sequence[Tensor]], None], afterwards: Callable[[], None]
 ) -> Callable[[], None] | None:
@@ -76,6 +95,11 @@ def hear_clipping(
     for name, (own, _) in ours.items():
         setattr(module, name, own)
     return undo
+
+
+def autocast_asker() -> Callable[[], bool]:
+    """Return a function that tells whether autocast may be on in this thread, for whatever device."""
+    return ANY_AUTOCAST.get() or (lambda: True)
 
 
 def autocast_format(autocast: Any) -> torch.dtype | None:

@@ -37,6 +37,7 @@ def try_parts_of_a_watch() -> None:
     for part in (
         autograd_nodes.NODE_AT_WORK,
         autograd_nodes.HOOK_DICT,
+        heard_clipping.ANY_AUTOCAST,
         entry_points.FLOAT_TYPE,
         entry_points.ENTRY_POINTS,
         seen_operations.SEEING,
