@@ -75,18 +75,21 @@ class _Compiler(NamedTuple):
 
 
 _compiler: _Compiler | None = None
+_NONE = id(None)
+_backends: dict[int, Any] = {_NONE: None}  # of torch's compiler: nothing else stands in it while nothing is compiled
 
 
 def leave_uncompiled(*_: Any, **__: Any) -> None:
     """Keep torch's compiler away from all that is guarded: a script may compile a whole step. To ask for that imports
     the compiler, so it waits for a script that does."""
-    global _compiler
+    global _compiler, _backends
     if _compiler is None:
         import torch  # only here: the command that begins a script does without
 
-        from gradstudio.engine.torch_internals.compiled_frames import looker
+        from gradstudio.engine.torch_internals.compiled_frames import backends, looker
 
         _compiler = _Compiler(torch.compiler.is_dynamo_compiling, looker(), torch.compiler.disable(_called))
+        _backends = backends()
 
 
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -100,7 +103,9 @@ def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Ca
             if _forks != of_this_process or (_replaying and threading.get_ident() in _replaying):
                 return None
             try:
-                if _compiler is None or not (_compiler.reads() or _compiler.looker() is not None):
+                if (len(_backends) == 1 and _NONE in _backends) or _compiler is None:  # as nearly always
+                    return function(*arguments, **named)
+                if not (_compiler.reads() or _compiler.looker() is not None):
                     return function(*arguments, **named)
                 return _compiler.call_without(function, arguments, named)
             except Stop as stop:

@@ -200,6 +200,10 @@ WAYS: dict[str, list[Take]] = {
         gone(torch._C, "_is_any_autocast_enabled"),
         gives(torch._C, "_is_any_autocast_enabled", lambda: False),
     ],
+    "torch._dynamo.eval_frame.cached_backends": [
+        gone(torch._dynamo.eval_frame, "cached_backends"),
+        gives(torch._dynamo.eval_frame, "cached_backends", OrderedDict()),
+    ],
     "torch._C._dynamo.eval_frame.get_eval_frame_callback": [
         gone(torch._C._dynamo.eval_frame, "get_eval_frame_callback"),
         gives(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None),

@@ -1,9 +1,11 @@
-"""Whether torch's compiler looks at what this thread calls."""
+"""Whether torch's compiler looks at what this thread calls, and whether anything is to be compiled at all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from gradstudio.engine.torch_internals.internal import Internal, check
 
@@ -20,12 +22,36 @@ def _find_looker() -> Callable[[], Any]:
     return eval_frame.get_eval_frame_callback
 
 
+def _find_backends() -> dict[int, Any]:
+    from torch._dynamo import eval_frame
+
+    found = eval_frame.cached_backends
+    check(type(found) is dict and "cached_backends" in eval_frame._TorchDynamoContext.__init__.__code__.co_names)
+    torch.compiler.disable(lambda: None)
+    check(found.get(id(None), found) is None)
+    return found
+
+
 LOOKER = Internal(
     "torch._C._dynamo.eval_frame.get_eval_frame_callback",
     "A watched step takes longer where torch's compiler is loaded",
     "the figures are the same",
     _find_looker,
 )
+
+
+BACKENDS = Internal(
+    "torch._dynamo.eval_frame.cached_backends",
+    "A watched step takes longer where torch's compiler is loaded",
+    "the figures are the same",
+    _find_backends,
+)
+
+
+def backends() -> dict[int, Any]:
+    """Return the table of what compiles for torch's compiler, by ids. Nothing is compiled while its only entry is None,
+    which stands for what is to be left as it is. Always empty where torch keeps it elsewhere."""
+    return BACKENDS.get() or {}
 
 
 def looker() -> Callable[[], Any]:
