@@ -386,7 +386,8 @@ class Observer:
         if (self._rows + self._every) % (self._every * LOOK_EVERY) == 0:  # the rules look at the row of this step
             self._look_for_unused(self._marks)
         self.scale = roots.scale
-        self._losses += loss_of(roots) if is_known(self._losses) else 0.0
+        if self._losses == self._losses or is_known(self._losses):
+            self._losses += loss_of(roots)
         self._is_passed_by = bool(self._rows % self._every) and self._optimizer() is not None and roots.scale == 1
         if self._is_passed_by:
             self._gradient = self.parameters.glance_at_gradient()
@@ -395,10 +396,10 @@ class Observer:
             self._gradient = self.parameters.measure_gradient(roots.scale)
         self._used = None
         self._zero_marks = [] if self._gradient is None or self._gradient.norm else self.parameters.marks()
-        if self._is_broken:
-            self._weights_of_pass = self.parameters.weight_marks()
-        elif self._gradient is not None and not self._gradient.nonfinite:
+        if self._gradient is not None and not self._gradient.nonfinite and not loss_broke(self._losses):
             self.births.all_finite()
+        elif self._is_broken:
+            self._weights_of_pass = self.parameters.weight_marks()
         if self._optimizer() is None:
             self.parameters.keep_weights()
         return True

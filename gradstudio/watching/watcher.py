@@ -290,8 +290,9 @@ class Watcher:
     def take(self, observer: Observer, made: MeasuredStep) -> bool:
         """Record a step. Return whether the run has diverged. Of the steps that a loss scaler skips, the first is told
         in full."""
-        spared = self._running[observer].spared
-        found = self._record(observer, made)
+        found = self._running[observer]
+        spared = found.spared
+        self._record(found, observer, made)
         if self.on_nonfinite == "ignore":
             return found.has_diverged
         if found.spared and not spared:
@@ -308,11 +309,11 @@ class Watcher:
 
     def stopped_short(self, observer: Observer, step: int, row: Row | None) -> None:
         """Hear that the script ended after a forward pass that is not finite. It cannot be stopped any more."""
+        found = self._running[observer]
         if row is None:
-            found = self._running[observer]
             found.keep_birth()
         else:
-            found = self._record(observer, row)
+            self._record(found, observer, row)
         before = found.run.first_nonfinite_step if found.run is not None else None
         if self.on_nonfinite != "ignore" and before in (None, step):
             act(self._lines(found, step, row), "explain", say)
@@ -332,8 +333,7 @@ class Watcher:
         for found in runs if len(runs) == 2 else ():
             found.plays_against()
 
-    def _record(self, observer: Observer, made: MeasuredStep | Row) -> WatchedRun:
-        found = self._running[observer]
+    def _record(self, found: WatchedRun, observer: Observer, made: MeasuredStep | Row) -> None:
         if not found.has_begun:
             row = made if isinstance(made, Row) else made.row()
             with self._naming:
@@ -341,7 +341,6 @@ class Watcher:
                 self.runs.append(found)
             self._writer.follow(begun, hear=found.remote.hear, gather=found.gather)
         found.take(made)
-        return found
 
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None:
         self._running[observer].explain(provenance, unknown)
