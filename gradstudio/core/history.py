@@ -30,9 +30,7 @@ OLDER = (13, 17)  # numbers of columns that rows of older versions have
 _COLUMN = {name: index for index, name in enumerate(COLUMNS)}
 _LAYER_METRIC = {name: index for index, name in enumerate(LAYER_METRICS)}
 _COLUMNS_OF = attrgetter(*COLUMNS)
-
-
-_NO_STEPS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)
+_NO_STEPS, _NO_VALUES = np.empty(0, np.int64), np.empty(0)  # of a column that nobody measured
 
 
 class Layer(NamedTuple):

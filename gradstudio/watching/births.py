@@ -48,7 +48,6 @@ class Births:
         self.unknown = ""
         self.mark = f"gradstudio {id(self)}"  # of a node of autograd's graph that gives an output of a model
         self._begun: list[KeptPass] = []  # of forward passes within forward passes
-        self._nests = False  # whether there were such
         self._back: dict[KeptPass, None] = {}  # in the order in which gradients came back
         self._roots: list[Any] = []  # nodes of autograd's graph from which backward passes began
         self._finite = 0, 0  # passes of this step, and roots, of which it is known that all came back finite
@@ -285,30 +284,28 @@ class Births:
     def _begin(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any) -> None:
         if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return  # a replay, an evaluation, or a checkpoint that is computed again
+        if self._heard:
+            self._hear_back()
         autocast = autocast_now() if self._may_be_cast() else NO_AUTOCAST
         kept = KeptPass(of, inputs, named_inputs, module.training, of.states.before(module), autocast)
-        self._follow(kept)
-        self._nests = self._nests or bool(self._begun)
+        if self._latest is not None:
+            if not self._begun and not self._is_given(kept, self._latest[0]):
+                self._look_back()
+            self._latest = None
         self._begun.append(kept)
 
-    def _end(self, of: HookedModule, module: nn.Module, inputs: Any, named_inputs: Any, outputs: Any) -> None:
-        if self._busy or not torch.is_grad_enabled() or self._node_at_work() is not None:
+    def _end(self, of: HookedModule, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if self._busy or not self._begun or not torch.is_grad_enabled() or self._node_at_work() is not None:
             return
-        states = of.states
-        if of.tells_of_beginnings:
-            kept = self._begun_of(of)
-            if kept is None:
+        kept = self._begun.pop()
+        while kept.of is not of:  # of a pass that ended with an exception
+            if not self._begun:
                 return
-            if kept.state is not PLAIN_STATE:
-                states.after(module, kept.state)
-            look = states.look_at_next or self._nests or len(self._models) > 1 or kept.inputs_changed
-        else:
-            autocast = autocast_now() if self._may_be_cast() else NO_AUTOCAST
-            kept = KeptPass(of, inputs, named_inputs, module.training, PLAIN_STATE, autocast)
-            self._follow(kept)
-            look = states.passed(kept.training)
-        if look is not of.tells_of_beginnings:
-            of.tell_of_beginnings(look)
+            kept = self._begun.pop()
+        if len(of.either) > 1 and not any(each.of in of.either for each in self._begun):
+            self._choose(of)
+        if kept.state is not PLAIN_STATE:
+            of.states.after(module, kept.state)
         given = (outputs,) if isinstance(outputs, Tensor) else tensors_of(outputs)
         for tensor in given:
             node: Any = tensor.grad_fn  # held, as torch makes it anew for each who asks
@@ -320,25 +317,6 @@ class Births:
                 self._hear_gradient(tensor, keep)
                 node.metadata[self.mark] = kept
         self._latest = kept, module
-
-    def _begun_of(self, of: HookedModule) -> KeptPass | None:
-        """Return the pass of a module that has begun last; None where its beginning was not heard."""
-        while self._begun:
-            kept = self._begun.pop()
-            if kept.of is of:  # else one that ended with an exception
-                if len(of.either) > 1 and not any(each.of in of.either for each in self._begun):
-                    self._choose(of)
-                return kept
-        return None
-
-    def _follow(self, kept: KeptPass) -> None:
-        """Hear of a pass that follows the latest one."""
-        if self._heard:
-            self._hear_back()
-        if self._latest is not None:
-            if not self._begun and not self._is_given(kept, self._latest[0]):
-                self._look_back()
-            self._latest = None
 
     def _choose(self, called: HookedModule) -> None:
         """Hear the passes of this module alone, of those of which one is called as the whole."""
@@ -501,7 +479,8 @@ def _all_finite(tensors: Sequence[Tensor | None]) -> bool:
 
 @unserializable_hook  # else torch warns where an output is saved
 class _Keeper(partial):  # pyright: ignore[reportMissingTypeArgument]
-    """The hook of an output. The graph holds it, so a pass without a backward pass is forgotten."""
+    """The hook of an output. The graph holds it, so a pass without a backward pass is forgotten. It is a
+    `partial`, as that is made without a call of Python's."""
 
     __slots__ = ()
 

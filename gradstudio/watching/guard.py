@@ -75,21 +75,37 @@ class _Compiler(NamedTuple):
 
 
 _compiler: _Compiler | None = None
+_compiles = False  # whether anything may have been compiled; it stays so
 _NONE = id(None)
-_backends: dict[int, Any] = {_NONE: None}  # of torch's compiler: nothing else stands in it while nothing is compiled
+_backends: dict[int, Any] = {_NONE: None}  # of torch's compiler: it has others too once something is to be compiled
 
 
 def leave_uncompiled(*_: Any, **__: Any) -> None:
-    """Keep torch's compiler away from all that is guarded: a script may compile a whole step. To ask for that imports
-    the compiler, so it waits for a script that does."""
-    global _compiler, _backends
+    """Keep torch's compiler away from all that is guarded: a script is about to compile something, perhaps a whole
+    step. To ask for that imports the compiler, so it waits for a script that does."""
+    global _compiles
+    _compiles = True
+    _load()
+
+
+def leave_uncompiled_from_now_on() -> None:
+    """Do the same where the compiler is loaded, as by any optimizer, once something is compiled."""
+    global _compiles, _backends
+    from gradstudio.engine.torch_internals.compiled_frames import backends
+
+    _backends = backends()
+    _compiles = _compiles or set(_backends) != {_NONE}  # empty: a script had it forget what was compiled
+    _load()
+
+
+def _load() -> None:
+    global _compiler
     if _compiler is None:
         import torch  # only here: the command that begins a script does without
 
-        from gradstudio.engine.torch_internals.compiled_frames import backends, looker
+        from gradstudio.engine.torch_internals.compiled_frames import looker
 
         _compiler = _Compiler(torch.compiler.is_dynamo_compiling, looker(), torch.compiler.disable(_called))
-        _backends = backends()
 
 
 def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -103,9 +119,8 @@ def guarded(give_up: Callable[[str], None]) -> Callable[[Callable[..., Any]], Ca
             if _forks != of_this_process or (_replaying and threading.get_ident() in _replaying):
                 return None
             try:
-                if (len(_backends) == 1 and _NONE in _backends) or _compiler is None:  # as nearly always
-                    return function(*arguments, **named)
-                if not (_compiler.reads() or _compiler.looker() is not None):
+                is_plain = not _compiles and len(_backends) == 1 and _NONE in _backends  # nearly always
+                if is_plain or _compiler is None or not (_compiler.reads() or _compiler.looker() is not None):
                     return function(*arguments, **named)
                 return _compiler.call_without(function, arguments, named)
             except Stop as stop:

@@ -386,7 +386,7 @@ class Observer:
         if (self._rows + self._every) % (self._every * LOOK_EVERY) == 0:  # the rules look at the row of this step
             self._look_for_unused(self._marks)
         self.scale = roots.scale
-        if self._losses == self._losses or is_known(self._losses):
+        if self._losses == self._losses or is_known(self._losses):  # a call less for all but NaN
             self._losses += loss_of(roots)
         self._is_passed_by = bool(self._rows % self._every) and self._optimizer() is not None and roots.scale == 1
         if self._is_passed_by:

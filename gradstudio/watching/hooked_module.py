@@ -22,22 +22,19 @@ _AROUND = {"OptimizedModule": "_orig_mod", "DistributedDataParallel": "module"}
 
 
 class HookedModule:
-    """Tells of each pass of a module. `states` keeps what its passes begin with. While `tells_of_beginnings` is False
-    it tells of their ends alone, which takes a step less time."""
+    """Tells of each pass of a module. `states` keeps what its passes begin with."""
 
     def __init__(
         self, module: nn.Module, begin: Callable[..., None], end: Callable[..., None], guard: Callable[[Any], Any]
     ) -> None:
         """`begin(self, module, inputs, named_inputs)` is called before each pass, and `end(self, module, inputs,
-        named_inputs, outputs)` after it; `guard` wraps a function that torch calls."""
+        outputs)` after it; `guard` wraps a function that torch calls."""
         self.states = PassStates()
-        self.tells_of_beginnings = True
         # The modules of which one is to be called as the whole, this one among them.
         self.either: list[HookedModule] = [self]
         self._module = weakref.ref(module)
         self._begin, self._end = guard(partial(begin, self)), guard(partial(end, self))
-        self._first_hook: Any = None  # in torch's hands, None where it is not on the module
-        self._last_hook: Any = None
+        self._hooks: list[Any] = []
         self._around: _CompiledCall | None = None
 
     @property
@@ -56,13 +53,13 @@ class HookedModule:
         module = self._module()
         if module is None or isinstance(module, torch.jit.ScriptModule):
             return
+        if not self._hooks:
+            self._hooks = [
+                # before those of the script, which are called again when the pass is made again
+                module.register_forward_pre_hook(_Hook(self._begin), prepend=True, with_kwargs=True),
+                module.register_forward_hook(_Hook(self._end)),
+            ]
         call = module_tables.compiled_call(module)
-        self.tells_of_beginnings |= call is not None
-        if self._first_hook is None and self.tells_of_beginnings:
-            hook = _Hook(self._begin)
-            self._first_hook = module.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
-        if self._last_hook is None:
-            self._last_hook = module.register_forward_hook(_Hook(self._end), with_kwargs=True)
         if call is not None and self._around not in _chain(call):
             self._around = _CompiledCall(self._begin, call, self._end, self._module)
             module_tables.set_compiled_call(module, self._around)
@@ -78,26 +75,9 @@ class HookedModule:
                 if other.call is ours:
                     other.call = ours.call
         self._around = None
-        self._drop_first_hook()
-        if self._last_hook is not None:
-            self._last_hook.remove()
-            self._last_hook = None
-
-    def tell_of_beginnings(self, wanted: bool) -> None:
-        """Tell of the beginning of each pass from here on, or not. They are told of in any case where another hook may
-        change what a pass is given."""
-        module = self._module()
-        if module is None or self._around is not None or module_tables.hooks_before(module) > 1:
-            wanted = True
-        if wanted is not self.tells_of_beginnings:
-            self.tells_of_beginnings = wanted
-            self._drop_first_hook()
-            self.attach()
-
-    def _drop_first_hook(self) -> None:
-        if self._first_hook is not None:
-            self._first_hook.remove()
-            self._first_hook = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
 
 class _CompiledCall:
@@ -119,7 +99,7 @@ class _CompiledCall:
             return self.call(*inputs, **named_inputs)
         self._begin(model, inputs, named_inputs)
         outputs = self.call(*inputs, **named_inputs)
-        self._end(model, inputs, named_inputs, outputs)
+        self._end(model, inputs, outputs)
         return outputs
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradstudio.engine.torch_internals import autograd_nodes, heard_clipping, module_tables
-from gradstudio.watching.guard import guarded, leave_uncompiled
+from gradstudio.watching.guard import guarded, leave_uncompiled, leave_uncompiled_from_now_on
 
 
 @dataclass(slots=True)
@@ -87,9 +87,8 @@ class Hooks:
         self._wrap(Optimizer, "__init__", None, self._after_making)
         self._wrap(nn.Module, "compile", None, self._after_compiling)
         if "torch._dynamo" in sys.modules:
-            leave_uncompiled()
-        else:
-            self._wrap(torch, "compile", leave_uncompiled, None)
+            leave_uncompiled_from_now_on()
+        self._wrap(torch, "compile", leave_uncompiled, None)
         # not `step` of a scheduler, whose warnings name the line that calls it
         self._wrap(LRScheduler, "__init__", None, self._after_making_schedule)
         # torch.jit would compile the hooks of a model, and fails on ours; a file that holds them is another file, which

@@ -42,7 +42,7 @@ class KeptPass:
         state: PassState,
         autocast: tuple[Autocast, ...],
     ) -> None:
-        """Keep a pass `of` a module that is about to be made, or was made and has not changed what it began with."""
+        """Keep a pass that is about to be made `of` a module."""
         self.of = of
         self.inputs, self.named_inputs = inputs, named_inputs
         self.training, self.state, self.autocast = training, state, autocast

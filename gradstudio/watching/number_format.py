@@ -32,7 +32,8 @@ class AutocastHeard:
     def passed(self, roots: Sequence[Tensor], device: str, *, first: bool) -> None:
         """Hear of a backward pass from these tensors, the first one of a step or a further one. Its graph is looked at
         where the format seems to have changed."""
-        found, self._entered = self._entered or (_autocast_now(device) if self._may_be_on() else None), None
+        may_be_on = device not in ("cpu", "cuda") or self._may_be_on()
+        found, self._entered = self._entered or (_autocast_now(device) if may_be_on else None), None
         if found is self.dtype:
             return
         if may_be_cast(roots):

@@ -90,18 +90,6 @@ class PassStates:
         self._is_plain = False  # whether the looks have found that a pass changes and draws nothing
         self._passes, self._training = 0, True
 
-    @property
-    def look_at_next(self) -> bool:
-        """Whether the beginning of the next pass is to be looked at: also after passes in evaluation mode, as a pass of
-        the training may draw what they did not."""
-        return not (self._is_plain and self._training) or (self._passes + 1) % LOOK_AGAIN == 0
-
-    def passed(self, training: bool) -> bool:
-        """Hear of a pass whose beginning was not looked at. Return whether that of the next one is to be."""
-        self._passes += 1
-        self._is_plain = training is self._training
-        return self.look_at_next
-
     def before(self, model: nn.Module) -> PassState:
         """Return the state in which a pass begins."""
         self._passes += 1
@@ -133,12 +121,14 @@ class PassStates:
         """Learn from one of the first passes what a pass changes, and from some of the others whether it draws."""
         if began.torch is not None and not self._torch:
             self._torch = not began.torch.is_now
-        if self._looks:
-            self._looks -= 1
-            with suppress(Exception):
-                self._note_changes(began.variables, {each: each.value for each in variables_of(model)})
-            self._python = self._python or random.getstate() != began.python
-            self._numpy = self._numpy or not all(map(np.array_equal, np.random.get_state(), began.numpy))
+            self._is_plain = self._is_plain and not self._torch
+        if not self._looks:
+            return
+        self._looks -= 1
+        with suppress(Exception):
+            self._note_changes(began.variables, {each: each.value for each in variables_of(model)})
+        self._python = self._python or random.getstate() != began.python
+        self._numpy = self._numpy or not all(map(np.array_equal, np.random.get_state(), began.numpy))
         if not self._looks:
             self._began = {}
             self._is_plain = not (self._changed or self._torch or self._python or self._numpy)

@@ -310,3 +310,18 @@ def test_nothing_is_called_in_a_process_that_was_forked_off(monkeypatch: pytest.
     assert called() == "here"
     monkeypatch.setattr(guard, "_forks", guard._forks + 1)
     assert called() is None
+
+
+def test_whether_anything_is_compiled_is_not_forgotten_with_what_was(watch: Watch, monkeypatch) -> None:
+    """Else torch's compiler reads the watch itself, and warns of what it finds."""
+    monkeypatch.setattr(guard, "_compiles", False)
+    model = small_net()
+    watch(model, SGD(model.parameters(), lr=0.1))
+    torch._dynamo.reset()
+    compiled = torch.compile(square_loss, backend="eager")
+    torch._dynamo.reset()
+    torch.compiler.disable(square_loss)
+    looked = []
+    monkeypatch.setattr(guard, "_compiler", guard._compiler._replace(reads=lambda: looked.append(1) or False))
+    compiled(model).backward()
+    assert looked

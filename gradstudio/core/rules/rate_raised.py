@@ -33,7 +33,7 @@ class RateRaised(Looking):
 
     def look(self, history: History, state: Progress) -> None:
         rates = history.column("lr", max(self._seen - 1, 0))
-        if self._since < 0 and rates.max() <= self.times * rates.min():  # as nearly always
+        if self._since < 0 and len(rates) and rates.max() <= self.times * rates.min():  # as nearly always
             self._seen = len(history)
             return
         with np.errstate(divide="ignore", invalid="ignore"):

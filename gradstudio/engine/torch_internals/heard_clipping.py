@@ -98,7 +98,7 @@ def hear_clipping(
 
 
 def autocast_asker() -> Callable[[], bool]:
-    """Return a function that tells whether autocast may be on in this thread, for whatever device."""
+    """Return a function that tells whether autocast may be on in this thread, for the CPU or CUDA."""
     return ANY_AUTOCAST.get() or (lambda: True)
 
 

@@ -51,12 +51,6 @@ def hooks_of(module: nn.Module) -> list[Callable[..., Any]]:
     return [*ours, *others]
 
 
-def hooks_before(module: nn.Module) -> int:
-    """Return how many hooks a module calls before its forward pass; 2 where torch keeps them elsewhere."""
-    tables = vars(module).get("_forward_pre_hooks"), getattr(nn.modules.module, "_global_forward_pre_hooks", None)
-    return sum(2 if table is None else len(table) for table in tables)
-
-
 def without_hooks(trace: TracebackType, following: TracebackType, is_ours: Callable[[Any], bool]) -> Any:
     """Return the instruction and the line at which `trace` would stand if the model that it calls had no hooks of ours;
     None where it is no such call. `following` is the entry after it, which would not be there."""
