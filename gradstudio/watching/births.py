@@ -349,7 +349,7 @@ class Births:
             if len(self._back) >= MOST_PASSES:
                 self._back.clear()
                 self.unknown = f"the step has more than {MOST_PASSES:,} forward passes"
-            elif not self.unknown or not self.unknown.startswith("the step has"):
+            elif not self.unknown.startswith("the step has"):
                 self._back[kept] = None
         self._heard.clear()
 

@@ -89,7 +89,7 @@ def leave_uncompiled(*_: Any, **__: Any) -> None:
 
 
 def leave_uncompiled_from_now_on() -> None:
-    """Do the same where the compiler is loaded, as by any optimizer, once something is compiled."""
+    """Do the same once something is compiled, where the compiler is loaded already, as any optimizer loads it."""
     global _compiles, _backends
     from gradstudio.engine.torch_internals.compiled_frames import backends
 

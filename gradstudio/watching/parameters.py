@@ -62,7 +62,6 @@ class Change(NamedTuple):
         return self.norm / self.weight_norm if self.weight_norm else float(ratio(self.norm, self.weight_norm))
 
 
-_made = tuple.__new__  # of a NamedTuple, whose own way is a function of Python's
 _NO_LAYERS = np.empty((len(LAYER_METRICS), 0), np.float32)
 NOT_MEASURED = Change(UNKNOWN, UNKNOWN, UNKNOWN)
 
@@ -151,7 +150,7 @@ class Parameters:
         """Measure the gradients, which carry the factor `scale`, as if they did not."""
         layers = self._layers.take()
         norm, broken = self._measure(self._gradients(self._look(GRADIENTS)), self.sizes, scale, layers)
-        return _made(Gradient, (norm, broken, layers))
+        return Gradient(norm, broken, layers)
 
     def glance_at_gradient(self) -> Gradient:
         """Return the norm of gradients that are finite, and nothing of their layers; others are measured in full."""
@@ -188,7 +187,7 @@ class Parameters:
             layers[1:3] = UNKNOWN
             return NOT_MEASURED
         if self._are_there(seen):
-            found = _made(Change, self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
+            found = Change(*self._change(self._before, weights, gradients, self._starts, self.sizes, layers))
             if found.along_gradient or not found.norm or not scattered.all_zero(gradients, self.sizes):
                 return found  # else the script has set the gradients to 0 within the update
         else:

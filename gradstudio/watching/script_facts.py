@@ -41,7 +41,7 @@ def rate_of(group: Mapping[str, Any]) -> float:
     """Return the learning rate of a group of parameters; UNKNOWN where that is no number, as where an optimizer finds
     its own."""
     rate = group.get("lr")
-    if type(rate) is float:
+    if type(rate) is float:  # mostly
         return rate
     if isinstance(rate, Tensor) and rate.numel() != 1:
         return UNKNOWN
