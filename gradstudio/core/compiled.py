@@ -52,8 +52,8 @@ class Compiled:
         return self._code
 
     def unchecked(self) -> Callable[..., Any]:
-        """Return the machine code itself, which takes two thirds of the time to call and trusts that its arguments are of
-        the types of the signature."""
+        """Return the machine code itself, which takes two thirds of the time to call and trusts that its arguments are
+        of the types of the signature."""
         return next(iter(self.compile().overloads.values())).entry_point
 
     def _drop_kept_code(self) -> None:
