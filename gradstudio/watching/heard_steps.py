@@ -383,8 +383,6 @@ class Observer:
             return self._ready
         self.autocast.passed(roots.tensors, self._device, first=not self.micro_batches)
         self.micro_batches += 1
-        if (self._rows + self._every) % (self._every * LOOK_EVERY) == 0:  # the rules look at the row of this step
-            self._look_for_unused(self._marks)
         self.scale = roots.scale
         if self._losses == self._losses or is_known(self._losses):  # a call less for all but NaN
             self._losses += loss_of(roots)
@@ -394,6 +392,8 @@ class Observer:
             self._is_passed_by = not self._gradient.nonfinite and not loss_broke(self._losses)
         if not self._is_passed_by:
             self._gradient = self.parameters.measure_gradient(roots.scale)
+        if (self._rows + self._every) % (self._every * LOOK_EVERY) == 0:  # the rules look at the row of this step
+            self._look_for_unused(self._marks)
         self._used = None
         self._zero_marks = [] if self._gradient is None or self._gradient.norm else self.parameters.marks()
         if self._gradient is not None and not self._gradient.nonfinite and not loss_broke(self._losses):
@@ -406,8 +406,7 @@ class Observer:
 
     def _look_for_unused(self, before: list[int]) -> None:
         """Keep which gradients a backward pass has left as they were. `before` are their marks before it."""
-        pairs = enumerate(zip(before, self.parameters.marks(), strict=True))
-        untouched = {place for place, (was, now) in pairs if was == now}
+        untouched = self.parameters.unmoved(before)
         self._untouched = untouched if self._untouched is None else self._untouched & untouched
 
     def clipped(self, kind: str, limit: float) -> None:

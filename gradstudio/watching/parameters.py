@@ -136,6 +136,16 @@ class Parameters:
             for tensor, mark in zip(self.tensors, marks, strict=True)
         )
 
+    def unmoved(self, marks: list[int]) -> set[int]:
+        """Return the places of the gradients that torch has not written to since these marks were read. The gradients
+        have just been measured."""
+        if marks is self._no_marks and self._asked is not None:
+            there = self._at["gradient"][1]
+            if there is self._asked.gradients_at and there.all():
+                return set()
+        pairs = enumerate(zip(marks, self.marks(), strict=True))
+        return {place for place, (before, now) in pairs if before == now}
+
     def have_no_gradients(self) -> bool:
         """Return whether no parameter has a gradient."""
         return self.marks() is self._no_marks
