@@ -17,7 +17,12 @@ from gradstudio.core.compiled import compiled
 # The relative error of a norm is about 1e-8, and to convert each entry to 64 bits takes up to twice as long. Only loops
 # over the whole of a slice become vector instructions: with bounds of their own they take eight times as long.
 _BLOCK = 1024
-_LEAST = np.float32(2.0**-80)  # sum of squares of a block below which some may have been too small for 32 bits
+# What is squared is multiplied by this first: of gradients around 1e-20, which vanish and are watched for that, the
+# squares would be subnormal numbers, which take an Intel Xeon thirty times as long. Sums of entries of some 500 and
+# more are too large, and are added up in 64 bits.
+_UP = np.float32(2.0**50)
+_DOWN = 2.0**-100
+_LEAST = np.float32(2.0**-80)  # a sum below which some squares may have been too small for 32 bits
 _INFINITE = np.float32(np.inf)
 _ANY_ORDER = {"error_model": "numpy", "fastmath": {"reassoc", "contract"}}  # as Compiled has them
 
@@ -38,7 +43,7 @@ _float32_at, _int32_at = pointer_to(types.float32), pointer_to(types.int32)
 
 
 @register_jitable(**_ANY_ORDER)
-def _fits(found: np.float32) -> bool:
+def _fits(found: Any) -> Any:
     """Return whether a sum in 32 bits is neither too small nor too large for them."""
     return _LEAST <= abs(found) < _INFINITE
 
@@ -48,8 +53,9 @@ def _squares(block: np.ndarray) -> float:
     """Return the sum of the squares of a block."""
     squares = np.float32(0)
     for index in range(block.size):
-        squares += block[index] * block[index]
-    return np.float64(squares) if _fits(squares) else _wide_squares(block)
+        entry = block[index] * _UP
+        squares += entry * entry
+    return np.float64(squares) * _DOWN if _fits(squares) else _wide_squares(block)
 
 
 @register_jitable(**_ANY_ORDER)
@@ -67,11 +73,12 @@ def _squares_most_zeros(block: np.ndarray, all_bits: np.ndarray) -> tuple[float,
     how many entries are 0. `all_bits` are the entries as whole numbers."""
     squares, most, zeros = np.float32(0), np.int32(0), np.int32(0)
     for index in range(block.size):  # in 32 bits throughout, which is three times as fast (kernels.py)
-        squares += block[index] * block[index]
+        entry = block[index] * _UP
+        squares += entry * entry
         bits = np.int32(all_bits[index] & np.int32(0x7FFFFFFF))
         most = bits if bits > most else most
         zeros = np.int32(zeros + np.int32(bits == 0))
-    return np.float64(squares) if _fits(squares) else _wide_squares(block), most, zeros
+    return np.float64(squares) * _DOWN if _fits(squares) else _wide_squares(block), most, zeros
 
 
 @register_jitable(**_ANY_ORDER)
@@ -79,13 +86,13 @@ def _squares_of_change(old: np.ndarray, new: np.ndarray, along: np.ndarray) -> t
     """Return the sums of the squares of `old` and of new - old, and the inner product of new - old with `along`."""
     squares, changes, product = np.float32(0), np.float32(0), np.float32(0)
     for index in range(old.size):
-        difference = new[index] - old[index]
+        difference = (new[index] - old[index]) * _UP
         squares += old[index] * old[index]
         changes += difference * difference
-        product += difference * along[index]
+        product += difference * (along[index] * _UP)
     all_squares = np.float64(squares) if _fits(squares) else _wide_squares(old)
     if _fits(changes) and _fits(product):
-        return all_squares, np.float64(changes), np.float64(product)
+        return all_squares, np.float64(changes) * _DOWN, np.float64(product) * _DOWN
     if product == 0:
         moved = np.int32(0)
         for index in range(old.size):
