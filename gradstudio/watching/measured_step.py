@@ -13,7 +13,7 @@ from gradstudio.core.unknown import UNKNOWN, is_known
 from gradstudio.engine.gauges.every_step import coefficient, cosine
 from gradstudio.watching.parameters import Change, Gradient
 
-ROUNDING = 1e-6  # relative difference of two norms that unscaling, or adding up in another order, can make
+ROUNDING = 1e-6  # relative difference of two norms that unscaling alone can make
 
 
 class MeasuredStep(NamedTuple):
@@ -54,7 +54,7 @@ class MeasuredStep(NamedTuple):
         """Return the columns of the step, in the order of COLUMNS as far as a script's step has them."""
         gradient, change, clipped = self.gradient, self.change, self.clipped_norm
         norm = gradient.norm
-        if abs(clipped - norm) <= ROUNDING * norm:
+        if self.clipping == "none" and abs(clipped - norm) <= ROUNDING * norm:
             clipped = norm
         coef = coefficient(norm, clipped) if is_known(clipped) else UNKNOWN
         no_cosine = self.by_hand or not is_known(change.along_gradient)

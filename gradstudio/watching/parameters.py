@@ -139,10 +139,9 @@ class Parameters:
     def unmoved(self, marks: list[int]) -> set[int]:
         """Return the places of the gradients that torch has not written to since these marks were read. The gradients
         have just been measured."""
-        if marks is self._no_marks and self._asked is not None:
-            there = self._at["gradient"][1]
-            if there is self._asked.gradients_at and there.all():
-                return set()
+        at, asked = self._at["gradient"][1], self._asked
+        if marks is self._no_marks and asked is not None and at is asked.gradients_at and at.all():
+            return set()  # quickly, as mostly: there was none, and now there are all
         pairs = enumerate(zip(marks, self.marks(), strict=True))
         return {place for place, (before, now) in pairs if before == now}
 
