@@ -91,6 +91,23 @@ def test_a_nan_is_said_with_its_step() -> None:
     assert "from 2 to 1.5 at step 1" in state.text
 
 
+@pytest.mark.parametrize(
+    ("norms", "told"),
+    [
+        ([0.7, 0.6, 1.1, 0.8, 0.9], "In the 5 steps before it diverged the gradient norm was between 0.6 and 1.1."),
+        ([0.7, 0.5, 40.0, 6e9, 2e9], "In the 4 steps before it diverged the gradient norm went from 0.5 to 6e9."),
+        ([900.0, 0.7, 0.5], "In the 3 steps before it diverged the gradient norm was between 0.5 and 900."),
+        ([0.7], "In the 1 step before it diverged the gradient norm was 0.7."),
+    ],
+)
+def test_a_gradient_norm_is_said_to_have_grown_only_where_it_has(norms: list[float], told: str) -> None:
+    run = run_of([])
+    for step, norm in enumerate(norms):
+        RunWriter(run).record(row(step, 2.0, grad_norm=norm))
+    RunWriter(run).record(row(len(norms), math.nan))
+    assert describe(run).text.endswith(told)
+
+
 def test_an_infinite_loss_is_called_so() -> None:
     assert describe(run_of([2.0, math.inf])).headline == "Diverged: the loss is Inf at step 1"
 

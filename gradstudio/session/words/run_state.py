@@ -18,6 +18,7 @@ from gradstudio.session.running.worker import thread_of
 from gradstudio.session.words import names
 
 WINDOW = 300  # latest steps that the text tells of
+_GROWN = 10.0  # factor up to which a gradient norm rises and falls without anything growing
 
 Tone = Literal["idle", "busy", "good", "warning", "bad"]
 
@@ -187,10 +188,12 @@ def _before(run: Run, step: int) -> str:
         return text + " No gradient norm in the 50 steps before was finite."
     low = int(np.nanargmin(norms))
     grown = norms[low:][np.isfinite(norms[low:])].max()
-    return text + (
-        f" In the {plural(len(norms) - low, 'step', 'steps')} before it diverged the gradient norm went from "
-        f"{number(norms[low])} to {number(grown)}."
-    )
+    if grown > _GROWN * norms[low]:
+        before, told = len(norms) - low, f"went from {number(norms[low])} to {number(grown)}"
+    else:
+        least, most = number(norms[low]), number(norms[np.isfinite(norms)].max())
+        before, told = len(norms), f"was between {least} and {most}" if least != most else f"was {most}"
+    return text + f" In the {plural(before, 'step', 'steps')} before it diverged the gradient norm {told}."
 
 
 def _plan(run: Run) -> str:
