@@ -81,6 +81,11 @@ class Provenance:
         return given and (self.phase in ("data", "loss") or self.operation == "input")
 
     @property
+    def is_of_update(self) -> bool:
+        """True where the update itself made the value, and not one that was found in the weights later."""
+        return self.phase == "update" and bool(self.chain) and self.chain[0].produced
+
+    @property
     def short_name(self) -> str:
         """The operation without torch's namespace and overload: log of aten.log.default."""
         return self.operation.split(".")[1] if self.operation.count(".") else self.operation

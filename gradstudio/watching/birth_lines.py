@@ -21,10 +21,18 @@ _PHASES = {
     "update": "its weights before the step",
 }  # fmt: skip
 
+# Where no line of code is known; of an update there is one call.
+_UNSEEN = (
+    "not known; the module and the operation above name the place",
+    "where the script calls the optimizer's step",
+)
+
 
 def birth_lines(found: Provenance, step: int, row: Row | None = None) -> list[str]:
     """Return five lines: what is not finite, where it was born, why, the values that went in, the line of code."""
     batch = f", micro-batch {found.micro_batch + 1} of {found.micro_batches}" if found.micro_batches > 1 else ""
+    if found.is_of_update:
+        return _printed(f"step {step:,} left weights that are not finite{_what(row)}", *_birth(found))
     return _printed(f"step {step:,} is not finite{_what(row)}{batch}", *_birth(found))
 
 
@@ -45,7 +53,7 @@ def _birth(found: Provenance) -> tuple[str, ...]:
         f"  born in  {_where(found)}",
         f"  because  {found.cause}",
         f"  went in  {found.taken or 'not known'}",
-        f"  source   {found.source or 'not known; the module and the operation above name the place'}",
+        f"  source   {found.source or _UNSEEN[found.is_of_update]}",
     )
 
 
@@ -57,6 +65,8 @@ def _where(found: Provenance) -> str:
     """Return 'module 2, forward pass: addmm'."""
     if found.was_given:
         return f"what the {'model' if found.operation == 'input' else 'loss'} was given"
+    if found.is_of_update:
+        return f"the update of the optimizer: {found.operation}"
     of = found.chain[0].of if found.chain else ""
     derivative = f", the derivative of {_plain(of)}" if of and of != found.operation and _is_node(of) else ""
     in_loss_code = found.phase == "loss" or (found.phase == "backward" and _is_node(found.operation))

@@ -46,6 +46,12 @@ class MeasuredStep(NamedTuple):
         return self.skipped and math.isfinite(self.change.weight_norm)
 
     @property
+    def broke_weights(self) -> bool:
+        """Whether the update made NaN or Inf of finite weights."""
+        change = self.change
+        return not math.isfinite(change.norm) and is_known(change.norm) and math.isfinite(change.weight_norm)
+
+    @property
     def brings_news(self) -> bool:
         """Whether an event or a call is to be told of the step."""
         return self.skipped or self.loop is not None or self.went_nonfinite

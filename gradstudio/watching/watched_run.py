@@ -30,6 +30,7 @@ from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
 from gradstudio.watching.birth_lines import place_and_cause
+from gradstudio.watching.broken_update import born_in_update
 from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.passed_over import LONGEST, PassedOver
 from gradstudio.watching.remote import Remote
@@ -96,6 +97,8 @@ class WatchedRun:
         self.birth = self._birth = self._held_birth = _NO_BIRTH  # of the latest row, of the next one, of what is held
         self._held: list[MeasuredStep] = []
         self.news: MeasuredStep | Row | None = None  # row of which a birth is to be told now
+        self._suspect: MeasuredStep | None = None  # the latest step, where its update broke weights and nothing else
+        self.told_late: MeasuredStep | None = None  # the step that turned out to have done so once the next was made
         self._plays = False  # whether it was told that another training plays against it
         self._waiting: list[PassedOver] = []  # those before the first row
         self.has_begun = False
@@ -249,6 +252,9 @@ class WatchedRun:
         index, self._steps = self._steps, self._steps + 1
         broke = made.went_nonfinite
         self.news, self.birth, self._birth = None, self._birth, _NO_BIRTH
+        if self._suspect is not None and not broke:  # else the loss or the gradient tells of it
+            self._diverge_in_weights(self._suspect)
+        self._suspect = None
         if broke and not self.has_diverged and isinstance(made, MeasuredStep) and self._may_be_harmless(made):
             self._hold(made)
             return
@@ -259,6 +265,8 @@ class WatchedRun:
         if broke:
             self._keep(self.birth)
         self._rows.append(made)
+        if not broke and isinstance(made, MeasuredStep) and made.broke_weights:
+            self._suspect = made
         if broke or made.skipped or self._at_once or len(self._rows) >= self._most_waiting:
             before = self.has_diverged
             self._at_once = False
@@ -288,6 +296,20 @@ class WatchedRun:
         self._keep(self.birth)
         self._rows.extend(held)
         self.gather()
+
+    def _diverge_in_weights(self, made: MeasuredStep) -> None:
+        """Hear that an update broke weights of which the next loss shows nothing."""
+        if self.run is None or self.has_diverged:
+            return
+        observer = self.observer
+        name = type(observer.optimizer).__name__ if observer.optimizer is not None else ""
+        found = born_in_update(made, name, self._layers, observer.parameters.tensors)
+        if found is None:
+            return
+        self.birth, self.news, self.told_late = (found, ""), made, made
+        self.provenance = replace(found, step=len(self.run.history) - 1)
+        self._writer.explain(self.provenance)
+        self._writer.diverge_in_weights()
 
     def _let_pass(self) -> None:
         """Record the rows that are held as harmless: the training goes on."""
@@ -380,12 +402,15 @@ class WatchedRun:
 
     def end(self, status: Status, message: str) -> None:
         """Say how the run ended."""
+        self.news = None
         if self.run is None or self.run.over:
             return
         if self._held:
             self._diverge()
         elif self._birth[0] is not None:
             self.keep_birth()
+        elif self._suspect is not None:
+            self._diverge_in_weights(self._suspect)
         if status == "finished" and self.run.first_nonfinite_step is not None:
             status = "nonfinite"
         elif status == "finished" and self.remote.stopped:  # the script took the interruption, and tidied up

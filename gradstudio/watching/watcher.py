@@ -299,7 +299,7 @@ class Watcher:
             say("the loss scaler skipped that update, and the training goes on; later such steps are events of the run")
         if (row := found.news) is None:
             return found.has_diverged
-        was_held = row is not made  # and told then, if it was the first of its kind
+        was_held = row is not made and row is not found.told_late  # and told then, if it was the first of its kind
         if self.on_nonfinite == "raise" or (found.has_diverged and not was_held) or bool(found.spared) is was_held:
             try:
                 act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), self.on_nonfinite, say)
@@ -395,6 +395,8 @@ class Watcher:
         found = self._running.pop(observer, None)
         if found is not None:
             found.end(status, message)
+            if (row := found.news) is not None and self.on_nonfinite != "ignore":
+                act(self._lines(found, row.step, row if isinstance(row, Row) else row.row()), "explain", say)
         self._observers = [other for other in self._observers if other is not observer]
 
 

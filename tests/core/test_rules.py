@@ -250,6 +250,95 @@ def test_nonfinite_gradient_beside_a_finite_loss() -> None:
     assert "nonfinite_loss" not in found
 
 
+@pytest.mark.parametrize("ratio", [math.nan, math.inf])
+def test_an_update_that_breaks_weights_is_found_though_no_loss_shows_it(ratio: float) -> None:
+    """As Adam's with an eps of 0, in the rows of an embedding that no batch uses."""
+    calm = [row(step, 1.0, 1.0) for step in range(60)]
+    calm[30] = replace(calm[30], update_ratio=ratio)
+    calm[31:] = [replace(each, update_ratio=math.nan, weight_norm=math.nan) for each in calm[31:]]
+    finding = diagnose(calm)["nonfinite_weights"]
+    assert (finding.severity, finding.first_step, finding.last_step) == ("critical", 30, 30)
+    assert (
+        "In that step the loss was 1, the gradient norm was 1, the norm of the weights before it was 7"
+        in finding.evidence
+    )
+    assert "of finite weights and a finite gradient" in finding.meaning
+    assert bool(finding.remedies) == (ratio == math.inf)
+    by_hand = [*calm[:30], replace(calm[30], clipped_norm=math.nan)]
+    assert "no longer when the optimizer got it" in diagnose([*by_hand, *calm[31:]])["nonfinite_weights"].meaning
+
+
+def test_weights_of_0_and_updates_that_nobody_measured_are_not_broken() -> None:
+    rows = [replace(row(step, 1.0, 1.0), update_ratio=math.inf if step == 0 else UNKNOWN) for step in range(40)]
+    rows[0] = replace(rows[0], weight_norm=0.0)
+    assert "nonfinite_weights" not in diagnose(rows)
+
+
+def test_the_update_that_broke_weights_explains_the_loss_that_follows() -> None:
+    rows = [row(step, 1.0, 1.0) for step in range(30)]
+    rows[-1] = replace(rows[-1], update_ratio=math.nan)
+    rows.append(replace(row(30, math.nan, math.nan, nonfinite=(1, 1, 1, 1, 1)), weight_norm=math.nan))
+    (cause,) = cause_ranking.folded(diagnose(rows).values())
+    assert (cause.rule, cause.explains) == ("nonfinite_weights", ("nonfinite_loss",))
+
+
+def test_weights_that_were_not_finite_before_the_pass_are_no_value_too_large_for_fp16() -> None:
+    rows = [row(0, 1.0, 1.0), row(1, math.nan, math.nan, nonfinite=(1, 1, 1, 1, 1))]
+    found = diagnose([replace(each, settings=FP16) for each in rows])
+    assert "fp16_overflow" in found
+    held = Operation("update", "0", "0.weight", "", "float16", 1.0, 32, 0, 1.0, 32, 0)
+    born = Provenance(1, "update", "0", "0.weight", "0.weight holds 32 NaN", 0, 1, None, (), (held,))
+    assert "fp16_overflow" not in {finding.rule for finding in cause_ranking.ordered(found.values(), born)}
+
+
+def thrown_up(steps: int, after: float, ratio: float = 11.0) -> list[Row]:
+    """A loss of 2.3 before any update, and of 1000 and less after the first: in the end as much as `after`."""
+    losses = [2.3, *(after + 1000 * math.exp(-step / 4) for step in range(steps - 1))]
+    return [
+        replace(row(step, loss, 1.0), update_ratio=ratio if step == 0 else 1e-3) for step, loss in enumerate(losses)
+    ]
+
+
+def test_a_loss_that_the_first_update_threw_up_is_compared_with_the_one_before_it() -> None:
+    for after in (2.3, 30.0):
+        finding = diagnose(thrown_up(200, after))["update_ratio_high"]
+        assert (finding.severity, finding.title) == ("critical", cause_ranking.FIRST_UPDATE)
+        assert finding.remedies[0].startswith("optimizer.lr=")
+    told = diagnose(thrown_up(200, 2.3))["loss_not_decreasing"].evidence
+    assert told.startswith("The loss was 2.3 at step 0, and its median is 2.3 in the 50 up to step")
+    assert diagnose(thrown_up(20, 1e5))["update_ratio_high"].severity == "critical"  # a run of few steps
+    assert diagnose(thrown_up(200, 0.1))["update_ratio_high"].severity == "info"  # it learns
+
+
+def test_one_easy_batch_at_the_start_is_not_what_the_loss_is_compared_with() -> None:
+    rows = thrown_up(200, 4.0, ratio=1e-3)
+    rows[1:] = [replace(each, loss=8 * math.exp(-each.step / 100)) for each in rows[1:]]
+    assert {finding.severity for finding in diagnose(rows).values()} <= {"info"}
+
+
+def test_weight_decay_that_takes_away_what_the_first_update_made_is_no_cause_of_it() -> None:
+    made = {
+        rule: Finding(rule, "critical", title, first, 400, (), "", "", ())
+        for rule, title, first in (
+            ("update_ratio_high", cause_ranking.FIRST_UPDATE, 0),
+            ("weight_decay_high", "Weight decay too strong", 19),
+        )
+    }
+    (cause, _) = cause_ranking.ordered(made.values())
+    assert (cause.rule, cause.explains) == ("update_ratio_high", ("weight_decay_high",))
+    made["weight_decay_high"] = replace(made["weight_decay_high"], first_step=0)
+    assert cause_ranking.ordered(made.values())[0].rule == "weight_decay_high"
+
+
+def test_the_rows_after_the_last_look_are_looked_at_at_the_end() -> None:
+    history, diagnosis = History(LAYERS), Diagnosis(all_rules())
+    for made in thrown_up(8, 1e5):
+        history.append(made)
+        list(diagnosis.look(history))
+    assert [finding.rule for finding in diagnosis.look_at_the_rest(history)] == ["update_ratio_high"]
+    assert diagnosis.progress.count == 0  # it can go on as if nobody had looked
+
+
 def test_a_loss_that_nobody_saw_is_not_told_as_nan() -> None:
     broken = row(4, UNKNOWN, math.nan, nonfinite=(0, 0.1, 0, 0, 0))
     finding = diagnose([*(row(step, UNKNOWN, 1.0) for step in range(4)), broken])["nonfinite_gradient"]

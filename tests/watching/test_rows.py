@@ -22,6 +22,7 @@ from watching.conftest import columns, gradient_norm, near, norm, runs_of, small
 from gradstudio.core.history import COLUMNS, LAYER_METRICS, Row
 from gradstudio.core.unknown import is_known
 from gradstudio.session.record.ranked_findings import ranked
+from gradstudio.session.running.investigation import sentence
 from gradstudio.watching import births
 from gradstudio.watching.script_facts import settings_of
 from gradstudio.watching.watched import Watched
@@ -456,6 +457,33 @@ def test_a_nan_ends_the_script_where_that_was_asked_for(watch: Watch) -> None:
     (square_loss(model) * math.nan).backward()
     with pytest.raises(FloatingPointError, match="step 0 is not finite: loss NaN"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_an_update_that_breaks_weights_of_no_batch_is_told(
+    watch: Watch, capsys: pytest.CaptureFixture[str], steps: int
+) -> None:
+    """With an eps of 0 Adam divides 0 by 0 where there is no gradient. At the latest it is told at the end."""
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=0)
+    one = watch(model, optimizer)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randint(0, 5, (64,))).square().mean().backward()
+        optimizer.step()
+    assert int(model[0].weight.isnan().sum()) == 20
+    one.close()
+    (run,) = runs_of(one)
+    assert (run.status, run.first_nonfinite_step, len(run.history)) == ("nonfinite", 0, steps)
+    assert run.provenance is not None and (run.provenance.step, run.provenance.layers) == (0, ("0.weight",))
+    assert sentence(run.provenance) == (
+        "The first NaN was born in the update of step 0, in Adam: the update left 20 NaN in 0.weight."
+    )
+    (first, *_) = ranked(run)
+    assert first.rule == "nonfinite_weights" and "its gradient was finite" in first.remedies[0]
+    said = capsys.readouterr().err
+    assert said.count("step 0 left weights that are not finite: loss") == 1
+    assert "born in  the update of the optimizer: Adam" in said
 
 
 def test_a_row_that_another_thread_records_is_waited_for(watch: Watch) -> None:

@@ -26,7 +26,7 @@ ORDER = (
     "weight_decay_high", "momentum_high", "rate_raised", "saturated_activation", "dead_units",
     "clipping_always", "vanishing_gradient", "signal_lost",
     "update_ratio_high", "exploding_gradient",
-    "clipping_never", "nonfinite_loss", "nonfinite_gradient",
+    "clipping_never", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient",
     "updates_after_spike", "update_ratio_low", "loss_spike", "loss_oscillating", "loss_not_decreasing",
     "test_gap", "accuracy_lost", "nothing_learned", "unused_layers",
 )  # fmt: skip
@@ -36,7 +36,7 @@ _EXACT = (
     "accumulation_mismatch", "clip_on_scaled_gradients", "clip_without_effect", "loop_order", "fp16_overflow",
     "gradient_noise", "weight_decay_high", "momentum_high", "rate_raised",
     "updates_after_spike", "exploding_gradient", "nonfinite_loss",
-    "nonfinite_gradient", "loss_spike",
+    "nonfinite_gradient", "nonfinite_weights", "loss_spike",
 )  # fmt: skip
 _UNDEFINED = (
     "log", "div", "sqrt", "pow", "reciprocal", "norm", "cdist", "acos", "asin", "atanh", "erfinv",
@@ -61,7 +61,7 @@ _EXPLAINED_BY_NOTHING = ("unused_layers",)
 _OF_THE_LOSS = ("loss_spike", "loss_oscillating", "loss_not_decreasing")
 # They say only that a run does badly, and are the cause of nothing.
 _OF_THE_RUN = ("loss_not_decreasing", "test_gap", "accuracy_lost", "nothing_learned")
-_NOT_FINITE = ("nan_on_a_rank", "nonfinite_loss", "nonfinite_gradient")
+_NOT_FINITE = ("nan_on_a_rank", "nonfinite_weights", "nonfinite_loss", "nonfinite_gradient")
 _NEVER = math.inf
 
 
@@ -111,7 +111,11 @@ def ordered(findings: Iterable[Finding], provenance: Provenance | None = None) -
 def _is_refuted(finding: Finding, provenance: Provenance | None) -> bool:
     """Return whether a finding says that a value was too large for its number format, where the first NaN or Inf was
     given to the model or the loss, or made of values for which an operation is not defined."""
-    if finding.rule != "fp16_overflow" or provenance is None or provenance.step != finding.first_step:
+    if finding.rule != "fp16_overflow" or provenance is None:
+        return False
+    if provenance.phase == "update" and provenance.step <= finding.first_step:
+        return True  # the weights held it before the pass
+    if provenance.step != finding.first_step:
         return False
     return _came_with_data(provenance) or provenance.was_given or undefined_for(provenance)
 
@@ -169,12 +173,13 @@ def _died_of_depth(first: dict[str, int], found: dict[str, Finding]) -> bool:
 
 def _place_the_size_of_a_step(order: list[str], first: dict[str, int], found: dict[str, Finding]) -> None:
     """Move large updates and an explosion to before the units that they broke, and updates to before a gradient that
-    vanished long after them."""
+    vanished long after them. Weights that the first update made large are what weight decay takes away later."""
     units = min((first[rule] for rule in _UNITS if rule in first), default=_NEVER)
     vanishing = first.get("vanishing_gradient", _NEVER)
     updates, explosion = (first.get(rule, _NEVER) for rule in ("update_ratio_high", "exploding_gradient"))
     if updates < _NEVER and found["update_ratio_high"].title == FIRST_UPDATE:
-        _move(order, ["update_ratio_high"], before=_UNITS[0])
+        decay = first.get("weight_decay_high", _NEVER)
+        _move(order, ["update_ratio_high"], before="weight_decay_high" if updates < decay < _NEVER else _UNITS[0])
     elif explosion < units and explosion <= updates + LOOK_EVERY:  # the updates were large because the gradient was
         _move(order, ["update_ratio_high"], before="clipping_never")  # right behind the explosion
     elif updates < units < _NEVER:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.diagnosis.rule import Concluding, Rule
-from gradstudio.core.history import History
+from gradstudio.core.history import LOOK_EVERY, History
 
 
 class Diagnosis:
@@ -31,6 +31,18 @@ class Diagnosis:
                 finding = rule.conclude(history, self.progress, accuracy)
                 if finding is not None:
                     yield finding
+
+    def look_at_the_rest(self, history: History) -> Iterator[Finding]:
+        """Yield what rules that look now and then find in the rows since their last look, as no others follow.
+        Copies of them are asked: what they know is what they saw when a look was due."""
+        rest = history.before(len(history))
+        if rest.broken or not len(rest) % LOOK_EVERY:
+            return
+        rest.due = True
+        aside = self.copy()
+        for rule in aside.rules:
+            if not rule.every_row and (finding := rule.update(rest, aside.progress)) is not None:
+                yield finding
 
     def look(self, history: History) -> Iterator[Finding]:
         """Yield what the rules find in the history as it is after its latest row. Most rules look every LOOK_EVERY rows

@@ -47,8 +47,8 @@ class Finding:
 # Every rule by name, in the order of `makers` in core/rules. The names are here because presets need them, but
 # not numpy, which core/rules imports.
 NAMES = (
-    "nonfinite_loss", "nonfinite_gradient", "exploding_gradient", "vanishing_gradient", "loss_not_decreasing",
-    "loss_oscillating", "loss_spike",
+    "nonfinite_loss", "nonfinite_gradient", "nonfinite_weights", "exploding_gradient", "vanishing_gradient",
+    "loss_not_decreasing", "loss_oscillating", "loss_spike",
     "dead_units", "saturated_activation", "weight_decay_high", "momentum_high", "rate_raised", "update_ratio_high",
     "update_ratio_low", "updates_after_spike", "poor_initialization", "batch_norm_of_two", "gradient_noise",
     "clipping_always", "clipping_never",

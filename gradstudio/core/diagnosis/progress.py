@@ -27,6 +27,10 @@ RESTING = 0.98  # share of the loss of the steps before, above which it stands s
 WELL = 0.4  # share of the first loss, or 1 - WELL more accuracy, or an accuracy of twice WELL: no fault to look for
 RISEN = 0.15  # rise of the accuracy (0 to 1) with which it has learned, whatever the loss means
 MOVED = 0.03  # change of the accuracy that counts as one
+THROWN = 2.0  # times the first loss: where all that follow lie above it, a large first update threw the loss up
+FAR = 10.0  # the same
+LARGE = 0.1  # update / weights: a large one (update_ratio_high)
+SEEN = 3  # losses after the first, from which on it can be told
 
 
 @dataclass
@@ -43,6 +47,7 @@ class Progress:
     count: int = 0
     start: float = math.nan  # loss of the first steps
     start_steps: int = START  # whose median `start` is
+    threw_up: bool = False  # whether large updates threw the loss up at once; then `start` is that of step 0
     start_accuracy: float = math.nan
     recent: float = math.nan
     later: float = math.nan  # of the later half of the last 2 WINDOW steps, without the first steps of the run
@@ -82,10 +87,17 @@ class Progress:
 
     def course(self) -> str:
         """Return where the loss began and where it is, as a sentence."""
-        return (
-            f"The median loss was {number(self.start)} in the first {plural(self.start_steps, 'step', 'steps')}, and "
-            f"is {number(self.recent)} in the {min(WINDOW, self.count)} up to step {self.count - 1:,}."
-        )
+        latest = f"{number(self.recent)} in the {min(WINDOW, self.count)} up to step {self.count - 1:,}"
+        if self.threw_up:
+            return f"The loss was {number(self.start)} at step 0, and its median is {latest}."
+        steps = plural(self.start_steps, "step", "steps")
+        return f"The median loss was {number(self.start)} in the first {steps}, and is {latest}."
+
+    @property
+    def thrown(self) -> bool:
+        """True where large updates threw the loss up in the first steps, and it has not come back. Some healthy runs
+        begin so; of a run of few steps it is said only where the loss is far up."""
+        return self.threw_up and self.recent > (THROWN if self.known else FAR) * self.start
 
     @property
     def spread(self) -> float:
@@ -117,7 +129,7 @@ class Progress:
             return True
         if self.by_accuracy or (self.accuracy == self.accuracy and self.learned):
             return False
-        return self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known
+        return (self.recent > 2 * self.best and self.recent > 0.5 * self.start and self.known) or self.thrown
 
     @property
     def worse(self) -> bool:
@@ -199,12 +211,8 @@ class Progress:
     def _take(self, history: History, count: int) -> None:
         losses = history.column("loss", count - 2 * WINDOW, count)
         if count <= LOOK_EVERY or self.start != self.start:
-            finite = losses[:START][np.isfinite(losses[:START])]
-            self.start, self.start_steps = (
-                min(((median(part), len(part)) for part in (finite, finite[:3])), key=itemgetter(0))
-                if len(finite)  # some explode at once
-                else (math.nan, START)
-            )
+            self.threw_up = _threw_up(losses[:START], history.column("update_ratio", 0, START))
+            self.start, self.start_steps = _start(losses[: 1 if self.threw_up else START])
             self.start_accuracy = float(history.column("accuracy", 0, START).mean())
         recent = losses[-WINDOW:]
         ordered = np.sort(recent)  # NaN last
@@ -223,6 +231,22 @@ class Progress:
         self.accuracy = _mean(latest)
         self.scatter = float(latest.std()) / math.sqrt(size) if self.accuracy == self.accuracy else math.nan
         self.warming = history.value("lr", count - 1) > 1.001 * history.value("lr", max(count - WINDOW, 0))
+
+
+def _start(losses: np.ndarray) -> tuple[float, int]:
+    """Return what the loss was at first, and in how many steps: the lower median of all or of 3, as some explode at
+    once."""
+    finite = losses[np.isfinite(losses)]
+    if not len(finite):
+        return math.nan, START
+    return min(((median(part), len(part)) for part in (finite, finite[:3])), key=itemgetter(0))
+
+
+def _threw_up(losses: np.ndarray, ratios: np.ndarray) -> bool:
+    """Return whether large updates threw the loss up in the first steps, so that the loss before any update tells how
+    the run began. One low loss alone may be an easy batch."""
+    first, later = float(losses[0]), losses[1:][np.isfinite(losses[1:])]
+    return len(later) >= SEEN and 0 < THROWN * first < float(later.min()) and bool((ratios > LARGE).any())
 
 
 def _mean(values: np.ndarray) -> float:

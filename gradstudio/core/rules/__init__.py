@@ -28,7 +28,7 @@ from gradstudio.core.rules.loss_oscillating import LossOscillating
 from gradstudio.core.rules.loss_spike import LossSpike
 from gradstudio.core.rules.momentum_high import MomentumHigh
 from gradstudio.core.rules.nan_on_a_rank import NanOnARank
-from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss
+from gradstudio.core.rules.nonfinite import NonfiniteGradient, NonfiniteLoss, NonfiniteWeights
 from gradstudio.core.rules.nothing_learned import NothingLearned
 from gradstudio.core.rules.poor_initialization import PoorInitialization
 from gradstudio.core.rules.rank_ran_out import RankRanOut
@@ -53,8 +53,8 @@ from gradstudio.core.rules.weight_decay_high import WeightDecayHigh
 def makers() -> dict[str, Callable[..., Rule]]:
     """Return every rule by name, in the order of diagnosis.finding.NAMES."""
     made = (
-        NonfiniteLoss, NonfiniteGradient, ExplodingGradient, VanishingGradient, LossNotDecreasing, LossOscillating,
-        LossSpike, DeadUnits,
+        NonfiniteLoss, NonfiniteGradient, NonfiniteWeights, ExplodingGradient, VanishingGradient,
+        LossNotDecreasing, LossOscillating, LossSpike, DeadUnits,
         SaturatedActivation, WeightDecayHigh, MomentumHigh, RateRaised, UpdateRatioHigh, UpdateRatioLow,
         UpdatesAfterSpike, PoorInitialization, BatchNormOfTwo, GradientNoise, ClippingAlways, ClippingNever,
         Fp16Underflow, Fp16Overflow,

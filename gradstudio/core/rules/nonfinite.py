@@ -1,15 +1,18 @@
-"""NaN or Inf in the loss, or in a gradient that reached the weights while the loss was still finite."""
+"""NaN or Inf in the loss, in a gradient that reached the weights while the loss was still finite, or in weights that
+were made of a finite gradient."""
 
 from __future__ import annotations
 
 import math
 from typing import ClassVar
 
+import numpy as np
+
 from gradstudio.core.diagnosis.finding import Finding
 from gradstudio.core.diagnosis.progress import Progress
 from gradstudio.core.history import History, loss_broke
 from gradstudio.core.text import listed, number, plural
-from gradstudio.core.unknown import is_known
+from gradstudio.core.unknown import is_known, known
 
 
 class _FirstNonfinite:
@@ -41,9 +44,13 @@ class _FirstNonfinite:
     def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
         return self.remedies if step else tuple(remedy for remedy in self.remedies if remedy != "clipping.kind=norm")
 
+    def is_broken(self, history: History, step: int) -> np.ndarray:
+        """Return which layers are not finite, (layers,)."""
+        return history.layer_metric("nonfinite_share", step, step + 1)[0] > 0
+
     def _describe(self, history: History, step: int) -> Finding:
-        share = history.layer_metric("nonfinite_share", step, step + 1)[0]
-        layers = tuple(layer.name for layer, part in zip(history.layers, share, strict=True) if part > 0)
+        broken = self.is_broken(history, step)
+        layers = tuple(layer.name for layer, is_so in zip(history.layers, broken, strict=True) if is_so)
         return Finding(
             self.rule,
             "critical",
@@ -118,6 +125,62 @@ class NonfiniteGradient(_FirstNonfinite):
 
     def meaning_of(self, history: History, step: int) -> str:
         return self.meaning if is_known(history.value("loss", step)) else self.without_loss
+
+
+class NonfiniteWeights(_FirstNonfinite):
+    """Fires at the first update that made finite weights NaN or Inf though loss and gradient were finite, as with an
+    eps of 0. The loss of the next step need not show it: an embedding's row may be used by no batch."""
+
+    rule = "nonfinite_weights"
+    title = "The weights are not finite"
+    meaning = (
+        "The optimizer made them of finite weights and a finite gradient: by a division by 0, as with an eps of 0, by "
+        "a learning rate that is not finite, or because they are too large for their number format."
+    )
+    changed = (
+        "The gradient was finite after the backward pass, and no longer when the optimizer got it: what clips it, or "
+        "changes it otherwise, made it so."
+    )
+    remedies = ("clipping.kind=norm",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen = 0
+
+    def update(self, history: History, progress: Progress) -> Finding | None:
+        if self._finding is None and (history.due or history.broken):
+            ratios = history.column("update_ratio", self._seen)
+            for at in np.flatnonzero(~np.isfinite(ratios) & known(ratios)).tolist():
+                if self.fires(history, self._seen + at):
+                    self._finding = self._describe(history, self._seen + at)
+                    break
+            self._seen = len(history)
+        return self._finding
+
+    def is_broken(self, history: History, step: int) -> np.ndarray:
+        weights, ratios = (history.layer_metric(name, step, step + 1)[0] for name in ("weight_norm", "update_ratio"))
+        return ~np.isfinite(ratios) & (weights > 0)
+
+    def meaning_of(self, history: History, step: int) -> str:
+        reached = history.value("clipped_norm", step)
+        return self.changed if is_known(reached) and not math.isfinite(reached) else self.meaning
+
+    def remedies_of(self, history: History, step: int) -> tuple[str, ...]:
+        return self.remedies if history.value("update_ratio", step) == math.inf else ()
+
+    def fires(self, history: History, step: int) -> bool:
+        return 0 < history.value("weight_norm", step) < math.inf and not history.went_nonfinite_at(step)
+
+    def evidence(self, history: History, step: int) -> str:
+        row = history.row(step)
+        told = (
+            ("loss", f"the loss was {number(row['loss'])}"),
+            ("grad_norm", f"the gradient norm was {number(row['grad_norm'])}"),
+            ("weight_norm", f"the norm of the weights before it was {number(row['weight_norm'])}"),
+            ("lr", f"the learning rate was {number(row['lr'])}"),
+        )
+        given = listed([text for name, text in told if is_known(row[name])])
+        return f"The update of step {step:,} left NaN or Inf in the weights. In that step {given}."
 
 
 def _step_before(history: History, step: int) -> str:

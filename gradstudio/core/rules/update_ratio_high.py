@@ -97,7 +97,9 @@ class UpdateRatioHigh(Looking):
             if state.broken
             else "The run learns in spite of them."
             if state.well
-            else "Nothing shows that they did harm.",
+            else "Nothing shows that they did harm."
+            if state.known
+            else "After so few steps nothing shows yet whether they do harm.",
             self._remedies(history, bool(decayed)) if blamed else (),
             first=self._first, last=self._latest,
         )  # fmt: skip

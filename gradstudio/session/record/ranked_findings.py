@@ -41,7 +41,7 @@ def _with_remedies(finding: Finding, run: Run) -> Finding:
     variables = {name: facts[f"{name} variable"] for name in ("model", "optimizer") if f"{name} variable" in facts}
     lines = as_code((*loop, *_usable(found, run)), optimizer, scaled=scaled, variables=variables)
     if finding.rule.startswith("nonfinite") and run.provenance is not None:
-        before = run.provenance.step - 1
+        before = run.provenance.step - (0 if run.provenance.is_of_update else 1)
         gradient = run.history.value("clipped_norm", before) if 0 <= before < len(run.history) else UNKNOWN
         of_its_birth = of_birth(run.provenance, gradient, variables.get("optimizer", "optimizer"))
         lines = lines if of_its_birth is None else of_its_birth

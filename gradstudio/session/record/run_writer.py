@@ -103,6 +103,10 @@ class RunWriter:
         """Say how the run ended; the last thing that its worker does."""
         run = self.run
         self._values.update(message=message, accuracy=accuracy)
+        if run.watched is not None:  # others are judged by their accuracy at the end, or may go on
+            self.look()
+            for finding in run.rule_watch.diagnosis.look_at_the_rest(run.history):
+                self.find(finding)
         if status == "finished" and accuracy is not None and len(run.history):
             for finding in run.rule_watch.diagnosis.conclude(run.history, accuracy):
                 self.find(finding)
