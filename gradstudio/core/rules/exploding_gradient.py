@@ -155,7 +155,8 @@ class ExplodingGradient:
 
     def _note(self, history: History) -> str:
         contained = history.value("clipped_norm", self._peak_step) < 0.5 * history.value("grad_norm", self._peak_step)
-        return "Gradient spike, held by clipping" if contained else "Gradient spike that passed"
+        what = _called(*_run_up(history, self._peak_step))
+        return f"{what}, held by clipping" if contained else f"{what} that passed"
 
     def _take_medians(self, history: History) -> None:
         norms, losses, accuracies = (
@@ -189,9 +190,7 @@ class ExplodingGradient:
             self._finding = known.until(step)
 
     def _describe(self, history: History, step: int, severity: Severity) -> Finding:
-        start = max(step - 20, 0)
-        norms = history.column("grad_norm", start, step + 1)
-        low = int(np.flatnonzero(norms <= _LOW * np.fmin.reduce(norms))[-1])  # NaN aside
+        norms, low = _run_up(history, step)
         squares = history.layer_metric("grad_norm", step, step + 1)[0].astype(float) ** 2
         layer, share = "", 0.0
         if squares.sum() > 0 and math.isfinite(squares.sum()):
@@ -202,8 +201,8 @@ class ExplodingGradient:
         where = f", {'nearly all' if share > 0.9 else f'{100 * share:.0f} %'} of it in {layer}" if layer else ""
         growth = (
             f"Gradient norm rose from {number(norms[low])} to {number(norms[-1])} in "
-            f"{plural(step - start - low, 'step', 'steps')}, at step {step:,}"
-            if norms[-1] > 2 * norms[low]
+            f"{plural(len(norms) - 1 - low, 'step', 'steps')}, at step {step:,}"
+            if _has_risen(norms, low)
             else f"The gradient norm was {number(norms[-1])} at step {step:,}"
         )
         reached = f" After clipping it was {number(row['clipped_norm'])}." * is_known(row["clipped_norm"])
@@ -217,10 +216,25 @@ class ExplodingGradient:
         decays = weight_decay.lower(history, step) if decayed else ()
         return Finding(
             "exploding_gradient", severity,
-            "Exploding gradient" if severity != "info" else "Gradient spike, clipped" if clipped else "Gradient spike",
+            "Exploding gradient" if severity != "info" else _called(norms, low) + ", clipped" * clipped,
             step, step, (layer,) if layer else (), growth + where + "." + reached + mechanism.released(history, step),
             (how + (mechanism.stepped(history, step) + decay) * (not contained)).strip(),
             ()
             if severity == "info"
             else (*decays, "clipping.kind=norm", "clipping.kind=per_tensor", *lower(history, row["lr"])),
         )  # fmt: skip
+
+
+def _run_up(history: History, step: int) -> tuple[np.ndarray, int]:
+    """Return the norms of the steps up to this one, and the place among them from which on they have risen."""
+    norms = history.column("grad_norm", max(step - 20, 0), step + 1)
+    return norms, int(np.flatnonzero(norms <= _LOW * np.fmin.reduce(norms))[-1])  # NaN aside
+
+
+def _has_risen(norms: np.ndarray, low: int) -> bool:
+    return bool(norms[-1] > 2 * norms[low])
+
+
+def _called(norms: np.ndarray, low: int) -> str:
+    """Return what a norm is called that is no explosion: one that stands out from nothing is no spike."""
+    return "Gradient spike" if _has_risen(norms, low) else "Large gradient"
