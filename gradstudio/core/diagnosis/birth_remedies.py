@@ -4,32 +4,40 @@ large; it heals neither the data nor a loss that is not defined for the finite v
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
 
-from gradstudio.core.diagnosis.cause_ranking import NOT_UNDEFINED, OF_NEGATIVE, undefined_for
+from gradstudio.core.diagnosis.cause_ranking import OF_NEGATIVE, undefined_for
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.unknown import UNKNOWN, is_known
 
 _OVERFLOWS = 1e15  # a gradient whose square, which Adam takes, may lie beyond the range of float32
-# By what the name of an operation has in it. The first that fits counts.
+_LOG = (
+    "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or a loss that takes logits, such as "
+    "`F.binary_cross_entropy_with_logits`"
+)
+_NORM = "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined"
+# By the name of an operation as autograd and torch have it, without "_" and capitals.
 _DEFINED: dict[str, str] = {
     "logit": "`torch.logit(x, eps=1e-6)` in place of `torch.logit(x)`",
-    "log": "`torch.log(x.clamp_min(1e-8))` in place of `torch.log(x)`, or a loss that takes logits, such as "
-    "`F.binary_cross_entropy_with_logits`",
+    **dict.fromkeys(("log", "log2", "log10"), _LOG),
     "div": "`a / (b + 1e-8)` in place of `a / b`, or no division where `b` is 0",
     "reciprocal": "`1 / (x + 1e-8)` in place of `1 / x`",
+    "rsqrt": "`torch.rsqrt(x + 1e-8)` in place of `torch.rsqrt(x)`: at 0 it is Inf",
     "sqrt": "`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",
     "pow": "`(x + 1e-8) ** p` in place of `x ** p`: at 0 it or its derivative is not finite",
-    "norm": "`torch.sqrt((x ** 2).sum() + 1e-8)` in place of `x.norm()`: its derivative at 0 is not defined",
-    "cdist": "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
+    **dict.fromkeys(("norm", "linalgnorm", "linalgvectornorm"), _NORM),
+    **dict.fromkeys(
+        ("cdist", "cdistforward", "euclideandist"),
+        "`torch.sqrt(squares + 1e-8)` in place of `torch.cdist`: its derivative at 0 is not defined",
+    ),
     "acos": "`torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "asin": "`torch.asin(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "atanh": "`torch.atanh(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
     "erfinv": "`torch.erfinv(x.clamp(-1 + 1e-6, 1 - 1e-6))`",
 }
-# The same for operations that are undefined for what is no number.
+# The same for operations that are undefined for what is no number, by what their name begins with.
 _ALWAYS = {
-    "ctc": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
+    "ctcloss": "`zero_infinity=True` in `ctc_loss`: a target is longer than what the model gave for it",
     "nllloss": "no step for a batch of which every label is `ignore_index`: the mean over none of them is 0 / 0",
 }
 _OF_A_SOFTMAX = (
@@ -58,6 +66,10 @@ _OF_THE_LOOP = (
 
 # Where a negative number was raised to a fractional power.
 _OF_POSITIVE = ("`x.clamp_min(1e-8) ** p` in place of `x ** p`",)
+# Operations whose derivative is finite, unless what they are given is too large.
+_OF_LARGE = ("mul", "exp", "prod", "cumprod")
+# Where one of several derivatives made a NaN, and of one of them nothing is known.
+WHICH = "`torch.autograd.set_detect_anomaly(True)` at the top of the script, to see which of these operations it was"
 # Behind a remedy with a small number.
 _IN_HALF = "; computed in float32 (`.float()`), as float16 rounds so small a number away"
 # Where loss code in float16 gave more than that can hold.
@@ -113,18 +125,31 @@ def _of_operations(found: Provenance) -> tuple[str, ...]:
     if born is None or not born.produced:
         return ()
     several = born.name.split(" or ")
-    if len(several) == 1 and not undefined_for(found) and not _of_name(born.name, _ALWAYS):
+    if len(several) == 1 and not undefined_for(found) and not _always(born.name):
         return ()
     # the derivative of a root has a division, which nobody wrote
-    lines = (_of_name(born.of) or _of_name(born.name),) if len(several) == 1 else map(_of_name, several)
+    lines = [_of_name(born.of) or _of_name(born.name)] if len(several) == 1 else list(map(_of_name, several))
+    strange = [name for name, line in zip(several, lines, strict=False) if not line and _plain(name) not in _OF_LARGE]
+    if found.phase == "backward" and len(several) > 1 and strange:
+        lines.insert(0, WHICH)
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
-def _of_name(name: str, among: Mapping[str, str] | None = None) -> str:
-    name = NOT_UNDEFINED.sub("", name.lower())
-    return next(
-        (line for part, line in ({**_ALWAYS, **_DEFINED} if among is None else among).items() if part in name), ""
-    )
+def _of_name(name: str) -> str:
+    return _always(name) or _DEFINED.get(_plain(name), "")
+
+
+def _always(name: str) -> str:
+    return next((line for part, line in _ALWAYS.items() if _plain(name).startswith(part)), "")
+
+
+def _plain(name: str) -> str:
+    """Return 'linalgvectornorm' for 'aten.linalg_vector_norm.default' and 'LinalgVectorNormBackward0'; "" for a
+    Function of the script, whose name says nothing: its node has no number."""
+    if name.endswith("Backward"):
+        return ""
+    name = re.sub(r"^aten\.(\w+).*|(?:.*::)?(\w+)Backward\d+$", r"\1\2", name)
+    return name.replace("_", "").lower()
 
 
 def _is_softmax_of_inf(found: Provenance) -> bool:
