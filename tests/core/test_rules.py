@@ -310,6 +310,12 @@ def test_a_loss_that_the_first_update_threw_up_is_compared_with_the_one_before_i
     assert diagnose(thrown_up(200, 0.1))["update_ratio_high"].severity == "info"  # it learns
 
 
+def test_a_tenth_of_an_absurd_rate_is_no_remedy() -> None:
+    rows = [replace(each, lr=1e30, update_ratio=each.update_ratio * 1e27) for each in thrown_up(200, 30.0)]
+    remedies = diagnose(rows)["update_ratio_high"].remedies
+    assert [remedy for remedy in remedies if remedy.startswith("optimizer.lr=")] == ["optimizer.lr=0.91"]
+
+
 def test_one_easy_batch_at_the_start_is_not_what_the_loss_is_compared_with() -> None:
     rows = thrown_up(200, 4.0, ratio=1e-3)
     rows[1:] = [replace(each, loss=8 * math.exp(-each.step / 100)) for each in rows[1:]]

@@ -26,5 +26,5 @@ def fitting_rate(history: History) -> float | None:
 def lower(history: History, lr: float) -> tuple[str, ...]:
     """Return lower learning rates as remedies, the one that fits first."""
     fit = fitting_rate(history)
-    rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < 0.7 * lr]
+    rates = [rate for rate in (fit, lr / 10, lr / 100) if rate is not None and 0 < rate < min(0.7 * lr, _MOST)]
     return tuple(dict.fromkeys(f"optimizer.lr={rate:.2g}" for rate in rates))
