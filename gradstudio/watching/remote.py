@@ -4,6 +4,8 @@ where an optimizer steps, and only there."""
 from __future__ import annotations
 
 import _thread
+import signal
+import threading
 import time
 from typing import Any
 
@@ -20,10 +22,12 @@ class Remote:
     def __init__(self) -> None:
         self.has_asked = False  # whether there was any request
         self.paused = self.stopped = False
+        self.stop_is_due = False  # whether the next step is to be interrupted
         self.factor = 1.0  # on the learning rate
         self._rates: list[Any] = []  # of the script itself, while a step has others
 
-    def hear(self, request: Request) -> None:
+    def hear(self, request: Request, thread: int) -> None:
+        """Take a request. `thread` is the one that trains."""
         match request.word:
             case "pause":
                 self.paused = True
@@ -32,14 +36,22 @@ class Remote:
             case "rate":
                 self.factor = request.factor
             case "stop":
-                self.paused, self.stopped = False, True
-                _thread.interrupt_main()  # as Ctrl+C: the script can tidy up
+                self.stopped, self.stop_is_due = True, not _is_interruptible(thread)
+                self.paused = False  # last, as a step that waits then looks whether to stop
+                if not self.stop_is_due:
+                    _thread.interrupt_main()  # as Ctrl+C: the script can tidy up
         self.has_asked = True
 
     def wait(self) -> None:
         """Return when the training is not paused."""
         while self.paused:
             time.sleep(LOOK)
+
+    def stop_if_due(self) -> None:
+        """Raise the KeyboardInterrupt of a stop that did not come as a signal, once."""
+        if self.stop_is_due:
+            self.stop_is_due = False
+            raise KeyboardInterrupt
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Let the step have another learning rate, of which the script and its scheduler see nothing."""
@@ -59,3 +71,9 @@ class Remote:
             if rate is not None:
                 group["lr"] = rate
         self._rates = []
+
+
+def _is_interruptible(thread: int) -> bool:
+    """Return whether a SIGINT ends a training in this thread. It is ignored in what a shell script starts with `&`, and
+    the main thread alone gets it, which may only wait for the one that trains."""
+    return thread == threading.main_thread().ident and callable(signal.getsignal(signal.SIGINT))

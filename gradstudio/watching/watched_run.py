@@ -26,6 +26,7 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import LONGEST_TITLE, brief, clean, number, plural, shortened
 from gradstudio.core.unknown import is_known
 from gradstudio.engine.operation_watcher import values_of
+from gradstudio.session.library.requests import Request
 from gradstudio.session.record.run import Run, Status
 from gradstudio.session.record.run_writer import RunWriter
 from gradstudio.session.record.watched_script import WatchedScript
@@ -103,6 +104,7 @@ class WatchedRun:
         self._waiting: list[PassedOver] = []  # those before the first row
         self.has_begun = False
         self._steps = 0
+        self._steps_before_stop = 0  # until another program asked to stop
         self._at_once = False  # whether the next row is recorded without the ones behind it
         self._factor = 1.0  # on the learning rate, by request
 
@@ -222,6 +224,15 @@ class WatchedRun:
             "threads": str(torch.get_num_threads()),
         }
 
+    def hear(self, request: Request) -> None:
+        """Take what another program asks, in the thread that writes the library."""
+        if self._run is None or self._run.over:
+            return
+        if request.word == "stop":
+            self._steps_before_stop = self._steps
+            self._note("asked to stop by another program")
+        self.remote.hear(request, self.observer.thread)
+
     def before_step(self, optimizer: Optimizer) -> None:
         """Do what another program has asked for, and note it in the run."""
         if self._run is None:
@@ -231,9 +242,11 @@ class WatchedRun:
             self._note("paused by another program")
             self._writer.set_status("paused")
             remote.wait()
+            remote.stop_if_due()
             self._writer.set_status("running")
             self._note("goes on")
             self._at_once = True  # somebody looks
+        remote.stop_if_due()
         if remote.factor != self._factor:
             self._factor = remote.factor
             self._note(f"learning rate × {number(remote.factor)} from here on, asked for by another program")
@@ -400,6 +413,13 @@ class WatchedRun:
                 "its gradients, as in a GAN"
             )
 
+    @property
+    def _was_stopped(self) -> bool:
+        """Whether the script took the interruption that another program asked for, and tidied up, rather than go on to
+        its own end. The step that was being made by then may still have become a row."""
+        remote = self.remote
+        return remote.stopped and not remote.stop_is_due and self._steps - self._steps_before_stop <= 1
+
     def end(self, status: Status, message: str) -> None:
         """Say how the run ended."""
         self.news = None
@@ -413,7 +433,7 @@ class WatchedRun:
             self._diverge_in_weights(self._suspect)
         if status == "finished" and self.run.first_nonfinite_step is not None:
             status = "nonfinite"
-        elif status == "finished" and self.remote.stopped:  # the script took the interruption, and tidied up
+        elif status == "finished" and self._was_stopped:
             status = "stopped"
         self._writer.end(status, message, None)
 

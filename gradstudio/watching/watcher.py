@@ -339,7 +339,7 @@ class Watcher:
             with self._naming:
                 begun = found.begin(row, self._titles)
                 self.runs.append(found)
-            self._writer.follow(begun, hear=found.remote.hear, gather=found.gather)
+            self._writer.follow(begun, hear=found.hear, gather=found.gather)
         found.take(made)
 
     def explain(self, observer: Observer, provenance: Provenance | None, unknown: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def test_a_factor_on_the_learning_rate_is_seen_by_the_step_alone(watch: Watch) -
         rates = []
         for step in range(4):
             if one is not None and step in factors:
-                one.watched_runs[0].remote.hear(Request("rate", factors[step]))
+                one.watched_runs[0].hear(Request("rate", factors[step]))
             optimizer.zero_grad()
             square_loss(model).backward()
             if one is None and step == 2:
@@ -57,14 +58,14 @@ def test_a_paused_training_waits_until_it_goes_on(watch: Watch) -> None:
 
     step()
     (found,) = one.watched_runs
-    found.remote.hear(Request("pause"))
+    found.hear(Request("pause"))
     training = threading.Thread(target=step)
     training.start()
     assert found.run is not None
     run = found.run
     until(lambda: run.status == "paused")
     assert len(run.history) == 1 and training.is_alive()
-    found.remote.hear(Request("resume"))
+    found.hear(Request("resume"))
     training.join()
     assert len(run.history) == 2 and run.status == "running"
 
@@ -76,9 +77,105 @@ def test_a_stop_is_a_keyboard_interrupt(watch: Watch) -> None:
     with pytest.raises(KeyboardInterrupt):
         for step in range(10**6):
             if step == 3:
-                one.watched_runs[0].remote.hear(Request("stop"))
+                one.watched_runs[0].hear(Request("stop"))
             square_loss(model).backward()
             optimizer.step()
     one.close()
     run = one.watched_runs[0].run
     assert run is not None and run.status == "stopped" and len(run.history) >= 3
+
+
+def trained_until_stopped(watch: Watch, *, goes_on: int = 0) -> Watched:
+    """Train with a stop before the fourth step; the script catches the interruption and makes some steps more."""
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+
+    def train(steps: int) -> None:
+        for step in range(steps):
+            if step == 3 and one.watched_runs[0].remote.stopped is False:
+                one.watched_runs[0].hear(Request("stop"))
+            square_loss(model).backward()
+            optimizer.step()
+
+    with pytest.raises(KeyboardInterrupt):
+        train(10**4)
+    train(goes_on)
+    return one
+
+
+@pytest.fixture
+def sigint_ignored() -> Iterator[None]:
+    """As a shell script starts a program with `&`."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sigint_ignored")
+def test_a_stop_is_a_keyboard_interrupt_at_the_next_step_where_that_signal_is_ignored(watch: Watch) -> None:
+    one = trained_until_stopped(watch)
+    one.close()
+    run = one.watched_runs[0].run
+    assert run is not None and run.status == "stopped" and len(run.history) == 3
+    assert [event.text for event in run.events if event.kind == "notice"] == ["asked to stop by another program"]
+
+
+@pytest.mark.usefixtures("sigint_ignored")
+def test_a_stop_ends_a_pause_without_a_step(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    square_loss(model).backward()
+    optimizer.step()
+    (found,) = one.watched_runs
+    found.hear(Request("pause"))
+    run = found.run
+    assert run is not None
+
+    def stop() -> None:
+        until(lambda: run.status == "paused")
+        found.hear(Request("stop"))
+
+    asking = threading.Thread(target=stop)
+    asking.start()
+    square_loss(model).backward()
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    asking.join()
+    one.close()
+    assert run.status == "stopped" and len(run.history) == 1
+
+
+def test_a_stop_ends_a_training_in_a_thread(watch: Watch) -> None:
+    """The main thread, which alone gets a signal, waits for that thread meanwhile."""
+    trained: list[Watched] = []
+    training = threading.Thread(target=lambda: trained.append(trained_until_stopped(watch)))
+    training.start()
+    training.join()
+    (one,) = trained
+    one.close()
+    run = one.watched_runs[0].run
+    assert run is not None and run.status == "stopped" and len(run.history) == 3
+
+
+def test_a_script_that_goes_on_after_a_stop_was_not_stopped(watch: Watch) -> None:
+    one = trained_until_stopped(watch, goes_on=5)
+    one.close()
+    run = one.watched_runs[0].run
+    assert run is not None and run.status == "finished" and len(run.history) >= 8
+    told = [event.text for event in run.events if event.kind in ("notice", "stopped", "finished")]
+    assert told == ["asked to stop by another program", "finished"]
+
+
+@pytest.mark.usefixtures("sigint_ignored")
+def test_a_stop_that_came_after_the_last_step_has_stopped_nothing(watch: Watch) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    one = watch(model, optimizer)
+    square_loss(model).backward()
+    optimizer.step()
+    one.watched_runs[0].hear(Request("stop"))
+    one.close()
+    run = one.watched_runs[0].run
+    assert run is not None and run.status == "finished"
