@@ -38,11 +38,12 @@ class Operation:
     given_largest: float
     given_nan: int
     given_inf: int
+    taken_known: bool = True  # whether all its inputs are known
 
     @property
     def produced(self) -> bool:
-        """True where the value was born here, from finite inputs; else the operation only passed it on."""
-        return not (self.taken_nan or self.taken_inf)
+        """True where the value was born here, from finite inputs; else the operation passed it on, or may have."""
+        return self.taken_known and not (self.taken_nan or self.taken_inf)
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,18 @@ class Provenance:
     @property
     def was_given(self) -> bool:
         """True where the model or the loss was given the value: it came with the data, or a script made it before."""
-        given = bool(self.chain) and not self.chain[0].produced
+        given = bool(self.chain) and self.chain[0].taken_known and not self.chain[0].produced
         return given and (self.phase in ("data", "loss") or self.operation == "input")
 
     @property
     def is_of_update(self) -> bool:
         """True where the update itself made the value, and not one that was found in the weights later."""
         return self.phase == "update" and bool(self.chain) and self.chain[0].produced
+
+    @property
+    def is_birth(self) -> bool:
+        """False where the value was first seen here: what went in is not known, so it may have been born before."""
+        return all(made.taken_known for made in self.chain[:1])
 
     @property
     def short_name(self) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from gradstudio.core.history import Row
+from gradstudio.core.history import History, Row
 from gradstudio.core.provenance import Provenance
 from gradstudio.core.text import brief, number
 from gradstudio.core.unknown import is_known
-from gradstudio.watching.loss_code import operation_of
+from gradstudio.watching.loss_code import BEFORE_THE_LOSS, operation_of
 from gradstudio.watching.passed_over import PassedOver
 
 OnNonfinite = Literal["explain", "raise", "ignore"]
@@ -25,6 +26,12 @@ _PHASES = {
 _UNSEEN = (
     "not known; the module and the operation above name the place",
     "where the script calls the optimizer's step",
+)
+
+
+_ANOMALY = (
+    "  to see   `torch.autograd.set_detect_anomaly(True)` at the top of the script names the operation whose "
+    "derivative is NaN, slowly"
 )
 
 
@@ -45,13 +52,15 @@ def skipped_lines(skipped: PassedOver, step: int) -> list[str]:
 
 def place_and_cause(found: Provenance) -> str:
     """Return where a value was born, in one clause."""
-    return f"{_where(found)}, because {found.cause}" + (f" ({found.source})" if found.source else "")
+    told = f"born in {_where(found)}, because" if found.is_birth else f"first seen in {_where(found)}:"
+    return f"{told} {found.cause}" + (f" ({found.source})" if found.source else "")
 
 
 def _birth(found: Provenance) -> tuple[str, ...]:
+    where = _where(found)
     return (
-        f"  born in  {_where(found)}",
-        f"  because  {found.cause}",
+        f"  born in  {where}" if found.is_birth else f"  seen in  {where}; it may have been born before that",
+        f"  {'because' if found.is_birth else 'there  '}  {found.cause}",
         f"  went in  {found.taken or 'not known'}",
         f"  source   {found.source or _UNSEEN[found.is_of_update]}",
     )
@@ -91,10 +100,22 @@ def unknown_lines(why: str, step: int, row: Row | None = None) -> list[str]:
 
 
 def _unknown(why: str) -> tuple[str, ...]:
-    return (
-        f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}",
-        "  to see   `torch.autograd.set_detect_anomaly(True)` at the top of the script names the operation, slowly",
-    )
+    told = f"  {brief(f'where it was born is not known: {why}', LONGEST - 2)}"
+    if BEFORE_THE_LOSS in why:  # no derivative has made it, so none is to be looked for
+        return (told,)
+    return told, _ANOMALY
+
+
+def update_lines(history: History, step: int) -> list[str]:
+    """Return a line that says so where the update before this step made weights that are not finite."""
+    before = step - 1
+    if not 0 <= before < len(history):
+        return []
+    names = ("loss", "grad_norm", "clipped_norm", "weight_norm", "update_ratio")
+    *went_in, ratio = (float(history.column(name)[before]) for name in names)
+    if not all(map(math.isfinite, went_in)) or math.isfinite(ratio) or not is_known(ratio):
+        return []
+    return [f"  so       the update of step {before:,} made them: its gradient, and the weights before it, were finite"]
 
 
 def act(lines: Sequence[str], on_nonfinite: OnNonfinite, say: Callable[[str], None]) -> None:

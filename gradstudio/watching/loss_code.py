@@ -24,6 +24,7 @@ from gradstudio.watching.model_layers import ModelLike
 
 MOST_NODES = 10_000  # of autograd's graph that are looked at
 
+BEFORE_THE_LOSS = " before the loss"  # in a sentence that says what a weight held by then
 OF_ANOTHER = "a weight of another model"  # in a sentence that says why a birth is unknown
 BEGAN = "the backward pass began at"  # a source where no line of the operation is known
 
@@ -146,22 +147,70 @@ def born_in(roots: Sequence[Tensor], mark: str, model: ModelLike) -> Provenance 
         given = each.given
         if all(values.finite for values in taken.values()):
             if given is not None and not values_of(given).finite:
-                return _provenance("loss", [each], list(taken.values()), _why(each, values_of(given)), given, model)
+                return _born_or_seen(each, list(taken.values()) or _inputs(each, mark), given, mark, model)
             continue
         broken = next(name for name, values in taken.items() if not values.finite)
         maker = _maker(each, broken)
-        if (weight := _weight(maker)) is not None:
-            raise ProvenanceUnknown(f"{_called(weight, model)} held {_count(values_of(weight))} before the loss")
+        if maker is _UNTOLD:
+            _look_at_weights(each.node, mark, model)
+            cause = f"its {broken} holds {_count(taken[broken])}; where that came from is not known"
+            return _provenance("loss", [each], list(taken.values()), cause, given, model, is_birth=False)
+        _look_at(maker, model)
         if maker is None or mark in maker.metadata or _is_leaf(maker):
             cause = f"its {_ROLES.get(broken, broken)} holds {_count(taken[broken])}, which the model did not compute"
             return _provenance("loss", [each], list(taken.values()), cause, given, model)
-        result = each.saved[broken]
-        cause = f"its result holds {_count(values_of(result))}; what went in is not known, as autograd has not saved it"
-        return _provenance("loss", [_Node(maker, _saved(maker))], [], cause, result, model)
+        made = _Node(maker, _saved(maker))
+        return _born_or_seen(made, _inputs(made, mark), each.saved[broken], mark, model)
     if not nodes:
         return None
     cause = "the outputs of the model are finite and the loss is not; autograd has saved too little to tell more"
-    return _provenance("loss", nodes, [], cause, None, model)
+    _look_at_weights(nodes[-1].node, mark, model)
+    return _provenance("loss", nodes, [], cause, None, model, is_birth=all(map(_takes_known, nodes)))
+
+
+def _born_or_seen(each: _Node, inputs: list[Values] | None, given: Tensor, mark: str, model: ModelLike) -> Provenance:
+    """Return the operation that gave the first result which is not finite. It is the birth only where all `inputs` are
+    known. ProvenanceUnknown where weights were not finite from which the result was computed."""
+    values = values_of(given)
+    if inputs is not None:
+        broken = next((each for each in inputs if not each.finite), None)
+        cause = f"its input holds {_count(broken)}, which the model did not compute" if broken else _why(each, values)
+        return _provenance("loss", [each], inputs, cause, given, model)
+    _look_at_weights(each.node, mark, model)
+    cause = f"its result holds {_count(values)}; what went in is not known, as autograd has not saved it"
+    return _provenance("loss", [each], [], cause, given, model, is_birth=False)
+
+
+def _look_at_weights(node: Any, mark: str, model: ModelLike) -> None:
+    """Raise ProvenanceUnknown where an operation comes after a weight that is not finite."""
+    for leaf in filter(_is_leaf, _nodes([node], mark)):
+        _look_at(leaf, model)
+
+
+def _inputs(each: _Node, mark: str) -> list[Values] | None:
+    """Return what went into an operation, but for what a model gave, which is finite; None where some of it is not
+    known."""
+    places = {_place(each, name): tensor for name, tensor in each.taken.items()}
+    found: list[Values] = []
+    for place, (node, _) in enumerate(each.node.next_functions):
+        if node is not None and mark in node.metadata:
+            continue
+        tensor = places.get(place)
+        if tensor is None and node is not None:
+            tensor = node.variable.detach() if _is_leaf(node) else _Node(node, _saved(node)).given
+        if tensor is None:
+            return None
+        found.append(values_of(tensor))
+    return found
+
+
+def _takes_known(each: _Node) -> bool:
+    """Return whether all that an operation was given by no other operation is known to be finite."""
+    places = {_place(each, name) for name in each.taken}
+    return all(
+        place in places if node is None else not _is_leaf(node) or values_of(node.variable.detach()).finite
+        for place, (node, _) in enumerate(each.node.next_functions)
+    )
 
 
 def born_in_a_pass(roots: Sequence[Tensor], model: ModelLike) -> Provenance | None:
@@ -252,27 +301,38 @@ def _saved(node: Any) -> dict[str, Tensor]:
 _ROLES = {"target": "target", "other": "second operand", "self": "input", "weight": "weight"}
 
 
-def _maker(each: _Node, saved: str) -> Any:
-    """Return the node that gave an input; None where that takes no gradient, or cannot be told."""
-    following = [node for node, _ in each.node.next_functions]
+_PLACES = {"self": 0, "input": 0, "other": 1, "target": 1, "weight": 1}  # of what autograd has saved, among the inputs
+_UNTOLD = object()  # in place of a node that gave an input
+
+
+def _place(each: _Node, saved: str) -> int | None:
+    """Return the place of what was saved among the inputs of an operation; None where that cannot be told."""
     if saved in ("mat1", "mat2"):  # of addmm, mm, bmm, which may have a sum before them
-        place = len(following) - (1 if saved == "mat2" else 2)
-    else:
-        place = {"self": 0, "input": 0, "other": 1, "target": 1, "weight": 1}.get(saved, len(following))
-    return following[place] if place < len(following) else None
+        return len(each.node.next_functions) - (1 if saved == "mat2" else 2)
+    return _PLACES.get(saved)
 
 
-def _weight(maker: Any) -> Tensor | None:
-    """Return the weight that a node gives, or gives another view of; None where it gives something else."""
+def _maker(each: _Node, saved: str) -> Any:
+    """Return the node that gave an input; None where that takes no gradient, _UNTOLD where it cannot be told."""
+    following = [node for node, _ in each.node.next_functions]
+    place = _place(each, saved)
+    if place is None:
+        return _UNTOLD
+    return following[place] if place < len(following) else None  # of a target, there is no place
+
+
+def _look_at(maker: Any, model: ModelLike) -> None:
+    """Raise ProvenanceUnknown where a node gives a weight that is not finite, or another view of one."""
     while maker is not None and operation_of(maker.name()) in _VIEWS and len(maker.next_functions) == 1:
         maker = maker.next_functions[0][0]
     found = getattr(maker, "variable", None) if maker is not None and _is_leaf(maker) else None
-    return found.detach() if isinstance(found, nn.Parameter) else None
+    if isinstance(found, nn.Parameter) and not (values := values_of(found.detach())).finite:
+        raise ProvenanceUnknown(f"{_called(found, model)} held {_count(values)}{BEFORE_THE_LOSS}")
 
 
 def _called(weight: Tensor, model: ModelLike) -> str:
     own = next((name for name, each in model.named_parameters() if each.data_ptr() == weight.data_ptr()), "")
-    return f"the weight {own}" if own else OF_ANOTHER
+    return f"the weight {own}" if own else OF_ANOTHER if next(iter(model.named_parameters()), None) else "a weight"
 
 
 def _is_leaf(node: Any) -> bool:
@@ -306,9 +366,10 @@ def _count(values: Values) -> str:
 
 def _provenance(
     phase: Phase, born: Sequence[_Node], taken: list[Values], cause: str, given: Tensor | None, model: ModelLike,
-    micro_batch: int = 0, micro_batches: int = 1,
+    micro_batch: int = 0, micro_batches: int = 1, *, is_birth: bool = True,
 ) -> Provenance:  # fmt: skip
-    """Return what is known of an operation, or of those of which it may be one."""
+    """Return what is known of an operation, or of those of which it may be one. `is_birth`: not only where it was first
+    seen."""
     names = " or ".join(dict.fromkeys(each.name for each in born))
     went_in = together(taken)
     came_out = values_of(given) if given is not None else together([])
@@ -319,7 +380,7 @@ def _provenance(
         chain=(
             Operation(
                 phase, "", names, "" if phase == "loss" else names, dtype, went_in.largest, went_in.nan, went_in.inf,
-                came_out.largest, came_out.nan, came_out.inf,
+                came_out.largest, came_out.nan, came_out.inf, is_birth,
             ),
         ),
         source=(_source_in_model if phase == "forward" else _source)([each.operation for each in born], model),

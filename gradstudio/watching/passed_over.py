@@ -42,9 +42,9 @@ class PassedOver(NamedTuple):
         return "gradients of NaN or Inf" if self.after_backward else "the model gave NaN"
 
     def event(self, where: str) -> str:
-        """Return the text of its event; `where` names the place of birth, "" where that is unknown."""
+        """Return the text of its event; `where` says where it was born, "" where that is unknown."""
         undone = "threw its gradients away" if self.after_backward else "made no backward pass of it"
-        born = f"born in {where}" if where else f"where it was born is not known: {self.unknown}"
+        born = where or f"where it was born is not known: {self.unknown}"
         return brief(
             f"a batch was skipped by the script: {self.what}; it {undone}, and no update was made; {born}", LONGEST
         )

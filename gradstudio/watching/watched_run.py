@@ -341,7 +341,7 @@ class WatchedRun:
         provenance, unknown = self._held_birth
         told = f"loss {number(held[0].loss)}" + f", {len(held)} steps" * (len(held) > 1)
         born = (
-            f"born in {place_and_cause(provenance)}"
+            place_and_cause(provenance)
             if provenance is not None
             else f"where it was born is not known: {unknown or 'nobody searched for it'}"
         )

@@ -23,12 +23,13 @@ from gradstudio.core.provenance import Provenance
 from gradstudio.session.library.writer import LibraryWriter
 from gradstudio.session.record.run import Status
 from gradstudio.watching import model_layers
-from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, skipped_lines, unknown_lines
+from gradstudio.watching.birth_lines import OnNonfinite, act, birth_lines, skipped_lines, unknown_lines, update_lines
 from gradstudio.watching.closing_lines import tell
 from gradstudio.watching.guard import Stop, guarded, say
 from gradstudio.watching.heard_steps import Observer
 from gradstudio.watching.hooks import Hooks, Roots
 from gradstudio.watching.leaves import reached
+from gradstudio.watching.loss_code import BEFORE_THE_LOSS, OF_ANOTHER
 from gradstudio.watching.measured_step import MeasuredStep
 from gradstudio.watching.parameters import prepare
 from gradstudio.watching.passed_over import PassedOver
@@ -352,6 +353,10 @@ class Watcher:
             lines = birth_lines(provenance, step, row)
         else:
             lines = unknown_lines(unknown or "no pass of a model was seen", step, row)
+        of_weights = BEFORE_THE_LOSS in unknown and OF_ANOTHER not in unknown
+        of_weights = of_weights if provenance is None else provenance.phase == "update"
+        if of_weights and found.run is not None and self.script.every == 1:
+            lines += update_lines(found.run.history, step)
         if self.script.every > 1 and found.run is not None and found.run.first_nonfinite_step is not None:
             lines[0] += f"; step {found.run.first_nonfinite_step:,} of the run, which counts rows"
         return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from gradstudio.core.provenance import Provenance
 from gradstudio.watching.birth_lines import LONGEST, act, birth_lines, unknown_lines
 from gradstudio.watching.births import Births
+from gradstudio.watching.watched import Watched
 
 
 def planted() -> Provenance:
@@ -34,6 +36,17 @@ def test_five_lines_say_what_where_why_from_what_and_the_line() -> None:
     assert all(len(line) <= LONGEST for line in lines)
 
 
+def test_a_place_that_is_no_birth_is_not_called_one() -> None:
+    model = nn.Linear(4, 2)
+    found = Births(model).before_backward([(model(torch.ones(3, 4)) - math.nan).square().sum()])
+    assert found is not None
+    assert birth_lines(found, 41)[1:4] == [
+        "  seen in  the script, loss code: sub; it may have been born before that",
+        "  there    its result holds 6 NaN; what went in is not known, as autograd has not saved it",
+        "  went in  not known",
+    ]
+
+
 def test_it_is_said_or_raised_or_ignored() -> None:
     lines, said = birth_lines(planted(), 41), []
     act(lines, "ignore", said.append)
@@ -45,4 +58,27 @@ def test_it_is_said_or_raised_or_ignored() -> None:
 
 
 def test_what_is_unknown_is_said_to_be() -> None:
-    assert unknown_lines("the model is gone", 3)[1] == "  where it was born is not known: the model is gone"
+    _, why, advice = unknown_lines("the model is gone", 3)
+    assert why == "  where it was born is not known: the model is gone" and "set_detect_anomaly" in advice
+    assert len(advice) <= LONGEST
+
+
+@pytest.mark.parametrize("by_script", [False, True])
+def test_an_update_is_named_that_made_the_weights_nan(
+    watch: Callable[..., Watched], capsys: pytest.CaptureFixture[str], by_script: bool
+) -> None:
+    """No derivative made them, so none is to be looked for."""
+    model = nn.Linear(6, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch(model, optimizer)
+    for step in range(3):
+        optimizer.param_groups[0]["lr"] = math.inf if step == 1 and not by_script else 0.1
+        if step == 2 and by_script:
+            model.weight.data.fill_(math.nan)
+        optimizer.zero_grad()
+        inputs = torch.randn(16, 6)
+        (inputs @ model.weight.T - inputs.sum(1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+    said = capsys.readouterr().err
+    assert f"the weight weight held 6 {'NaN' if by_script else 'Inf'} before the loss" in said
+    assert "set_detect_anomaly" not in said and ("the update of step 1 made them" in said) is not by_script

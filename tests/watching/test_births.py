@@ -527,13 +527,15 @@ def test_an_output_that_is_used_in_the_model_too_gets_its_gradient_from_there() 
     assert (found.phase, found.module, found.operation) == ("backward", "", "aten.div.Tensor")
     assert found.chain[0].of == "SqrtBackward0" and "self.root(spread.exp())" not in found.source
     assert of_birth(found) == ("`torch.sqrt(x + 1e-8)` in place of `torch.sqrt(x)`: its derivative at 0 is Inf",)
-    assert place_and_cause(found).startswith("the model itself, backward pass: div, the derivative of sqrt, because")
+    assert place_and_cause(found).startswith(
+        "born in the model itself, backward pass: div, the derivative of sqrt, because"
+    )
     for place in range(3):  # of the output whose loss has the root
         found = known(
             Encoder(torch.sqrt), torch.randn(3, 4), lambda given, at=place: (given[at] * 0).sqrt().sum() + losses(given)
         )
         assert found.phase == "backward" and found.operation.endswith("SqrtBackward0")
-        assert place_and_cause(found).startswith("the script, backward pass: ")
+        assert place_and_cause(found).startswith("born in the script, backward pass: ")
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
@@ -591,6 +593,38 @@ def test_the_loss_code_is_named_with_its_line() -> None:
 def test_other_operations_of_the_loss_code_are_named(loss_of: Any, name: str, cause: str) -> None:
     found = known(nn.Linear(4, 2), torch.randn(8, 4), loss_of)
     assert (found.phase, found.operation) == ("loss", name) and cause in found.cause
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "operation", "is_birth"),
+    [
+        (lambda given: (given * 0 + 100).exp().sum(), "ExpBackward0", False),  # the sum may have been Inf already
+        (lambda given: (given - math.nan).square().sum(), "SubBackward0", False),
+        (lambda given: given.sub(math.nan).exp().sum(), "ExpBackward0", False),
+        (lambda given: torch.baddbmm(given[None], given[None], torch.full((1, 2, 2), math.nan)).sum(), "", False),
+        (lambda given: (given + math.nan).sum(), "AddBackward0 or SumBackward0", False),
+        (lambda given: given.sqrt().sum(), "SqrtBackward0", True),
+        (lambda given: (given * 1e39).square().sum(), "MulBackward0", True),
+    ],
+)
+def test_what_may_have_passed_a_value_on_is_no_birth(loss_of: Any, operation: str, is_birth: bool) -> None:
+    model = nn.Linear(4, 2)
+    found = Births(model).before_backward([loss_of(model(torch.randn(8, 4)))])
+    assert found is not None and found.phase == "loss" and operation in found.operation
+    assert (found.is_birth, found.was_given) == (is_birth, False)
+    assert ("was born" in sentence(found), "was first seen" in sentence(found)) == (is_birth, not is_birth)
+    assert place_and_cause(found).startswith("born in" if is_birth else "first seen in")
+
+
+def test_the_gradient_of_an_inner_loop_is_not_born_where_it_is_used() -> None:
+    """As in MAML: autograd knows nothing of the inner gradient, which is NaN."""
+    model = nn.Linear(4, 4, bias=False)
+    births = Births(model)
+    inner = functional.linear(torch.zeros(8, 4), model.weight).square().sum(1).sqrt().mean()
+    (gradient,) = torch.autograd.grad(inner, [model.weight])
+    loss = functional.linear(torch.randn(8, 4), model.weight - 0.4 * gradient).square().mean()
+    found = births.before_backward([loss])
+    assert found is not None and not found.is_birth and "what went in is not known" in found.cause
 
 
 def test_of_a_derivative_in_the_loss_code_those_are_named_that_it_can_be() -> None:
@@ -850,7 +884,8 @@ def test_a_hook_of_a_weight_is_told_as_that() -> None:
     model.first.weight.register_hook(lambda gradient: gradient / 0)
     found = known(model, torch.randn(3, 4))
     assert place_and_cause(found).startswith(
-        "module first, backward pass: div, because a division by the number 0 where the gradient of a weight arrives"
+        "born in module first, backward pass: div, because a division by the number 0 where the gradient of a weight "
+        "arrives"
     )
 
 

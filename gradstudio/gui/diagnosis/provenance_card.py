@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QVBoxLayout
 from gradstudio.core.provenance import Operation, Provenance
 from gradstudio.core.text import number
 from gradstudio.gui.theme import theme
-from gradstudio.session.running.investigation import sentence
+from gradstudio.session.running.investigation import heading, sentence
 
 
 class ProvenanceCard(QFrame):
@@ -19,7 +19,7 @@ class ProvenanceCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._shown: Provenance | None = None
-        self.title, self.text, self.led_up, self.chain = QLabel("Where it was born"), QLabel(), QLabel(), QLabel()
+        self.title, self.text, self.led_up, self.chain = QLabel(), QLabel(), QLabel(), QLabel()
         self.title.setProperty("role", "title")
         for label in (self.text, self.led_up):
             label.setTextFormat(Qt.TextFormat.PlainText)
@@ -52,10 +52,11 @@ class ProvenanceCard(QFrame):
         self._shown = found
         self.setVisible(found is not None)
         if found is not None:
+            self.title.setText(heading(found))
             self.text.setText(sentence(found))
             self.led_up.setText(found.led_up)
             self.led_up.setVisible(bool(found.led_up))
-            self.setAccessibleName(f"Where it was born. {sentence(found)} {found.led_up}")
+            self.setAccessibleName(f"{heading(found)}. {sentence(found)} {found.led_up}")
             self._show_chain(self.more.isChecked())
             self._write_chain()
 

@@ -167,11 +167,16 @@ def sentence(found: Provenance) -> str:
     if found.phase == "update" and not born.produced:  # found as the next step began
         held = f"The weights held what is not finite before step {found.step:,}{f' ({where})' if where else ''}"
         return f"{held}: {found.cause}.{all_alike}"
-    verb = "was born" if born.produced else "came"
+    verb = "was born" if born.produced else "came" if found.is_birth else "was first seen"
     return (
         f"The first {what} {verb} in the {PHASES[found.phase]} of step "
         f"{found.step:,}{f' ({where})' if where else ''}, in {found.short_name}: {found.cause}.{all_alike}"
     )
+
+
+def heading(found: Provenance) -> str:
+    """Return what stands above that sentence."""
+    return "Where it was born" if found.is_birth else "Where it was first seen"
 
 
 def as_json(found: Provenance | None) -> dict[str, Any] | None:

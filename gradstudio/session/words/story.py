@@ -13,7 +13,7 @@ from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import Figures, figures, skipped_batches
 from gradstudio.session.record.watched_script import WatchedScript
-from gradstudio.session.running.investigation import sentence
+from gradstudio.session.running.investigation import heading, sentence
 from gradstudio.session.words import names
 
 
@@ -231,7 +231,7 @@ def in_words(run: Run) -> str:
         f"{run.environment.get('device', 'no device')}"
     )
     if run.provenance is not None:
-        lines += ["", f"Where it was born: {sentence(run.provenance)}"]
+        lines += ["", f"{heading(run.provenance)}: {sentence(run.provenance)}"]
     for finding in ranked(run):
         lines += ["", f"{finding.severity}: {finding.title}, {finding.when}", f"  {finding.evidence}"]
         if finding.severity != "info":

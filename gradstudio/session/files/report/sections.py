@@ -37,7 +37,7 @@ from gradstudio.session.files.report.ranks_section import ranks
 from gradstudio.session.record.ranked_findings import ranked
 from gradstudio.session.record.run import MOST_ALIKE, Run
 from gradstudio.session.record.run_figures import figures
-from gradstudio.session.running.investigation import sentence
+from gradstudio.session.running.investigation import heading, sentence
 from gradstudio.session.words.story import headline, loss_scale, tell, tone
 
 _TONES: dict[str, Tone] = {"critical": "bad", "warning": "warning", "info": "dim"}
@@ -74,7 +74,7 @@ def findings(run: Run) -> Section:
     born = run.provenance
     if born is not None:
         lines = tuple(line for line in (sentence(born), born.led_up) if line)
-        cards += (Card("bad", "provenance", "Where it was born", f"step {born.step:,}", lines, ()),)
+        cards += (Card("bad", "provenance", heading(born), f"step {born.step:,}", lines, ()),)
     return Section("findings", "Findings", cards)
 
 
