@@ -27,7 +27,8 @@ LONGEST_GROUP = 6  # calls that a loop over micro-batches makes for each of them
 
 class Loop(NamedTuple):
     """The calls of a step, in order, and what the step was asked to do. `heard`: of somebody's own script, of which
-    only a part of the calls is heard. Schedules are left out there where nothing is wrong with them."""
+    only a part of the calls is heard. Schedules are left out there where nothing is wrong with them, and forward passes
+    where nobody heard when they were made."""
 
     calls: tuple[Call, ...]
     micro_batches: int
@@ -64,6 +65,8 @@ def _repetition(calls: tuple[Call, ...]) -> tuple[int, int]:
 def right(loop: Loop) -> tuple[Call, ...]:
     """Return the calls of a right step that was asked to do the same."""
     micro_batch: tuple[Call, ...] = ("forward", "backward")
+    if loop.heard and loop.calls and "forward" not in loop.calls:
+        micro_batch = ("backward",)
     calls: list[Call] = ["zero_grad", *micro_batch * loop.micro_batches]
     if "perturb" in loop.calls:
         calls = [*calls, "perturb", *calls, "restore"]
@@ -129,16 +132,16 @@ def _step(loop: Loop) -> int:
 
 def _inside(loop: Loop, call: Call) -> bool:
     """Return whether `call` stands between two micro-batches."""
-    return call in loop.calls[_first_forward(loop) : _last_backward(loop)]
+    return call in loop.calls[_first_backward(loop) : _last_backward(loop)]
 
 
-def _first_forward(loop: Loop) -> int:
-    return next((index for index, call in enumerate(loop.calls) if call == "forward"), 0)
+def _first_backward(loop: Loop) -> int:
+    return next((index for index, call in enumerate(loop.calls) if call == "backward"), 0)
 
 
 def _first_clip_is_early(loop: Loop) -> bool:
-    """Return whether the gradients are clipped before the first pass."""
-    return "clip" in loop.calls[: _first_forward(loop)]
+    """Return whether the gradients are clipped before there are any."""
+    return "clip" in loop.calls[: _first_backward(loop)]
 
 
 def _clips_scaled(loop: Loop) -> bool:
@@ -169,7 +172,7 @@ _FAULTS: tuple[tuple[Callable[[Loop], bool], Fault], ...] = (
         ),
     ),
     (
-        lambda loop: loop.calls.count("forward") < loop.micro_batches,
+        lambda loop: loop.calls.count("backward") < loop.micro_batches,
         Fault(
             "Micro-batches are missing: the gradient is divided by more micro-batches than were added up.",
             ("drop_last_micro_batches",),

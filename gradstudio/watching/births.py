@@ -181,6 +181,16 @@ class Births:
             self._hear_back()
         return self._latest is not None or bool(self.suspects or self._back)
 
+    @property
+    def waits_for_gradient(self) -> bool | None:
+        """Whether a pass was heard to which no gradient has come back; None where none ever was, as of a model that is
+        called by its parts."""
+        if self._heard:
+            self._hear_back()
+        if self._latest is not None:
+            return True
+        return False if any(each.states.passes for either in self._models for each in either) else None
+
     def passed_over(self, *, finite: bool) -> list[PassedOver]:
         """Return the passes that were not finite and of which the script made no backward pass, though the step that
         followed is being made. Where that is not `finite` itself, a pass whose loss is not known may belong to it."""

@@ -28,6 +28,7 @@ class HeardLoop:
         self._first = True  # whether no backward pass was heard since the step before
         self._kept = False  # whether the gradients of the step before are in this one's
         self._clipped = self._clipped_late = self._clipped_early = False
+        self._after_forward: bool | None = None  # whether an early clip came after the forward pass, if that is known
         self._scheduled: set[int] = set()  # micro-batches after which the schedule moved
         self._clips: set[int] = set()  # micro-batches after which the gradient was clipped
 
@@ -45,15 +46,16 @@ class HeardLoop:
             self.wants_marks, self._kept = True, marks == self._left
         self._first = False
 
-    def clipped(self, limit: float, micro_batches: int, *, gone: bool) -> None:
-        """Hear a clip after so many micro-batches; `gone`: there was no gradient, or 0."""
+    def clipped(self, limit: float, micro_batches: int, *, gone: bool, after_forward: bool | None) -> None:
+        """Hear a clip after so many micro-batches; `gone`: there was no gradient, or 0. `after_forward`: whether a
+        forward pass was heard since the latest backward pass, None where none can be."""
         if not math.isfinite(limit):
             return  # it measures the norm alone
         if micro_batches:
             self._clipped = True
             self._clips.add(micro_batches)
         elif gone:
-            self._clipped_early = True
+            self._clipped_early, self._after_forward = True, after_forward
         else:
             self._clipped_late = True
 
@@ -80,12 +82,13 @@ class HeardLoop:
             self._begin()
             return None
         clips = self._clipped or bool(again & {"late clip", "early clip"})
+        after_forward = self._after_forward
         self._begin()
         if not micro_batches or (wrong and not again) or (skipped and "zero_grad" not in again):
             return None  # of a step that a scaler skips no more is known than what its backward pass found
         self._told = bool(again)
         loop = Loop((), micro_batches, clips, "none" if scale == 1 else "static", False, heard=True)
-        return loop._replace(calls=_calls(loop, again))
+        return loop._replace(calls=_calls(loop, again, after_forward))
 
     def _wrong(self, micro_batches: int, *, around: bool) -> frozenset[str]:
         """Return what is wrong with the step that is being made."""
@@ -103,9 +106,9 @@ class HeardLoop:
         return frozenset(found) if found else _NOTHING
 
 
-def _calls(loop: Loop, wrong: frozenset[str]) -> tuple[Call, ...]:
-    """Return the calls of a right step with what is wrong put in."""
-    calls = list(right(loop))
+def _calls(loop: Loop, wrong: frozenset[str], after_forward: bool | None) -> tuple[Call, ...]:
+    """Return the calls of a right step with what is wrong put in. `after_forward` is of an early clip."""
+    calls: list[Call] = list(right(loop))
     if "clip inside" in wrong:
         calls.remove("clip")
         _after_each_backward(calls, "clip")
@@ -115,9 +118,14 @@ def _calls(loop: Loop, wrong: frozenset[str]) -> tuple[Call, ...]:
     if "around" in wrong:
         calls[last] = "step_without_scaler"
         calls.remove("unscale")
-    if wrong & {"late clip", "early clip"}:
+    if "late clip" in wrong:
         calls.remove("clip")
-        calls.insert(len(calls) if "late clip" in wrong else 1, "clip")
+        calls.append("clip")
+    elif "early clip" in wrong:
+        calls.remove("clip")
+        calls.insert(2 if after_forward else 1, "clip")
+        if after_forward is None:
+            calls = [call for call in calls if call != "forward"]
     if "zero_grad" in wrong:
         calls.remove("zero_grad")
     return tuple(calls)

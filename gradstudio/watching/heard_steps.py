@@ -412,8 +412,10 @@ class Observer:
     def clipped(self, kind: str, limit: float) -> None:
         self._heard = (kind, limit)
         if self.optimizer is not None:
-            gone = self.micro_batches == 0 and self.parameters.all_gone()
-            self._loop.clipped(limit, self.micro_batches, gone=gone)
+            is_early = self.micro_batches == 0
+            gone = is_early and self.parameters.all_gone()
+            after_forward = self.births.waits_for_gradient if is_early else None
+            self._loop.clipped(limit, self.micro_batches, gone=gone, after_forward=after_forward)
 
     def after_clipping(self) -> None:
         """Hear that gradients were clipped by their norm. Without an optimizer nothing else is heard before the

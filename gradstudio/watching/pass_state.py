@@ -88,12 +88,12 @@ class PassStates:
         self._began: dict[Variable, Any] = {}  # the pass before
         self._torch = self._python = self._numpy = False
         self._is_plain = False  # whether the looks have found that a pass changes and draws nothing
-        self._passes, self._training = 0, True
+        self.passes, self._training = 0, True
 
     def before(self, model: nn.Module) -> PassState:
         """Return the state in which a pass begins."""
-        self._passes += 1
-        if self._is_plain and self._passes % LOOK_AGAIN and model.training is self._training:
+        self.passes += 1
+        if self._is_plain and self.passes % LOOK_AGAIN and model.training is self._training:
             return PLAIN_STATE
         try:
             return self._before(model)
@@ -109,7 +109,7 @@ class PassStates:
             self._note_changes(self._began, found)  # such as by a hook of the backward pass
             self._began = found
             return PassState(found, Randomness.now(), random.getstate(), np.random.get_state())
-        torch_draws = self._torch or is_other_mode or self._passes % LOOK_AGAIN == 0
+        torch_draws = self._torch or is_other_mode or self.passes % LOOK_AGAIN == 0
         return PassState(
             {each: each.value for each in self._changed},
             Randomness.now() if torch_draws else None,

@@ -70,6 +70,23 @@ def clip_early(loop: Loop) -> None:
     loop.optimizer.step()
 
 
+def clip_between(loop: Loop) -> None:
+    loop.optimizer.zero_grad()
+    loss = loop.loss()
+    loop.clip()
+    loss.backward()
+    loop.optimizer.step()
+
+
+def clip_early_of_parts(loop: Loop) -> None:
+    """The model itself is never called, so nobody hears when its parts are."""
+    loop.optimizer.zero_grad()
+    loss = loop.model[2](loop.model[0](torch.randn(16, 6))).square().mean()
+    loop.clip()
+    loss.backward()
+    loop.optimizer.step()
+
+
 def clip_early_with_zeros(loop: Loop) -> None:
     loop.optimizer.zero_grad(set_to_none=False)
     loop.clip()
@@ -107,6 +124,8 @@ def clip_inside(loop: Loop) -> None:
         (no_zero_after_an_overflow, "forward, backward, unscale, step", "`optimizer.zero_grad()` once a step"),
         (clip_late, "zero_grad, forward, backward, step, clip", "the call that clips after `loss.backward()`"),
         (clip_early, "zero_grad, clip, forward, backward, step", "the call that clips after `loss.backward()`"),
+        (clip_between, "zero_grad, forward, clip, backward, step", "the call that clips after `loss.backward()`"),
+        (clip_early_of_parts, "zero_grad, clip, backward, step", "the call that clips after `loss.backward()`"),
         (clip_early_with_zeros, "zero_grad, clip, forward, backward, step", "the call that clips after"),
         (around, "zero_grad, forward, backward, step_without_scaler", "`scaler.step(optimizer)`"),
         (clip_inside, "zero_grad, 3 × (forward, backward, clip), step", "one clip before `optimizer.step()`"),
